@@ -11,7 +11,7 @@ from meta.base.source import Span
 from meta.dialect.core import FUSED
 from meta.ir import Binding, Block, Call, GlobalVar, If, Module
 from meta.passes.calls import base_op
-from meta.passes.lifetimes import type_bytes
+from meta.passes.liveness import type_bytes
 from meta.passes.work import NOTHING, Work, work_of
 
 

@@ -13,8 +13,8 @@ from meta.base.source import Span
 from meta.ir import Constant, Module, bindings, operands
 from meta.ir.printer import first_lines
 from meta.passes.calls import called_op
-from meta.passes.lifetimes import Lifetimes, type_bytes
 from meta.passes.links import PATTERNS
+from meta.passes.liveness import Liveness, type_bytes
 from meta.passes.plan_memory import ARENA, OFFSETS, planned_peak
 
 
@@ -155,7 +155,7 @@ def memory(module: Module) -> MemoryReport:
     Functions that main calls are not looked into: their results count, not what they need.
     """
     main = module.main
-    lives = Lifetimes(main, module)
+    lives = Liveness(main, module)
     in_use = lives.live_bytes()
     worst = max(range(len(in_use)), key=in_use.__getitem__, default=0)
     offsets = {(i, j): at for i, j, at in main.attrs.get(OFFSETS, ())}
@@ -190,7 +190,7 @@ def memory(module: Module) -> MemoryReport:
     )
 
 
-def _exchanged(lives: Lifetimes) -> set[int]:
+def _exchanged(lives: Liveness) -> set[int]:
     """Return the numbers of the buffers that collectives read or write."""
     found: set[int] = set()
     for binding in lives.bindings:

@@ -14,7 +14,7 @@ from meta.distributed.calls import rank
 from meta.model.layers.basic import Embedding
 from meta.model.model import Model
 from meta.model.parts import exchanges_noted
-from meta.passes.distributed.sharding import Exchange
+from meta.passes.distributed.sharding import InsertedCollective
 from meta.runtime.array_key import key_of
 from meta.runtime.mesh import axis_group, axis_size, current_mesh
 from meta.runtime.ndarray import ndarray
@@ -276,7 +276,7 @@ class TensorParallelReport:
     """
 
     arrays: dict[str, tuple[tuple[int, ...], tuple[int, ...]]]
-    exchanges: tuple[Exchange, ...]
+    exchanges: tuple[InsertedCollective, ...]
 
     def __str__(self) -> str:
         width = max(map(len, self.arrays), default=0)

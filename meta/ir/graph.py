@@ -80,7 +80,7 @@ def to_graph(
 
     ``places`` says of a binding what its evaluation reads and writes. Without it nothing is written
     and bindings are ordered by the values they use alone. A view is to be stated by the buffer that
-    it shares; see `meta.passes.buffers`.
+    it shares; see `meta.passes.alias_analysis`.
     """
     nodes = tuple(GraphNode(b, i) for i, b in enumerate(block.bindings))
     by_var: dict[Expr, GraphNode] = {node.binding.var: node for node in nodes}

@@ -19,7 +19,7 @@ from meta.base.dtype import TO_TORCH
 from meta.base.errors import DistributedError
 from meta.ir import Module
 from meta.model.model import Model
-from meta.passes.distributed.sharding import Exchange
+from meta.passes.distributed.sharding import InsertedCollective
 from meta.passes.distributed.tensor_parallel import tensor_parallel
 from meta.runtime.array_key import key_of
 from meta.runtime.ndarray import ndarray
@@ -65,13 +65,15 @@ def traced_view(model: Model | None) -> Iterator[bool]:
             array.tensor, array.key = tensor, key
 
 
-_noted: ContextVar[list[Exchange] | None] = ContextVar("meta_noted_exchanges", default=None)
+_noted: ContextVar[list[InsertedCollective] | None] = ContextVar(
+    "meta_noted_exchanges", default=None
+)
 
 
 @contextmanager
-def exchanges_noted() -> Iterator[list[Exchange]]:
+def exchanges_noted() -> Iterator[list[InsertedCollective]]:
     """Yield a list of the collectives that are put into programs which are traced in the block."""
-    exchanges: list[Exchange] = []
+    exchanges: list[InsertedCollective] = []
     token = _noted.set(exchanges)
     try:
         yield exchanges

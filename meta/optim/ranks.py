@@ -11,12 +11,12 @@ from typing import Any
 from meta import op
 from meta.model.gathered import split_flat
 from meta.model.model import Model
-from meta.passes.distributed.flat_parts import (
-    gathered_together,
+from meta.passes.distributed.flat_shards import (
+    bucket_all_gather,
+    bucket_reduce_scatter,
+    buckets,
     is_in_place,
-    part_of,
-    reduced_together,
-    small_ones,
+    own_shard,
 )
 from meta.runtime.mesh import axis_size
 from meta.runtime.ndarray import ndarray
@@ -71,8 +71,8 @@ class Ranks:
         }
         means: dict[str, Any] = {}
         if self.zero > 1:
-            for names in small_ones(wide, self.split):
-                found = reduced_together([wide[n] for n in names], self.split, "mean")
+            for names in buckets(wide, self.split):
+                found = bucket_reduce_scatter([wide[n] for n in names], self.split, "mean")
                 means |= dict(zip(names, found, strict=True))
         else:
             for name, gradient in wide.items():
@@ -82,13 +82,15 @@ class Ranks:
         return {n: op.astype(means[n], g.dtype) for n, g in gradients.items()}
 
     def parts(self, arrays: Arrays, params: Mapping[str, ndarray]) -> dict[str, Any]:
-        """Return this rank's parts of parameters, or of what is like them, by name: as `part_of`,
+        """Return this rank's parts of parameters, or of what is like them, by name: as `own_shard`,
         views where they can be.
         """
         places: dict[str, Any] = {}
         for device in dict.fromkeys(str(params[n].device) for n in arrays):
             places[device] = op.axis_index(self.over, self.size, device)
-        return {n: part_of(x, self.split, places[str(params[n].device)]) for n, x in arrays.items()}
+        return {
+            n: own_shard(x, self.split, places[str(params[n].device)]) for n, x in arrays.items()
+        }
 
     def put(self, parts: Arrays, params: Mapping[str, ndarray]) -> None:
         """Write the parameters from the parts of all ranks, which `parts` returned."""
@@ -102,9 +104,9 @@ class Ranks:
                 copied[name] = param
         for together in in_place.values():
             op.multi_tensor_all_gather_in_place(together, self.over, self.size)
-        for names in small_ones(copied, self.split):
+        for names in buckets(copied, self.split):
             shapes = [params[n].shape for n in names]
-            found = gathered_together([parts[n] for n in names], self.split, shapes)
+            found = bucket_all_gather([parts[n] for n in names], self.split, shapes)
             for name, whole in zip(names, found, strict=True):
                 op.assign(params[name], whole)
 

@@ -19,7 +19,7 @@ from meta.base.dtype import promote
 from meta.op.core import Op
 from meta.op.core.formula import Expr, evaluate
 from meta.op.core.update import FORMULAS, NEUTRAL_VALUES
-from meta.passes.distributed.flat_parts import gathered, part_of
+from meta.passes.distributed.flat_shards import all_gather, own_shard
 from meta.runtime.placement import Placement, Split
 
 if TYPE_CHECKING:
@@ -54,12 +54,12 @@ class Held:
     def whole(self, x: Any) -> Any:
         """Return a matrix from the parts of all ranks."""
         split = flat(self.placement)
-        return x if split is None else gathered(x, split, self.placement.shape)
+        return x if split is None else all_gather(x, split, self.placement.shape)
 
     def part(self, x: Any) -> Any:
         """Return this rank's part of a matrix."""
         split = flat(self.placement)
-        return x if split is None else part_of(x, split, self.places[split.over])
+        return x if split is None else own_shard(x, split, self.places[split.over])
 
     def spread(self, x: Any) -> Any:
         """Return a matrix that has this rank's part in its place, and zeros elsewhere."""

@@ -8,17 +8,19 @@ timing, history, printing (META_DEBUG), a file per pass (META_DUMP_IR) and fuel 
 
 What passes share:
 
-- **Memory**: `buffers.py` says which variables may share memory, by views, by what an `If` yields
-  and by what a function returns of its arguments. A value that a data value or a reference holds
-  has left the function: nothing is written over it, and what comes out again may be any such value.
-  `effects.py` says what each binding reads and writes; writes to references keep their order with
-  reads and calls, and nothing moves past a `Fail`. `Definitions` (`buffers.py`) tells a rule that
-  looks through an earlier call only of those calls whose arguments nobody has written since.
+- **Memory**: `alias_analysis.py` says which variables may share memory, by views, by what an `If`
+  yields and by what a function returns of its arguments. A value that a data value or a reference
+  holds has left the function: nothing is written over it, and what comes out again may be any such
+  value. `effects.py` says what each binding reads and writes; writes to references keep their
+  order with reads and calls, and nothing moves past a `Fail`. `Definitions` (`alias_analysis.py`)
+  tells a rule that looks through an earlier call only of those calls whose arguments nobody has
+  written since.
 - **Lifetimes**: `rematerialize`, `memory_schedule`, `inplace_update` and `plan_memory` all read
-  `lifetimes.py`: which results are one buffer, and between which bindings each is in use.
-- **Steady values** (`steady` in `prepare.py`): the arrays of a model in infer mode, which others
-  write rarely and only between calls. `fold_batch_norm` and `prepare` move what depends on them
-  alone out of the program. Within a memory budget nothing is kept and nothing folded.
+  `liveness.py`: which results are one buffer, and between which bindings each is in use.
+- **Run-invariant values** (`run_invariant` in `prepare.py`): the arrays of a model in infer mode,
+  which others write rarely and only between calls. `fold_batch_norm` and `prepare` move what
+  depends on them alone out of the program. Within a memory budget nothing is kept and nothing
+  folded.
 - **Fused functions**: `fuse_dialect` and `fuse_operators` make functions whose attributes name the
   dialect; `Dialect.fused_kernel` finds or compiles the kernel.
 

@@ -29,7 +29,7 @@ def used_as_values(module: Module) -> set[str]:
     return found
 
 
-def reached_from_main(module: Module) -> Module:
+def remove_unreachable(module: Module) -> Module:
     """Return the module without functions that neither main nor what prepares it reaches; all of
     them without a main.
     """
@@ -38,14 +38,14 @@ def reached_from_main(module: Module) -> Module:
         return module
     graph = _graph(module)
     roots = ["main", *([main.attrs[PREPARED_BY]] if PREPARED_BY in main.attrs else [])]
-    reached = {*roots, *(name for root in roots for name in _reached(graph, root))}
+    reached = {*roots, *(name for root in roots for name in _reachable(graph, root))}
     return module.with_functions({n: f for n, f in module.functions.items() if n in reached})
 
 
 def recursive(module: Module) -> set[str]:
     """Return the names of the functions that may call themselves, directly or not."""
     graph = _graph(module)
-    return {name for name in graph if name in _reached(graph, name)}
+    return {name for name in graph if name in _reachable(graph, name)}
 
 
 def calls_in_one(module: Module) -> dict[str, int]:
@@ -75,7 +75,7 @@ def _graph(module: Module) -> dict[str, list[str]]:
     return {name: callees(function) for name, function in module.functions.items()}
 
 
-def _reached(graph: dict[str, list[str]], name: str) -> set[str]:
+def _reachable(graph: dict[str, list[str]], name: str) -> set[str]:
     """Return the functions that one refers to, directly or not."""
     reached, pending = set[str](), [name]
     while pending:

@@ -79,7 +79,7 @@ def new_call(op: Op, *args: Any) -> Call:
 
 def tensor_type(atom: object) -> TensorType | None:
     """Return the type of an atom that is a tensor; None for numbers and tuples."""
-    type_ = type_if_atom(atom)
+    type_ = atom_type(atom)
     return type_ if isinstance(type_, TensorType) else None
 
 
@@ -90,12 +90,12 @@ def tensor_of(atom: object) -> TensorType:
     return type_
 
 
-def type_if_atom(argument: Any) -> Type | None:
+def atom_type(argument: Any) -> Type | None:
     """Return the type of an atom, None for a literal."""
     return type_of(argument) if isinstance(argument, Expr) else None
 
 
-def typed_args(op: Op, call: Call) -> tuple[Any, ...]:
+def arg_types(op: Op, call: Call) -> tuple[Any, ...]:
     """Return a call's arguments with atoms replaced by their types, as type functions take them."""
     return tuple(_argument(op, a) for a in call.args)
 
@@ -127,12 +127,12 @@ def view_source(call: Call) -> Expr | None:
     # Only an operator with a declare of its own can return a view.
     if op is None or op.declare_site is None:
         return None
-    out = op.call_values(typed_args(op, call), CPU).out
+    out = op.call_values(arg_types(op, call), CPU).out
     source: Expr | None = flat_atoms(call.args[out.slot])[0] if isinstance(out, View) else None
     return source
 
 
-def whole_source(call: Call) -> Expr | None:
+def full_view_source(call: Call) -> Expr | None:
     """Return the atom all elements of which the result of a call is a view of; None for a part of
     them (`meta.op.own_shard`), and for a new result.
     """

@@ -1,6 +1,6 @@
 """Canonical forms: one spelling for one thing, so that later passes look for one.
 
-Which of several ways to write one thing is written is a rule of `SPELLING`.
+Which of several ways to write one thing is written is a rule of `CANONICAL_RULES`.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def canonicalize(module: Module) -> Module:
       return %e
     }
     """
-    return apply(SPELLING, module)
+    return apply(CANONICAL_RULES, module)
 
 
-SPELLING = Rules()
+CANONICAL_RULES = Rules()
 """The rules of `canonicalize`."""
 
 
@@ -66,7 +66,7 @@ _MIRRORED = {
 }
 
 
-@SPELLING.rule(*_MIRRORED)
+@CANONICAL_RULES.rule(*_MIRRORED)
 def constant_second(at: RuleSite) -> Expr | None:
     """A number or a constant is the second operand where the two may be exchanged."""
     x1, x2, *others = at.args
@@ -79,7 +79,7 @@ _WITH_NUMBERS = [
 ]
 
 
-@SPELLING.rule(*_WITH_NUMBERS)
+@CANONICAL_RULES.rule(*_WITH_NUMBERS)
 def numbers_for_constants(at: RuleSite) -> Expr | None:
     """A constant of equal elements is a number, where the type of the result does not need it.
 
@@ -110,7 +110,7 @@ def _same_type(at: RuleSite, args: tuple[Any, ...]) -> bool:
 # Axes: the operator's default where that means the same, else not negative.
 
 
-@SPELLING.rule(
+@CANONICAL_RULES.rule(
     *(op.softmax, op.log_softmax, op.softmax_dx, op.log_softmax_dx),
     *(op.bias_add, op.layer_norm, op.rms_norm, op.concat, op.stack),
     *(op.cumsum, op.cumprod, op.sort, op.argsort),
@@ -129,7 +129,7 @@ def one_axis(at: RuleSite) -> Expr | None:
     return new_call(at.op, *at.args[:place], wanted, *at.args[place + 1 :])
 
 
-@SPELLING.rule(op.sum, op.mean, op.max, op.min, op.prod, op.all, op.any, op.logsumexp)
+@CANONICAL_RULES.rule(op.sum, op.mean, op.max, op.min, op.prod, op.all, op.any, op.logsumexp)
 def reduced_axes(at: RuleSite) -> Expr | None:
     """The axes of a reduction are a sorted tuple, None all of them; one flag to keep them."""
     x, axis, keepdims = at.args
@@ -144,7 +144,7 @@ def reduced_axes(at: RuleSite) -> Expr | None:
     return new_call(at.op, x, spelled, kept)
 
 
-@SPELLING.rule(op.flip)
+@CANONICAL_RULES.rule(op.flip)
 def flipped_axes(at: RuleSite) -> Expr | None:
     """The axes of a flip are a sorted tuple, None all of them."""
     axes = normalize_axes(at.args[1], at.type.ndim)
@@ -152,7 +152,7 @@ def flipped_axes(at: RuleSite) -> Expr | None:
     return None if spelled == at.args[1] else new_call(op.flip, at.args[0], spelled)
 
 
-@SPELLING.rule(op.permute_dims, op.permute_dims_dx, op.swapaxes)
+@CANONICAL_RULES.rule(op.permute_dims, op.permute_dims_dx, op.swapaxes)
 def one_permutation(at: RuleSite) -> Expr | None:
     """Permutations are `permute_dims`; without axes where these are reversed."""
     order = order_of(at)
@@ -165,8 +165,8 @@ def one_permutation(at: RuleSite) -> Expr | None:
 # One operator of several.
 
 
-@SPELLING.rule(*VIEWS, op.broadcast_to_like, op.cast_like)
-def written_out(at: RuleSite) -> Expr | None:
+@CANONICAL_RULES.rule(*VIEWS, op.broadcast_to_like, op.cast_like)
+def explicit_view(at: RuleSite) -> Expr | None:
     """Views are `reshape` to a shape that is written out. Of another tensor only the shape or the
     dtype counts; it need not be kept for it.
     """
@@ -179,7 +179,7 @@ def written_out(at: RuleSite) -> Expr | None:
     return None if at.op is made and at.args == call.args else call
 
 
-@SPELLING.rule(op.matmul_nt)
+@CANONICAL_RULES.rule(op.matmul_nt)
 def dense_product(at: RuleSite) -> Expr | None:
     """x1 @ x2.T is `dense`, as layers call it."""
     return new_call(op.dense, *at.args)
@@ -193,7 +193,7 @@ _NUMBERS = {
 }
 
 
-@SPELLING.rule(op.full, op.full_like)
+@CANONICAL_RULES.rule(op.full, op.full_like)
 def zeros_and_ones(at: RuleSite) -> Expr | None:
     """A tensor full of 0 or 1 is called so."""
     first, number, dtype, *rest = at.args
@@ -203,7 +203,7 @@ def zeros_and_ones(at: RuleSite) -> Expr | None:
     return None if made is None else new_call(made, first, dtype, *rest)
 
 
-@SPELLING.rule(op.add)
+@CANONICAL_RULES.rule(op.add)
 def bias_along_an_axis(at: RuleSite) -> Expr | None:
     """x + b, where b has more than one element along one axis only, is `bias_add`.
 
@@ -241,7 +241,7 @@ _BY_EQUATION = {
 }
 
 
-@SPELLING.rule(op.einsum)
+@CANONICAL_RULES.rule(op.einsum)
 def matrix_product(at: RuleSite) -> Expr | None:
     """An `einsum` that is a matrix product, or a batch of them, is called so."""
     equation, operands = at.args

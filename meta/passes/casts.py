@@ -19,11 +19,16 @@ from meta.dialect.core.preference import current
 from meta.ir import Binding, Call, Expr, Function, Module, Tuple, TupleGetItem, Var, type_of
 from meta.ir.visit import uses
 from meta.op.core.update import OPTIMIZERS
-from meta.passes.buffers import Buffers, Definitions, Summaries, each_with_buffers
+from meta.passes.alias_analysis import (
+    AliasSets,
+    AliasSummaries,
+    Definitions,
+    map_functions_with_aliases,
+)
 from meta.passes.calls import base_op, called_op, new_call, op_call, tensor_of, tensor_type
-from meta.passes.dispatch import prepared
+from meta.passes.dispatch import declared_call
 from meta.passes.rewrite import rewrite, rewrite_function, with_main, with_value
-from meta.passes.simplify.casts import holds
+from meta.passes.simplify.casts import represents
 from meta.passes.simplify.shapes import VIEWS
 
 ANY_DTYPE = {
@@ -54,14 +59,14 @@ def bypass_casts(module: Module) -> Module:
     }
     """
 
-    def change(function: Function, buffers: Buffers) -> Function:
+    def change(function: Function, buffers: AliasSets) -> Function:
         rule = partial(_rule, buffers=buffers, known=Definitions(function, buffers))
         return rewrite_function(function, rule)
 
-    return each_with_buffers(module, change)
+    return map_functions_with_aliases(module, change)
 
 
-def _rule(binding: Binding, buffers: Buffers, known: Definitions) -> Binding:
+def _rule(binding: Binding, buffers: AliasSets, known: Definitions) -> Binding:
     value = binding.value
     called = called_op(value)
     if isinstance(value, Call) and called is not None and called in ANY_DTYPE:
@@ -84,7 +89,7 @@ def _source(atom: Expr, known: Definitions) -> Expr:
         return atom
     source: Expr = value.args[0]
     found = tensor_of(source).dtype
-    return source if is_float(found) and holds(tensor_of(atom).dtype, found) else atom
+    return source if is_float(found) and represents(tensor_of(atom).dtype, found) else atom
 
 
 def narrow_before_views(module: Module) -> Module:
@@ -109,10 +114,10 @@ def narrow_before_views(module: Module) -> Module:
       return %y
     }
     """
-    return rewrite(module, partial(_exchanged, known={}))
+    return rewrite(module, partial(_cast_before_view, known={}))
 
 
-def _exchanged(binding: Binding, known: dict[Var, Expr]) -> list[Binding]:
+def _cast_before_view(binding: Binding, known: dict[Var, Expr]) -> list[Binding]:
     """Return a cast and the view of it; another binding as it is."""
     known[binding.var] = binding.value
     cast, type_ = op_call(binding.value), tensor_type(binding.var)
@@ -138,7 +143,7 @@ def _behind_views(atom: object, known: Mapping[Var, Expr]) -> object:
     return atom
 
 
-FEWEST = 3
+MIN_JOINED_CASTS = 3
 """Casts that are joined: of two, one launch is saved, and both live longer."""
 
 
@@ -186,17 +191,17 @@ dtype="float16")
     if device.kind not in devices:
         return module
     main = module.main
-    buffers = Buffers(main, Summaries(module))
-    first, begun = _joined_groups(_casts(main, buffers), device)
+    buffers = AliasSets(main, AliasSummaries(module))
+    first, begun = _join_groups(_casts(main, buffers), device)
     readers = _Readers(main)
-    last, ended = _joined_groups(_of_results(main, buffers, readers), device)
+    last, ended = _join_groups(_casts_of_results(main, buffers, readers), device)
     behind = {v for var in ended for v in readers.views(var) or ()}
     rest = [b for b in main.body.bindings if b.var not in begun | ended | behind]
     views = [b for b in main.body.bindings if b.var in behind]
     return with_main(module, [*first, *rest, *last, *views])
 
 
-def _joined_groups(
+def _join_groups(
     casts: list[tuple[Binding, Call]], device: Device
 ) -> tuple[list[Binding], set[Var]]:
     """Return one call for the casts to each dtype, and the variables of those that it replaces."""
@@ -206,21 +211,21 @@ def _joined_groups(
     joined: list[Binding] = []
     moved: set[Var] = set()
     for group in groups.values():
-        made = _joined(group, device) if len(group) >= FEWEST else []
+        made = _join(group, device) if len(group) >= MIN_JOINED_CASTS else []
         if made:
             joined += made
             moved |= {binding.var for binding, _ in group}
     return joined, moved
 
 
-def _floats(call: Call) -> bool:
+def _is_float_cast(call: Call) -> bool:
     """Whether a call casts floating point of a known shape to floating point."""
     source, dtype = call.args
     type_ = tensor_of(source)
     return type_.is_static and is_float(type_.dtype) and is_float(dtype)
 
 
-def _casts(main: Function, buffers: Buffers) -> list[tuple[Binding, Call]]:
+def _casts(main: Function, buffers: AliasSets) -> list[tuple[Binding, Call]]:
     """Return the casts of parameters as they are at the beginning, whose results nobody writes."""
     parameters, written = set(main.params), set()
     exchanges = (b.value for b in main.body.bindings if _is_exchange(b))
@@ -230,7 +235,7 @@ def _casts(main: Function, buffers: Buffers) -> list[tuple[Binding, Call]]:
         call = binding.value
         if isinstance(call, Call) and base_op(call.callee) is op.astype:
             own = buffers.of(binding.var) not in buffers.written and binding.var not in exchanged
-            fits = call.args[0] in parameters and _floats(call)
+            fits = call.args[0] in parameters and _is_float_cast(call)
             if fits and own and buffers.of(call.args[0]) not in written:
                 found.append((binding, call))
         written |= buffers.written_by(binding)
@@ -264,7 +269,9 @@ class _Readers:
         return found
 
 
-def _of_results(main: Function, buffers: Buffers, readers: _Readers) -> list[tuple[Binding, Call]]:
+def _casts_of_results(
+    main: Function, buffers: AliasSets, readers: _Readers
+) -> list[tuple[Binding, Call]]:
     """Return the casts of computed values that are only returned, and that nobody writes."""
     parameters = set(main.params)
     found: list[tuple[Binding, Call]] = []
@@ -273,7 +280,7 @@ def _of_results(main: Function, buffers: Buffers, readers: _Readers) -> list[tup
         if not isinstance(call, Call) or base_op(call.callee) is not op.astype:
             continue
         source = call.args[0]
-        if not isinstance(source, Var) or source in parameters or not _floats(call):
+        if not isinstance(source, Var) or source in parameters or not _is_float_cast(call):
             continue
         if buffers.written & {buffers.of(source), buffers.of(binding.var)}:
             continue
@@ -282,12 +289,12 @@ def _of_results(main: Function, buffers: Buffers, readers: _Readers) -> list[tup
     return found
 
 
-def _joined(casts: list[tuple[Binding, Call]], device: Device) -> list[Binding]:
+def _join(casts: list[tuple[Binding, Call]], device: Device) -> list[Binding]:
     """Return one call instead of several, and its fields; nothing if no dialect has a kernel."""
     (first, call), *_ = casts
     args = (Tuple(tuple(call.args[0] for _, call in casts)), call.args[1])
     asked = answers(
-        prepared(op.multi_tensor_cast, Call(op.multi_tensor_cast, args), device), current()
+        declared_call(op.multi_tensor_cast, Call(op.multi_tensor_cast, args), device), current()
     )
     chosen = next((answer for answer in asked if answer.env is not None), None)
     if chosen is None:

@@ -1,6 +1,6 @@
 """Convolution networks with the channels last, from the first convolution to the last.
 
-How each operator is written so is in `image_rules`.
+How each operator is written so is in `channels_last_rules`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from meta.base.device import Device
 from meta.dialect.core import dialects
 from meta.dialect.core.preference import current
 from meta.ir import Function, Module
-from meta.passes.buffers import Buffers, Summaries
+from meta.passes.alias_analysis import AliasSets, AliasSummaries
 from meta.passes.calls import called_op, tensor_of
+from meta.passes.channels_last_rewriter import ChannelsLastRewriter
+from meta.passes.channels_last_rules import CONVOLUTIONS, DTYPES
 from meta.passes.cheaper import cheaper, compares
-from meta.passes.image_layout import ImageFunction
-from meta.passes.image_rules import CONVOLUTIONS, DTYPES
 from meta.passes.manager import Pass
 from meta.passes.plan_layouts import Chosen, plan_layouts
 
@@ -40,7 +40,7 @@ def channels_last(
     images than it has in its kernel.
     A function without convolutions stays as it is, and so do blocks in blocks; and so does one in
     which more would be transposed than convolutions gain: on CUDA a kernel of 1x1 is a product of
-    matrices with the channels first, too, and gains nothing (see `image_layout.GAIN`).
+    matrices with the channels first, too, and gains nothing (see `channels_last_rewriter.GAIN`).
     Where all that changes was measured, that decides (`cheaper`) among this program, the one given,
     one in which all convolutions have the channels last, and one in which each call has its layout
     by a plan (`plan_layouts`). ``lower``: the passes that follow.
@@ -73,11 +73,13 @@ out_layout="NHWC")
     if not any(_convolves(f, dtypes) for f in module.functions.values()):
         return module
     _load_kinds(device)
-    summaries = Summaries(module)
+    summaries = AliasSummaries(module)
 
     def changed(chosen: Chosen | None = None, *, tries: bool = False) -> Module:
         functions = {
-            name: ImageFunction(f, Buffers(f, summaries), device, chosen, tries).rewritten()
+            name: ChannelsLastRewriter(
+                f, AliasSets(f, summaries), device, chosen, tries
+            ).rewritten()
             if _convolves(f, dtypes)
             else f
             for name, f in module.functions.items()

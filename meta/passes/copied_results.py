@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from meta.ir import Call, Constant, Expr, Module, Tuple, TupleType, bindings, type_of
-from meta.passes.buffers import Buffers, Summaries, owner
+from meta.passes.alias_analysis import AliasSets, AliasSummaries, owning_tuple
 from meta.passes.calls import base_op, called_op, flat_atoms, view_source
 
 
@@ -22,8 +22,8 @@ def copied_results(module: Module) -> tuple[int, ...]:
     type_ = type_of(result)
     if not isinstance(result, Tuple) and isinstance(type_, TupleType):  # all of one call
         leaves = (result,) * len(type_.fields)
-    own = Buffers(main, Summaries(module))
-    elsewhere = Buffers(main, Summaries(module, _viewed), _viewed)
+    own = AliasSets(main, AliasSummaries(module))
+    elsewhere = AliasSets(main, AliasSummaries(module, _view_elsewhere), _view_elsewhere)
     bases = [elsewhere.sharing({leaf}) for leaf in leaves]
     held = set(main.params)
     return tuple(
@@ -31,15 +31,15 @@ def copied_results(module: Module) -> tuple[int, ...]:
         for i, (leaf, found) in enumerate(zip(leaves, bases, strict=True))
         if found != own.sharing({leaf})
         and any(
-            owner(b) in held
-            or isinstance(owner(b), Constant)
-            or any(_meet(b, o) for other in bases if other is not bases[i] for o in other)
+            owning_tuple(b) in held
+            or isinstance(owning_tuple(b), Constant)
+            or any(_overlap(b, o) for other in bases if other is not bases[i] for o in other)
             for b in found
         )
     )
 
 
-def _viewed(call: Call) -> Expr | None:
+def _view_elsewhere(call: Call) -> Expr | None:
     """Return what the result of a call would be a view of."""
     op = base_op(call.callee)
     if op is None or not op.view_elsewhere:
@@ -48,6 +48,6 @@ def _viewed(call: Call) -> Expr | None:
     return viewed
 
 
-def _meet(a: Expr, b: Expr) -> bool:
+def _overlap(a: Expr, b: Expr) -> bool:
     """Whether one is the other, or a field of it."""
-    return a is b or owner(a) is b or a is owner(b)
+    return a is b or owning_tuple(a) is b or a is owning_tuple(b)

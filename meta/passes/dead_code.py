@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from meta.ir import Binding, Block, Expr, If, Module, Var, operands
 from meta.ir.visit import nested_bindings
-from meta.passes.call_graph import reached_from_main
+from meta.passes.call_graph import remove_unreachable
 from meta.passes.calls import has_effect
-from meta.passes.rewrite import each_function, with_inner_blocks
+from meta.passes.rewrite import map_functions, with_inner_blocks
 
 
 def dead_code(module: Module) -> Module:
@@ -30,8 +30,8 @@ def dead_code(module: Module) -> Module:
       return %z
     }
     """
-    live = each_function(module, lambda f: replace(f, body=_block(f.body, set())))
-    return reached_from_main(live)
+    live = map_functions(module, lambda f: replace(f, body=_block(f.body, set())))
+    return remove_unreachable(live)
 
 
 def _block(block: Block, used: set[Expr]) -> Block:

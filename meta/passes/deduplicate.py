@@ -29,7 +29,7 @@ from meta.ir.constants import INLINE_LIMIT, tensor_bytes
 from meta.ir.fields import Atom
 from meta.ir.visit import rename_globals, replace_atoms
 from meta.op.core.call import cache_key
-from meta.passes.buffers import Buffers, each_with_buffers
+from meta.passes.alias_analysis import AliasSets, map_functions_with_aliases
 from meta.passes.calls import called_op, is_pure
 from meta.passes.rewrite import with_inner_blocks, with_value
 
@@ -78,14 +78,14 @@ def deduplicate(module: Module) -> Module:
 
     functions = {name: replace_atoms(f, only) for name, f in module.functions.items()}
     # What calls functions that have become one may now be equal itself.
-    while names := _twins(functions):
+    while names := _duplicates(functions):
         functions = {
             name: rename_globals(f, names) for name, f in functions.items() if name not in names
         }
     return module.with_functions(functions)
 
 
-def _twins(functions: dict[str, Function]) -> dict[str, str]:
+def _duplicates(functions: dict[str, Function]) -> dict[str, str]:
     """Return the names of functions that equal an earlier one, and the name of that."""
     by_hash: dict[int, list[str]] = {}
     twins = {}
@@ -125,11 +125,13 @@ def eliminate_common_subexpressions(module: Module) -> Module:
       return %c
     }
     """
-    return each_with_buffers(module, lambda f, b: replace(f, body=_block(f.body, b, {}, {})))
+    return map_functions_with_aliases(
+        module, lambda f, b: replace(f, body=_block(f.body, b, {}, {}))
+    )
 
 
 def _block(
-    block: Block, buffers: Buffers, known: dict[Hashable, Var], mapping: dict[Var, Expr]
+    block: Block, buffers: AliasSets, known: dict[Hashable, Var], mapping: dict[Var, Expr]
 ) -> Block:
     """Return a block that looks values up in ``known``; what it adds is for inner blocks only."""
     known, kept = dict(known), []
@@ -147,7 +149,7 @@ def _block(
     return Block(tuple(kept), with_operands(block.result, mapping))
 
 
-def _key(binding: Binding, buffers: Buffers) -> Hashable | None:
+def _key(binding: Binding, buffers: AliasSets) -> Hashable | None:
     """Return what two bindings of one value have in common; None for one that stays."""
     value, spec = binding.value, binding.value.spec
     if spec.uses is None or spec.is_atom or value.stored or spec.blocks or not is_pure(binding):

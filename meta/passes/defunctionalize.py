@@ -36,9 +36,9 @@ from meta.ir.types import call_type, without_names
 from meta.ir.visit import map_atoms, used_atoms
 from meta.passes.call_graph import used_as_values
 from meta.passes.closure_flow import ClosureFlow, ClosureKind, Kinds
-from meta.passes.extents import captures
+from meta.passes.match_constructor import match_constructor
 from meta.passes.rewrite import with_blocks
-from meta.passes.variants import by_constructor
+from meta.passes.symbolic_extents import captured_vars
 
 
 def defunctionalize(module: Module) -> Module:
@@ -149,7 +149,7 @@ def _holds_functions(type_: Type | None, module: Module, seen: set[str]) -> bool
 
 
 @dataclass(frozen=True, slots=True)
-class _Lifted:
+class _LiftedFunction:
     """A function of the module that a function value stands for, and the types it captures."""
 
     name: str
@@ -165,7 +165,7 @@ class _Defunctionalizer:
         # By kind, in the order in which they are met: the data type and the function that calls.
         self._data: dict[ClosureKind, str] = {}
         self._callers: dict[ClosureKind, str] = {}
-        self._lifted: dict[Var | str, _Lifted] = {}
+        self._lifted: dict[Var | str, _LiftedFunction] = {}
         # The variables that may be used where the walk is, outermost first.
         self._scope: list[Var] = []
 
@@ -221,8 +221,8 @@ class _Defunctionalizer:
         )  # fmt: skip
         return TypeDefinition(name, constructors)
 
-    def _makers(self, kind: ClosureKind) -> list[_Lifted]:
-        return [self._lifted.get(m) or _Lifted(str(m)) for m in kind.makers]
+    def _makers(self, kind: ClosureKind) -> list[_LiftedFunction]:
+        return [self._lifted.get(m) or _LiftedFunction(str(m)) for m in kind.makers]
 
     def _definition(self, kind: ClosureKind, name: str) -> TypeDefinition:
         constructors = (
@@ -285,11 +285,11 @@ class _Defunctionalizer:
             params, self._block(closure.body), self._result(closure), dict(closure.attrs)
         )
         del self._scope[outside:]
-        captured = captures(made, self._scope)
+        captured = captured_vars(made, self._scope)
         name = self._names.unique(var.name or "closure")
         self._functions[name] = with_fresh_vars(replace(made, params=(*params, *captured)))
         types = tuple(v.type for v in captured if v.type is not None)
-        self._lifted[var] = _Lifted(name, types)
+        self._lifted[var] = _LiftedFunction(name, types)
         type_ = DataType(self._data_name(self.flow.of(var).root))
         return Primitive("construct", captured, (name,), type_)
 
@@ -334,4 +334,4 @@ class _Defunctionalizer:
             type_ = call_type(callee.type, [type_of(a) for a in args])
             return builder.finish(builder.emit(Call(callee, args), type=type_))
 
-        return by_constructor(name, self._names, params, result, list(makers), called)
+        return match_constructor(name, self._names, params, result, list(makers), called)

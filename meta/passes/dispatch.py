@@ -14,8 +14,8 @@ from meta.dialect.core.preference import exactly
 from meta.dialect.core.tuning import configurations
 from meta.ir import Binding, Call, Expr, Module, Type, bindings
 from meta.op.core import CallValues, Op, View
-from meta.passes.calls import typed_args
-from meta.passes.rewrite import each_function, rewrite_function
+from meta.passes.calls import arg_types
+from meta.passes.rewrite import map_functions, rewrite_function
 
 
 def dispatch(module: Module, *, device: Device) -> Module:
@@ -45,7 +45,7 @@ def dispatch(module: Module, *, device: Device) -> Module:
         value = binding.value
         if not isinstance(value, Call) or not isinstance(value.callee, Op):
             return binding
-        call = prepared(value.callee, value, device)
+        call = declared_call(value.callee, value, device)
         if call.callee is None or isinstance(call.out, View) or not isinstance(call.out, Type):
             return binding
         try:
@@ -67,15 +67,15 @@ def dispatch(module: Module, *, device: Device) -> Module:
     dispatched = (f for f in module.functions.values() if FUSED not in f.attrs)
     total = sum(1 for function in dispatched for _ in bindings(function))
     with bar(total, "choosing kernels", delay=1.0) as progress:
-        return each_function(module, lambda f: f if FUSED in f.attrs else rewrite_function(f, rule))
+        return map_functions(module, lambda f: f if FUSED in f.attrs else rewrite_function(f, rule))
 
 
-def prepared(op: Op, call: Call, device: Device) -> CallValues:
+def declared_call(op: Op, call: Call, device: Device) -> CallValues:
     """Return the declared `CallValues` of an operator call in the IR."""
-    return op.call_values(typed_args(op, call), device)
+    return op.call_values(arg_types(op, call), device)
 
 
-def exact(callee: DialectOp) -> AbstractContextManager[None]:
+def exact_kernel(callee: DialectOp) -> AbstractContextManager[None]:
     """Use an operator's dialect only, and its kernel in the configuration that is stated."""
     found: AbstractContextManager[None] = exactly(callee.dialect.name, callee.config or ())
     return found
@@ -87,6 +87,6 @@ def kernel_of(callee: Expr, call: CallValues) -> OpEnv:
     Raises DispatchError if nobody accepts it.
     """
     if isinstance(callee, DialectOp):
-        with exact(callee):
+        with exact_kernel(callee):
             return find(call)
     return find(call)

@@ -8,7 +8,7 @@ from meta.dialect.core import IN_PLACE
 from meta.ir import Binding, Call, Constant, Effect, Expr, Function, If, free_vars, operands
 from meta.ir.visit import nested_bindings, uses
 from meta.passes.calls import base_op, flat_atoms, written_atoms, written_parameters
-from meta.passes.lifetimes import Lifetimes, Memory, fused_function
+from meta.passes.liveness import Liveness, Memory, fused_function
 
 ANYTHING = "anything"
 """The place that every binding reads, and that a call of a function and a failure write."""
@@ -26,7 +26,7 @@ class Effects:
     arguments of main are taken to be apart.
     """
 
-    def __init__(self, function: Function, live: Lifetimes) -> None:
+    def __init__(self, function: Function, live: Liveness) -> None:
         self._live = live
         self._is_main = function is live.module.main
         self._known_shared: set[Memory] = set()

@@ -32,11 +32,11 @@ from meta.ir.visit import uses
 from meta.op.core import Op
 from meta.op.core.op import by_schema
 from meta.op.norm import statistics_dtype
-from meta.passes.buffers import Buffers, Summaries, owner
+from meta.passes.alias_analysis import AliasSets, AliasSummaries, owning_tuple
 from meta.passes.calls import called_op, flat_atoms, named_args, new_call, op_call, tensor_of
-from meta.passes.lifetimes import type_bytes
+from meta.passes.liveness import type_bytes
 from meta.passes.pattern import Match, operator, pattern, rewrite, wildcard
-from meta.passes.prepare import steady
+from meta.passes.prepare import run_invariant
 from meta.passes.rewrite import with_main
 
 _CONVOLUTIONS = op.conv1d, op.conv2d, op.conv3d
@@ -47,7 +47,7 @@ _LINEAR = *_CONVOLUTIONS, *_TRANSPOSED, *_PRODUCTS
 _linear = operator(*_LINEAR)
 
 
-WORTH = 9 << 20
+MIN_RESULT_BYTES = 9 << 20
 """Bytes of a result, beyond those of the weights, from which on a pass over it takes longer than
 the launches that fold the weights of one convolution: about 4.5 us at 4 TB/s, read and written.
 """
@@ -61,7 +61,7 @@ in that launch. Measured in ResNet-50 in float16 on an H100 (2026-11-26, in chun
 the largest layers folded and without: with one image, four of 37 MB, read and written, take 10.1 us
 in the launch, and their passes 6; with 64 images, three of 28 MB take 7.9 us, and their passes 8.3.
 """
-_BEHIND = {op.relu, op.add, *_LINEAR, op.max_pool2d, op.avg_pool2d, op.mean}
+_FUSED_READERS = {op.relu, op.add, *_LINEAR, op.max_pool2d, op.avg_pool2d, op.mean}
 """Operators that kernels of convolutions compute behind a bias, or that read a normalised array as
 it is; others become a kernel that normalises on the way.
 """
@@ -78,13 +78,13 @@ def fold_batch_norm(
     convolutions, transposed ones, and matrix products whose result nobody else uses. The weights
     are folded in float32 (float64 for float64) and rounded once, to the dtype that they had.
 
-    Where all but x is constant, or the same in every run (`steady`), `fold_constant` or `prepare`
-    computes the folded weights once. Others are folded in every run, on ``devices``: those of
-    convolutions in two dimensions where a library's kernel computes what follows, too, and where
-    this takes less time than the pass over the result. Parameters of main that lie as convolutions
-    read them are folded in one call at its beginning, `multi_tensor_fold_batch_norm`, which costs
-    little more than reading and writing them (`WEIGHT_RATE`); others by three small kernels each
-    (`WORTH`).
+    Where all but x is constant, or the same in every run (`run_invariant`), `fold_constant` or
+    `prepare` computes the folded weights once. Others are folded in every run, on ``devices``:
+    those of convolutions in two dimensions where a library's kernel computes what follows, too,
+    and where this takes less time than the pass over the result. Parameters of main that lie as
+    convolutions read them are folded in one call at its beginning, `multi_tensor_fold_batch_norm`,
+    which costs little more than reading and writing them (`WEIGHT_RATE`); others by three small
+    kernels each (`MIN_RESULT_BYTES`).
 
     >>> from meta.ir import parse
     >>> print(fold_batch_norm(parse('''
@@ -107,12 +107,12 @@ def fold_batch_norm(
       return %7
     }
     """
-    fixed = steady(module)
+    fixed = run_invariant(module)
     every_run = device.kind in devices and "main" in module.functions
-    runs = _Runs(module, fixed) if every_run else None
+    runs = _RunInvariants(module, fixed) if every_run else None
     check = partial(_why_not, fixed, runs)
-    found = rewrite(module, replace(_normalized, check=check), partial(_folded, runs))
-    return found if runs is None else _joined(found, runs)
+    found = rewrite(module, replace(_normalized, check=check), partial(_fold_weights, runs))
+    return found if runs is None else _join_folds(found, runs)
 
 
 @pattern
@@ -125,7 +125,7 @@ def _normalized(
     return op.batch_norm_infer(y, mean, var, scale, shift, wildcard(), eps, axis)
 
 
-class _Runs:
+class _RunInvariants:
     """What main is given in every run, and which operators read its values.
 
     fixed: the values that are the same in every run.
@@ -139,7 +139,7 @@ class _Runs:
             self._values[binding.var] = binding.value
             for atom in uses(binding.value):
                 self._readers.setdefault(atom, set()).add(called_op(binding.value))
-        written = {owner(b) for b in Buffers(module.main, Summaries(module)).written}
+        written = {owning_tuple(b) for b in AliasSets(module.main, AliasSummaries(module)).written}
         self._given = {p for p in module.main.params if p not in written and p not in fixed}
 
     def why_not(self, match: Match) -> str | None:
@@ -152,13 +152,13 @@ class _Runs:
             return "its extents are no numbers"
         if not self._pays(match, type_bytes(y), type_bytes(w)):
             return "folding takes as long as the pass over the result"
-        if not self._readers.get(match.root.var, set()) <= _BEHIND:
+        if not self._readers.get(match.root.var, set()) <= _FUSED_READERS:
             return "what follows is a kernel of its own, which normalises on the way"
         return None
 
     def _pays(self, match: Match, result: int, weights: int) -> bool:
         if not self.is_listed(match):
-            return result >= weights + WORTH
+            return result >= weights + MIN_RESULT_BYTES
         cast = tensor_of(match.captures["w"]).dtype != tensor_of(match.root.var).dtype
         # What is cast in every run is read and written, folded or not.
         return cast or 2 * weights / WEIGHT_RATE < LAUNCH + 2 * result / RATE
@@ -187,10 +187,10 @@ class _Runs:
 
     def source(self, w: Expr) -> tuple[Expr, tuple[int, ...] | None]:
         """Return what weights are a permutation of, and its axes; None for themselves."""
-        return _permuted(self._values.get(w)) or (w, None)
+        return _permutation_of(self._values.get(w)) or (w, None)
 
 
-def _permuted(value: Expr | None) -> tuple[Expr, tuple[int, ...]] | None:
+def _permutation_of(value: Expr | None) -> tuple[Expr, tuple[int, ...]] | None:
     """Return what a permutation is of, and its axes; None for another value."""
     call = op_call(value)
     if call is None or call.op is not op.permute_dims:
@@ -208,7 +208,7 @@ def _of_source(letters: str, axes: tuple[int, ...] | None) -> str:
     return "".join(letters[axes.index(i)] for i in range(len(axes)))
 
 
-def _why_not(fixed: frozenset[Var], runs: _Runs | None, match: Match) -> str | None:
+def _why_not(fixed: frozenset[Var], runs: _RunInvariants | None, match: Match) -> str | None:
     """Return why a match cannot be folded; ``fixed`` are the values that are always the same."""
     captured = match.captures
     for name in ("w", "b", "mean", "var", "scale", "shift"):
@@ -228,8 +228,8 @@ def _why_not(fixed: frozenset[Var], runs: _Runs | None, match: Match) -> str | N
     return None
 
 
-def _folded(
-    runs: _Runs | None,
+def _fold_weights(
+    runs: _RunInvariants | None,
     match: Match,
     x: Any,
     w: Any,
@@ -292,7 +292,7 @@ class _Fold:
         return self.binding.value.args[len(self.parts) :]
 
 
-def _joined(module: Module, runs: _Runs) -> Module:
+def _join_folds(module: Module, runs: _RunInvariants) -> Module:
     """Return the module with the calls that fold parameters of main joined at its beginning: one
     for each eps, and for each set of dtypes and of arguments that there are.
     """
@@ -301,12 +301,12 @@ def _joined(module: Module, runs: _Runs) -> Module:
         groups.setdefault(fold.together, []).append(fold)
     if not groups:
         return module
-    begun = [b for group in groups.values() for b in _one_call(group)]
+    begun = [b for group in groups.values() for b in _joined_call(group)]
     gone = {b for group in groups.values() for f in group for b in (f.binding, *f.fields)}
     return with_main(module, [*begun, *(b for b in module.main.body.bindings if b not in gone)])
 
 
-def _folds(body: Block, runs: _Runs) -> list[_Fold]:
+def _folds(body: Block, runs: _RunInvariants) -> list[_Fold]:
     """Return the calls of one layer each that may stand at the beginning of main."""
     readers: dict[Expr, list[Binding]] = {}
     for binding in body.bindings:
@@ -329,7 +329,7 @@ def _folds(body: Block, runs: _Runs) -> list[_Fold]:
     return found
 
 
-def _one_call(group: list[_Fold]) -> list[Binding]:
+def _joined_call(group: list[_Fold]) -> list[Binding]:
     """Return one call in the place of several, and what becomes of their results."""
     columns = zip(*(fold.parts for fold in group), strict=True)
     lists = [tuple(a for a in column if a is not None) for column in columns]

@@ -11,7 +11,7 @@ from meta.ir import Binding, Constant, Expr, Module, Tuple
 from meta.ir.dims import is_symbolic
 from meta.op.core.handler import Default, use
 from meta.op.core.op import by_schema
-from meta.passes.buffers import Buffers, each_with_buffers
+from meta.passes.alias_analysis import AliasSets, map_functions_with_aliases
 from meta.passes.calls import flat_atoms, is_pure, op_call, tensor_type
 from meta.passes.rewrite import rewrite_function
 from meta.runtime.ndarray import ndarray
@@ -39,12 +39,12 @@ def fold_constant(module: Module) -> Module:
       return %b
     }
     """
-    return each_with_buffers(
+    return map_functions_with_aliases(
         module, lambda f, buffers: rewrite_function(f, partial(_fold, buffers))
     )
 
 
-def _fold(buffers: Buffers, binding: Binding) -> Binding | Expr:
+def _fold(buffers: AliasSets, binding: Binding) -> Binding | Expr:
     call, type_ = op_call(binding.value), tensor_type(binding.var)
     if call is None or type_ is None or not type_.is_static or not is_pure(binding):
         return binding

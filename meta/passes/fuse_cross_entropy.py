@@ -11,9 +11,9 @@ from meta import op
 from meta.base.dtype import bits, is_float
 from meta.ir import Binding, DefUse, Expr, Function, Module, TensorType, Var
 from meta.op.core.tracing import Trace
-from meta.passes.buffers import Buffers, Definitions, Summaries
+from meta.passes.alias_analysis import AliasSets, AliasSummaries, Definitions
 from meta.passes.calls import OpCall, op_call, tensor_of, tensor_type
-from meta.passes.rewrite import bound_to, each_function, in_order, rewrite_function
+from meta.passes.rewrite import bound_to, map_functions, postorder_bindings, rewrite_function
 from meta.passes.simplify.shapes import VIEWS
 
 LEAST_BYTES = 1 << 26
@@ -78,15 +78,15 @@ def fuse_cross_entropy(
       return %y
     }
     """
-    summaries = Summaries(module)
-    return each_function(module, lambda f: _rewritten(f, summaries, least_bytes))
+    summaries = AliasSummaries(module)
+    return map_functions(module, lambda f: _rewritten(f, summaries, least_bytes))
 
 
-def _rewritten(function: Function, summaries: Summaries, least_bytes: int) -> Function:
-    known = Definitions(function, Buffers(function, summaries))
+def _rewritten(function: Function, summaries: AliasSummaries, least_bytes: int) -> Function:
+    known = Definitions(function, AliasSets(function, summaries))
     uses = DefUse(function)
     found: dict[Var, tuple[Binding, _Found]] = {}
-    for binding in in_order(function.body):
+    for binding in postorder_bindings(function.body):
         made = op_call(binding.value)
         if made is not None and made.op is op.cross_entropy:
             one = _found(made, known, least_bytes)

@@ -34,7 +34,7 @@ from meta.op.core import CallValues, result_types
 from meta.op.core.indices import checks_indices
 from meta.passes.call_graph import PREPARED_BY
 from meta.passes.calls import called_op
-from meta.passes.dispatch import prepared
+from meta.passes.dispatch import declared_call
 from meta.passes.index_ranges import index_atoms
 from meta.passes.pattern import Match, explain, match, pattern
 from meta.passes.pattern.apply import outlined
@@ -203,7 +203,7 @@ def _better(
             if _place(one, device, preference) >= mine:
                 break
             other = one.dialect is not fused.dialect and one.plevel(device) > FUSED_ONLY
-            if other and _takes(one, prepared(op, member.value, device), preference):
+            if other and _takes(one, declared_call(op, member.value, device), preference):
                 return f"{op.name} has the kernel {one.name} of level {one.plevel(device)}"
     return None
 

@@ -14,11 +14,11 @@ from meta.base.device import CPU, Device
 from meta.dialect.core import FUSED, DialectOp
 from meta.ir import Binding, Block, Call, Module, Var
 from meta.op.core.indices import checks_indices
-from meta.passes.buffers import Buffers, Summaries
+from meta.passes.alias_analysis import AliasSets, AliasSummaries
 from meta.passes.calls import called_op, new_call, tensor_of
 from meta.passes.fusion_groups import FusionGroup, FusionGroups
 from meta.passes.index_ranges import IndexRanges
-from meta.passes.outline import Outlined
+from meta.passes.outline import OutlinedFunctions
 from meta.passes.rewrite import with_inner_blocks, with_value
 
 MAX_MEMBERS = 24
@@ -73,15 +73,15 @@ def fuse_operators(
       return %c
     }
     """
-    made = Outlined(module)
+    made = OutlinedFunctions(module)
     if recompute is None:
         recompute = device.kind == "cuda"
-    functions, summaries = {}, Summaries(module)
+    functions, summaries = {}, AliasSummaries(module)
     for name, function in module.functions.items():
         if FUSED in function.attrs:
             functions[name] = function
             continue
-        buffers = Buffers(function, summaries)
+        buffers = AliasSets(function, summaries)
         ranges = None
         if checks_indices(device):
             ranges = IndexRanges(function, buffers, module.functions)
@@ -96,24 +96,26 @@ def fuse_operators(
     return module.with_functions({**functions, **made.functions})
 
 
-def _block(block: Block, made: Outlined, grouped: Callable[[Block], FusionGroups]) -> Block:
+def _block(
+    block: Block, made: OutlinedFunctions, grouped: Callable[[Block], FusionGroups]
+) -> Block:
     """Fuse the calls of a block, and those of each block in it by themselves."""
     groups, kept = grouped(block), list[Binding]()
     for i, binding in enumerate(block.bindings):
         group = groups.of.get(i)
         if group is not None and group.size > 1:
-            kept += _fused(group, groups, made) if i == group.last else []
+            kept += _fuse(group, groups, made) if i == group.last else []
         elif i not in groups.gone:
             kept.append(with_inner_blocks(binding, lambda inner: _block(inner, made, grouped)))
     return Block(tuple(kept), block.result)
 
 
-def _fused(group: FusionGroup, groups: FusionGroups, made: Outlined) -> list[Binding]:
+def _fuse(group: FusionGroup, groups: FusionGroups, made: OutlinedFunctions) -> list[Binding]:
     """Return the call of a group's function, what it reads and what it makes."""
     views, copies = _copies(group, groups)
     members = {i: groups.items[i] for i in sorted(group.members)}
     placed = sorted([*copies, *members.items()], key=lambda pair: pair[0])
-    calls = [_left_open(call) for _, call in placed]
+    calls = [_without_configuration(call) for _, call in placed]
     results = [m for i, m in members.items() if groups.leaves(i)]
     # Lines of calls that an error may name: functions that differ in them are not one.
     lines = tuple(members[i].span for i in members if i in groups.indices)
@@ -121,7 +123,7 @@ def _fused(group: FusionGroup, groups: FusionGroups, made: Outlined) -> list[Bin
     return [*views, *made.call(calls, _stem(calls), attrs, results=results, key=lines)]
 
 
-def _left_open(binding: Binding) -> Binding:
+def _without_configuration(binding: Binding) -> Binding:
     """Return a call whose kernel's configuration is not stated: it has no kernel of its own."""
     call = binding.value
     assert isinstance(call, Call) and isinstance(call.callee, DialectOp)

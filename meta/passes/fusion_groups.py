@@ -17,10 +17,10 @@ from meta.base.dtype import bits
 from meta.dialect.core import DialectOp
 from meta.ir import Binding, Block, Call, Expr, TensorType, Var, operands
 from meta.ir.visit import uses
-from meta.passes.buffers import Buffers
-from meta.passes.calls import has_effect, tensor_of, whole_source
+from meta.passes.alias_analysis import AliasSets
+from meta.passes.calls import full_view_source, has_effect, tensor_of
 from meta.passes.index_ranges import IndexRanges
-from meta.passes.lifetimes import type_bytes
+from meta.passes.liveness import type_bytes
 
 _RANK = {"elemwise": 0, "broadcast": 1, "injective": 2, "comm_reduce": 3, "out_elemwise_fusable": 4}
 _BROADCAST, _INJECTIVE, _REDUCE = _RANK["broadcast"], _RANK["injective"], _RANK["comm_reduce"]
@@ -82,7 +82,7 @@ class FusionGroups:
     def __init__(
         self,
         block: Block,
-        buffers: Buffers,
+        buffers: AliasSets,
         ranges: IndexRanges | None,
         max_members: int,
         recompute: bool,
@@ -343,7 +343,7 @@ def _read(own: _Fusable, reader: _CastReader) -> int:
     return reader.views[-1] if reader.views else own.position
 
 
-def _indices(block: Block, buffers: Buffers, ranges: IndexRanges) -> dict[int, set[Expr]]:
+def _indices(block: Block, buffers: AliasSets, ranges: IndexRanges) -> dict[int, set[Expr]]:
     found: dict[int, set[Expr]] = {}
     for i, binding in enumerate(block.bindings):
         if isinstance(binding.value, Call) and _fusable(binding, i) is not None:
@@ -406,6 +406,6 @@ def _growth(binding: Binding) -> int:
 def _is_view(binding: Binding) -> bool:
     """Whether a binding is another shape of a tensor, by numbers."""
     value, type_ = binding.value, binding.var.type
-    if not isinstance(value, Call) or whole_source(value) is None:
+    if not isinstance(value, Call) or full_view_source(value) is None:
         return False
     return isinstance(type_, TensorType) and type_.is_static

@@ -34,8 +34,8 @@ from meta.op.core.call import runtime_args
 from meta.op.core.check import normalize_axes, normalize_axis
 from meta.op.core.indices import IndexRange
 from meta.op.creation import bounds
-from meta.passes.buffers import Buffers
-from meta.passes.calls import base_op, flat_atoms, named_args, tensor_type, type_if_atom, typed_args
+from meta.passes.alias_analysis import AliasSets
+from meta.passes.calls import arg_types, atom_type, base_op, flat_atoms, named_args, tensor_type
 
 Range = tuple[int, int]
 """The least and the largest value that there may be."""
@@ -63,7 +63,7 @@ class IndexRanges:
     def __init__(
         self,
         function: Function,
-        buffers: Buffers | None,
+        buffers: AliasSets | None,
         functions: Mapping[str, Function],
         given: Mapping[Expr, Range] | None = None,
     ) -> None:
@@ -81,7 +81,7 @@ class IndexRanges:
             if not isinstance(wanted.extent, int):
                 continue
             found = None if isinstance(atom, Constant) else self.of(atom)
-            if found is None or not _inside(found, wanted):
+            if found is None or not _is_within(found, wanted):
                 yield place, atom, wanted
 
     def of(self, atom: Any) -> Range | None:
@@ -146,7 +146,7 @@ def index_atoms(call: Call) -> Iterator[tuple[int, Any, IndexRange]]:
     called = base_op(call.callee)
     if called is not None and called.indices is not None:
         atoms = runtime_args(called, tuple(map(_parts, call.args)))
-        for place, wanted in called.index_ranges(typed_args(called, call)):
+        for place, wanted in called.index_ranges(arg_types(called, call)):
             yield place, atoms[place], wanted
 
 
@@ -154,11 +154,11 @@ def _parts(argument: Any) -> Any:
     """Return the atoms of a tuple, None for each part of one that is a value; else the argument."""
     if isinstance(argument, Tuple):
         return argument.fields
-    type_ = type_if_atom(argument)
+    type_ = atom_type(argument)
     return (None,) * len(type_.fields) if isinstance(type_, TupleType) else argument
 
 
-def _inside(found: Range, wanted: IndexRange) -> bool:
+def _is_within(found: Range, wanted: IndexRange) -> bool:
     assert isinstance(wanted.extent, int)
     if wanted.nonzero:
         return found[0] > 0 or found[1] < 0
@@ -197,7 +197,7 @@ def _shape(atom: Any) -> tuple[Any, ...]:
     return () if type_ is None else type_.shape
 
 
-def _below(extents: Sequence[Any]) -> Range | None:
+def _positions(extents: Sequence[Any]) -> Range | None:
     """Return the range of positions among so many; None if the number is not known."""
     return (0, prod(extents) - 1) if all(isinstance(d, int) for d in extents) else None
 
@@ -205,23 +205,23 @@ def _below(extents: Sequence[Any]) -> Range | None:
 def _extremum(ranges: IndexRanges, args: Args, part: int) -> Range | None:
     shape = _shape(args["x"])
     axes = normalize_axes(args["axis"], len(shape))
-    return _below([shape[a] for a in axes])
+    return _positions([shape[a] for a in axes])
 
 
-def _order(ranges: IndexRanges, args: Args, part: int) -> Range | None:
+def _sort(ranges: IndexRanges, args: Args, part: int) -> Range | None:
     shape = _shape(args["x"])
     both = args.get("ret_type", "indices") == "both"
     if args.get("ret_type") == "values" or (both and part == 0):
         return ranges.of(args["x"])
-    return _below([shape[normalize_axis(args["axis"], len(shape))]])
+    return _positions([shape[normalize_axis(args["axis"], len(shape))]])
 
 
-def _cut(ranges: IndexRanges, args: Args, part: int) -> Range | None:
-    found = _below(_shape(args["x1"])[-1:])
+def _searchsorted(ranges: IndexRanges, args: Args, part: int) -> Range | None:
+    found = _positions(_shape(args["x1"])[-1:])
     return None if found is None else (0, found[1] + 1)
 
 
-def _counted(ranges: IndexRanges, args: Args, part: int) -> Range | None:
+def _arange(ranges: IndexRanges, args: Args, part: int) -> Range | None:
     (start, stop), step = bounds(args["start"], args["stop"]), args["step"]
     if not (isinstance(start, int) and isinstance(stop, int) and isinstance(step, int) and step):
         return None
@@ -230,7 +230,7 @@ def _counted(ranges: IndexRanges, args: Args, part: int) -> Range | None:
     return min(ends), max(ends)
 
 
-def _clipped(ranges: IndexRanges, args: Args, part: int) -> Range | None:
+def _clip(ranges: IndexRanges, args: Args, part: int) -> Range | None:
     low, high = args["min"], args["max"]
     if not (isinstance(low, int) and isinstance(high, int)) or low > high:
         return None
@@ -242,7 +242,7 @@ def _remainder(ranges: IndexRanges, args: Args, part: int) -> Range | None:
     return None if by is None or by[0] < 1 else (0, by[1] - 1)
 
 
-def _ends(combined: Callable[[int, int], int]) -> Rule:
+def _endpoint_rule(combined: Callable[[int, int], int]) -> Rule:
     def rule(ranges: IndexRanges, args: Args, part: int) -> Range | None:
         x1, x2 = ranges.of(args["x1"]), ranges.of(args["x2"])
         if x1 is None or x2 is None or args.get("where"):
@@ -253,7 +253,7 @@ def _ends(combined: Callable[[int, int], int]) -> Rule:
     return rule
 
 
-def _either(*names: str) -> Rule:
+def _union_rule(*names: str) -> Rule:
     def rule(ranges: IndexRanges, args: Args, part: int) -> Range | None:
         return _union([ranges.of(args[n]) for n in names])
 
@@ -263,17 +263,17 @@ def _either(*names: str) -> Rule:
 _RULES: dict[Op, Rule] = {
     op.argmax: _extremum,
     op.argmin: _extremum,
-    op.argsort: _order,
-    op.topk: _order,
-    op.searchsorted: _cut,
-    op.arange: _counted,
-    op.clip: _clipped,
+    op.argsort: _sort,
+    op.topk: _sort,
+    op.searchsorted: _searchsorted,
+    op.arange: _arange,
+    op.clip: _clip,
     op.remainder: _remainder,
-    op.add: _ends(operator.add),
-    op.multiply: _ends(operator.mul),
-    op.where: _either("x", "y"),
-    op.maximum: _either("x1", "x2"),
-    op.minimum: _either("x1", "x2"),
-    op.astype: _either("x"),
+    op.add: _endpoint_rule(operator.add),
+    op.multiply: _endpoint_rule(operator.mul),
+    op.where: _union_rule("x", "y"),
+    op.maximum: _union_rule("x1", "x2"),
+    op.minimum: _union_rule("x1", "x2"),
+    op.astype: _union_rule("x"),
 }
 """By operator, what is known of its result; what does not fit its dtype is not."""

@@ -25,7 +25,7 @@ from meta.ir import (
 from meta.ir.printer import global_text
 from meta.ir.types import call_type, with_declared_names
 from meta.passes.call_graph import callees_first
-from meta.passes.calls import called_op, type_if_atom, typed_args
+from meta.passes.calls import arg_types, atom_type, called_op
 from meta.passes.rewrite import rewrite_function
 
 
@@ -69,7 +69,7 @@ def infer_type(module: Module) -> Module:
         return declared
 
     for name in callees_first(module):
-        new = rewrite_function(functions[name], lambda b: _typed(b, functions, result_type))
+        new = rewrite_function(functions[name], lambda b: _infer_binding(b, functions, result_type))
         type_ = type_of(new.body.result)
         if name in awaited:
             if not compatible(type_, new.result_type):
@@ -90,7 +90,7 @@ def _require_typed(function: Function, name: str) -> None:
         raise IRError(f"parameter {untyped[0]!r} of {name} has no type")
 
 
-def _typed(
+def _infer_binding(
     binding: Binding, functions: dict[str, Function], result_type: Callable[[str], Type]
 ) -> Binding:
     value = binding.value
@@ -101,7 +101,7 @@ def _typed(
     if isinstance(value, Call) and isinstance(value.callee, GlobalVar):
         params = tuple(p.type for p in functions[value.callee.name].params if p.type is not None)
         function_type = FuncType(params, result_type(value.callee.name))
-        found = call_type(function_type, [type_if_atom(a) for a in value.args])
+        found = call_type(function_type, [atom_type(a) for a in value.args])
         # Its function does not know the names of extents that no argument tells it.
         type_: Type | None = with_declared_names(found, binding.var.type)
     else:
@@ -121,7 +121,7 @@ def value_type(value: Expr, binding: Binding) -> Type | None:
         return type_of(value)
     assert isinstance(value, Call)
     try:
-        result = op.infer(typed_args(op, value))
+        result = op.infer(arg_types(op, value))
     except MetaError as error:
         error.span = binding.span or error.span
         raise

@@ -130,11 +130,11 @@ class _Inliner:
             return None
         if len(function.params) != len(call.args):
             return None
-        fits = all(map(_fits, function.params, call.args))
+        fits = all(map(_is_substitutable, function.params, call.args))
         return with_fresh_vars(function) if fits else None
 
 
-def _fits(param: Var, argument: object) -> bool:
+def _is_substitutable(param: Var, argument: object) -> bool:
     """Whether an argument may stand where the parameter stands.
 
     A symbolic dimension of the function must be the same one outside. A call that names an operator

@@ -23,8 +23,8 @@ from meta.ir import (
 )
 from meta.passes.call_graph import callees
 from meta.passes.calls import has_effect
-from meta.passes.lifetimes import Lifetimes, type_bytes
-from meta.passes.outline import Outlined, function_of
+from meta.passes.liveness import Liveness, type_bytes
+from meta.passes.outline import OutlinedFunctions, outlined_function
 from meta.passes.rewrite import rewrite, with_value
 
 MIB = 1 << 20
@@ -72,7 +72,7 @@ def inplace_update(module: Module, *, device: Device, least_mib: float = 16.0) -
       return %b
     }
     """
-    overwriting = _Overwriting(module, device, least_mib * MIB)
+    overwriting = _InplaceRewriter(module, device, least_mib * MIB)
     changed = rewrite(module, overwriting.rule)
     functions = {**changed.functions, **overwriting.made.functions}
     called = {name for function in functions.values() for name in callees(function)}
@@ -81,10 +81,10 @@ def inplace_update(module: Module, *, device: Device, least_mib: float = 16.0) -
     )
 
 
-class _Overwriting:
+class _InplaceRewriter:
     def __init__(self, module: Module, device: Device, least: float) -> None:
         self.functions, self.device, self.least = module.functions, device, least
-        self.made = Outlined(module)
+        self.made = OutlinedFunctions(module)
         # By function and parameter, whether its kernel may write over that.
         self._known: dict[tuple[Function, int], bool] = {}
         # By the variable of a binding: which argument of its kernel it overwrites.
@@ -93,15 +93,15 @@ class _Overwriting:
             if FUSED not in function.attrs:
                 made = (b.value for b in bindings(function))
                 for one in (function, *(f for f in made if isinstance(f, Function))):
-                    self._search(Lifetimes(one, module))
+                    self._search(Liveness(one, module))
 
-    def _search(self, live: Lifetimes) -> None:
+    def _search(self, live: Liveness) -> None:
         for binding in live.bindings:
             kernel = self._kernel(binding)
             if kernel is None:
                 continue
             _, function, args = kernel
-            which = _dying(args, binding.var, live)
+            which = _dying_argument(args, binding.var, live)
             if which is not None and self._may(function, which):
                 self._overwritten[binding.var] = which
 
@@ -112,7 +112,9 @@ class _Overwriting:
             return None
         if isinstance(call.callee, GlobalVar):
             function = self.functions[call.callee.name]
-            fits = FUSED in function.attrs and (_is_each(function) or self._is_large(function))
+            fits = FUSED in function.attrs and (
+                _is_elementwise(function) or self._is_large(function)
+            )
             return (call.callee.name, function, call.args) if fits else None
         if _is_kind(binding, _ELEMENTWISE):
             return _alone(binding, call)
@@ -127,7 +129,7 @@ class _Overwriting:
 
     def _may(self, function: Function, which: int) -> bool:
         """Whether the kernel of a function may write over one of its parameters."""
-        if _is_each(function):
+        if _is_elementwise(function):
             return True
         if (function, which) not in self._known:
             changed = replace(function, attrs={**function.attrs, IN_PLACE: which})
@@ -147,7 +149,7 @@ class _Overwriting:
         return with_value(binding, Call(callee, args))
 
 
-def _is_each(function: Function) -> bool:
+def _is_elementwise(function: Function) -> bool:
     """Whether a fused function is computed element by element."""
     return all(_is_kind(binding, _ELEMENTWISE) for binding in function.body.bindings)
 
@@ -171,10 +173,10 @@ def _alone(binding: Binding, call: Call) -> tuple[str, Function, tuple[Expr, ...
     if call.callee.config:
         attrs[CONFIG] = config_text(call.callee.config)
         binding = with_value(binding, Call(call.callee.plain, call.args))
-    return call.callee.base.name, *function_of([binding], attrs, {}, [binding])
+    return call.callee.base.name, *outlined_function([binding], attrs, {}, [binding])
 
 
-def _dying(args: tuple[Expr, ...], result: Var, live: Lifetimes) -> int | None:
+def _dying_argument(args: tuple[Expr, ...], result: Var, live: Liveness) -> int | None:
     """Return which argument dies where ``result`` is computed, so that it may be overwritten."""
     type_ = result.type.fields[-1] if isinstance(result.type, TupleType) else result.type
     number = max(live.of(result))

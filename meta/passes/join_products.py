@@ -25,7 +25,7 @@ from meta.ir import (
     type_of,
 )
 from meta.op.core import Op
-from meta.passes.buffers import Buffers, Summaries, owner
+from meta.passes.alias_analysis import AliasSets, AliasSummaries, owning_tuple
 from meta.passes.calls import OpCall, new_call, op_call, tensor_of, tensor_type
 from meta.passes.canonicalize import canonicalize
 from meta.passes.cheaper import cheaper
@@ -33,7 +33,7 @@ from meta.passes.deduplicate import eliminate_common_subexpressions
 from meta.passes.fold_constant import fold_constant
 from meta.passes.manager import Pass
 from meta.passes.pad_products import COLUMNS
-from meta.passes.prepare import steady
+from meta.passes.prepare import run_invariant
 from meta.passes.rewrite import with_main
 from meta.runtime import gpu_properties
 
@@ -63,8 +63,8 @@ def join_products(
     the last pieces leave multiprocessors idle, which one product does once. What is to be gained is
     estimated from the number of pieces; weights of equal shape are joined, each with its bias.
 
-    The weights are those of a model in infer mode (`steady`), or constants: they are laid one
-    behind the other once, by `prepare` or here. While a model is trained they change with every
+    The weights are those of a model in infer mode (`run_invariant`), or constants: they are laid
+    one behind the other once, by `prepare` or here. While a model is trained they change with every
     step, and to join them costs a copy of all. In half precision there is little to gain from it
     where a batch has thousands of rows: 4096 rows of 768 make 96 pieces of 128 x 256, which 132
     multiprocessors compute at once, and three times as many still take three turns. In float32 with
@@ -104,7 +104,7 @@ attrs(arrays=2) {
         return module
     given = module
     if trained is None:
-        fixed, dtypes = steady(module), DTYPES
+        fixed, dtypes = run_invariant(module), DTYPES
     else:
         fixed = frozenset(module.main.params[i] for i in trained)
         dtypes = DTYPES[2:] if config.get("META_TF32") else ()
@@ -157,14 +157,16 @@ def _groups(
     products = [(b, c) for b, c in found if c is not None]
     if len(products) < 2:
         return
-    buffers, uses = Buffers(main, Summaries(module)), DefUse(main)
-    written = {owner(buffer) for buffer in buffers.written}
+    buffers, uses = AliasSets(main, AliasSummaries(module)), DefUse(main)
+    written = {owning_tuple(buffer) for buffer in buffers.written}
     groups: dict[tuple[Any, ...], list[_Product]] = {}
     own = set(main.body.bindings)
     for binding, call in products:
         members, bias = _with_bias(binding, own, uses, fixed)
         one = _Product(members, call, bias)
-        if written.isdisjoint({owner(buffers.of(v)) for v in (call.args[0], one.result.var)}):
+        if written.isdisjoint(
+            {owning_tuple(buffers.of(v)) for v in (call.args[0], one.result.var)}
+        ):
             groups.setdefault(one.key, []).append(one)
     for group in groups.values():
         for begin in range(0, len(group), MOST):

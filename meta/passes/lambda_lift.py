@@ -26,8 +26,8 @@ from meta.ir import (
 from meta.ir.names import Names
 from meta.passes.call_graph import used_as_values
 from meta.passes.dead_code import dead_code
-from meta.passes.extents import captures
 from meta.passes.rewrite import with_blocks
+from meta.passes.symbolic_extents import captured_vars
 
 
 def lambda_lift(module: Module) -> Module:
@@ -61,27 +61,27 @@ def lambda_lift(module: Module) -> Module:
     values = (b.value for f in module.functions.values() for b in bindings(f))
     if not any(isinstance(v, Function) for v in values) and not used_as_values(module):
         return module
-    lift = _Lift(module)
+    lift = _LambdaLifter(module)
     for name, function in module.functions.items():
         lift.functions[name] = replace(function, body=lift.body(function))
     return dead_code(module.with_functions(lift.functions))
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _KnownClosure:
     """A function value that is known: a function of the module, whose last arguments are given."""
 
     name: str
     captures: tuple[Var, ...] = ()
 
 
-class _Lift:
+class _LambdaLifter:
     """Rewrites blocks from the top down, so that a closure is known before it is called."""
 
     def __init__(self, module: Module) -> None:
         self.functions = dict(module.functions)
         self._names = Names(module.functions)
-        self._known: dict[Var, _Known] = {}
+        self._known: dict[Var, _KnownClosure] = {}
         self._tuples: dict[Var, Tuple] = {}
         # By function and what is known of its arguments: the copy made for them.
         self._copies: dict[tuple[str, tuple[tuple[int, str], ...]], str] = {}
@@ -127,21 +127,21 @@ class _Lift:
                     self._known[var] = known
         return Binding(var, value, binding.span)
 
-    def _lifted(self, name: str, closure: Function) -> _Known:
+    def _lifted(self, name: str, closure: Function) -> _KnownClosure:
         """Make a function of a closure whose body is rewritten."""
-        captured = captures(closure, self._scope)
+        captured = captured_vars(closure, self._scope)
         result_type = closure.result_type or type_of(closure.body.result)
         params = (*closure.params, *captured)
-        known = _Known(self._names.unique(name), captured)
+        known = _KnownClosure(self._names.unique(name), captured)
         self.functions[known.name] = with_fresh_vars(
             Function(params, closure.body, result_type, dict(closure.attrs))
         )
         return known
 
-    def _resolved(self, value: object) -> _Known | None:
+    def _resolved(self, value: object) -> _KnownClosure | None:
         match value:
             case GlobalVar():
-                return _Known(value.name)
+                return _KnownClosure(value.name)
             case Var():
                 return self._known.get(value)
             case TupleGetItem():
@@ -167,7 +167,7 @@ class _Lift:
             args += tuple(v for k in given.values() for v in k.captures)
         return Call(GlobalVar(copy, self.functions[copy].type), args)
 
-    def _copy(self, name: str, given: dict[int, _Known]) -> str | None:
+    def _copy(self, name: str, given: dict[int, _KnownClosure]) -> str | None:
         """Return the copy of a function for known arguments, which takes their captures instead.
 
         None if the function is already being copied for others: a recursion that makes new closures
@@ -183,7 +183,7 @@ class _Lift:
         params = [p for i, p in enumerate(source.params) if i not in given]
         for i, known in given.items():
             captures = tuple(Var(v.name, v.type) for v in known.captures)
-            self._known[source.params[i]] = _Known(known.name, captures)
+            self._known[source.params[i]] = _KnownClosure(known.name, captures)
             params += captures
         # The signature is there before the body, which may call the copy.
         self.functions[copy] = replace(source, params=tuple(params))
@@ -196,7 +196,7 @@ class _Lift:
         self.functions[copy] = replace(source, params=tuple(params), body=body)
         return copy
 
-    def _closure(self, var: Var, known: _Known) -> Binding:
+    def _closure(self, var: Var, known: _KnownClosure) -> Binding:
         """Bind a function that is known, for uses other than calls (handed on, chosen by an If)."""
         function = self.functions[known.name]
         own = function.params[: len(function.params) - len(known.captures)]

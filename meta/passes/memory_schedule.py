@@ -11,10 +11,10 @@ from meta.ir import Binding, Block, Function, GraphNode, Module, operands, to_gr
 from meta.ir.visit import uses
 from meta.op.core.update import OPTIMIZERS
 from meta.passes.calls import called_op
-from meta.passes.distributed.flights import STARTS
+from meta.passes.distributed.overlap import STARTS
 from meta.passes.effects import Effects
-from meta.passes.lifetimes import Lifetimes
-from meta.passes.rewrite import each_function, with_inner_blocks, with_value
+from meta.passes.liveness import Liveness
+from meta.passes.rewrite import map_functions, with_inner_blocks, with_value
 
 
 def memory_schedule(module: Module) -> Module:
@@ -55,8 +55,8 @@ def memory_schedule(module: Module) -> Module:
     }
     """
     if _exchanges_gradients(module.main):
-        return each_function(module, lambda f: f if f is module.main else _function(f, module))
-    return each_function(module, lambda f: _function(f, module))
+        return map_functions(module, lambda f: f if f is module.main else _function(f, module))
+    return map_functions(module, lambda f: _function(f, module))
 
 
 MANY_UPDATES = 8
@@ -81,7 +81,7 @@ def _function(function: Function, module: Module) -> Function:
     # at the next worst moments count.
     return min(
         (function, *orders),
-        key=lambda order: sorted(Lifetimes(order, module).live_bytes(), reverse=True),
+        key=lambda order: sorted(Liveness(order, module).live_bytes(), reverse=True),
     )
 
 
@@ -90,7 +90,7 @@ class _Order:
 
     def __init__(self, function: Function, module: Module, eager: bool) -> None:
         self._module, self._eager = module, eager
-        self._live = Lifetimes(function, module)
+        self._live = Liveness(function, module)
         self._effects = Effects(function, self._live)
         self._made = {var: set(made) for var, made in self._live.made().items()}
 

@@ -24,7 +24,7 @@ from meta.ir import (
 )
 
 
-class Outlined:
+class OutlinedFunctions:
     """The functions that one pass makes beside those of a module; equal ones are one.
 
     functions: those made, by name.
@@ -53,7 +53,7 @@ class Outlined:
         are never one.
         """
         results = results or members[-1:]
-        function, args = function_of(members, attrs, names or {}, results)
+        function, args = outlined_function(members, attrs, names or {}, results)
         call = Call(GlobalVar(self.name(function, stem, key), function.type), args)
         span = members[-1].span
         if len(results) == 1:
@@ -68,14 +68,14 @@ class Outlined:
         for name in alike:
             if structural_equal(self.functions[name], function):
                 return name
-        name = unused(stem, self._taken)
+        name = unused_name(stem, self._taken)
         self._taken.add(name)
         self.functions[name] = function
         alike.append(name)
         return name
 
 
-def unused(stem: str, taken: Container[str]) -> str:
+def unused_name(stem: str, taken: Container[str]) -> str:
     """Return a name that is not taken: the stem, or the stem with a number."""
     name, number = stem, 1
     while name in taken:
@@ -84,7 +84,7 @@ def unused(stem: str, taken: Container[str]) -> str:
     return name
 
 
-def function_of(
+def outlined_function(
     members: Sequence[Binding],
     attrs: Mapping[str, Literal],
     names: Mapping[Expr, str],

@@ -28,7 +28,7 @@ from meta.ir import (
 )
 from meta.ir.visit import uses
 from meta.op.core.check import normalize_axes
-from meta.passes.buffers import Buffers, Summaries, owner
+from meta.passes.alias_analysis import AliasSets, AliasSummaries, owning_tuple
 from meta.passes.calls import (
     PRODUCTS,
     OpCall,
@@ -42,7 +42,7 @@ from meta.passes.calls import (
 )
 from meta.passes.cheaper import cheaper
 from meta.passes.manager import Pass
-from meta.passes.rewrite import each_function, rewrite_function, with_inner_blocks
+from meta.passes.rewrite import map_functions, rewrite_function, with_inner_blocks
 
 LANES = 8
 """Elements of 16 bytes in half precision, which tensor cores are fed with; of 32 in float32."""
@@ -89,7 +89,7 @@ def align_products(
     """
     if device.kind not in devices:
         return module
-    padded = each_function(module, lambda f: replace(f, body=_block(f.body, least_work)))
+    padded = map_functions(module, lambda f: replace(f, body=_block(f.body, least_work)))
     return cheaper(padded, [module], device=device, lower=lower)
 
 
@@ -216,16 +216,16 @@ def keep_padding(module: Module, *, device: Device, devices: tuple[str, ...] = (
     if device.kind not in devices or "main" not in module.functions:
         return module
     main = module.main
-    buffers, users = Buffers(main, Summaries(module)), DefUse(main)
-    written = {owner(buffer) for buffer in buffers.written}
+    buffers, users = AliasSets(main, AliasSummaries(module)), DefUse(main)
+    written = {owning_tuple(buffer) for buffer in buffers.written}
     found: dict[Var, _Cut] = {}
     for cut in _cuts(main):
         reached = list(_reached(cut.var, cut, users))
-        if written.isdisjoint({owner(buffers.of(v)) for v in (cut.source, *reached)}):
+        if written.isdisjoint({owning_tuple(buffers.of(v)) for v in (cut.source, *reached)}):
             found[cut.var] = cut
     if not found:
         return module
-    stay = {b.var for b in main.body.bindings if owner(buffers.of(b.var)) in written}
+    stay = {b.var for b in main.body.bindings if owning_tuple(buffers.of(b.var)) in written}
     sweep = _Sweep(main, found, stay)
     return module.with_functions({**module.functions, "main": sweep.function()})
 

@@ -23,14 +23,14 @@ from meta.ir.visit import uses
 from meta.op.core import CallValues, View
 from meta.passes.calls import called_op, has_effect
 from meta.passes.cheaper import cheaper
-from meta.passes.dispatch import prepared
+from meta.passes.dispatch import declared_call
 from meta.passes.fusion_groups import fusion_ranks
-from meta.passes.lifetimes import type_bytes
+from meta.passes.liveness import type_bytes
 from meta.passes.manager import Pass
 from meta.passes.peaks import Peaks, peaks_of
 from meta.passes.plan_model import WIDTH, Link, Option, Step, Steps
 from meta.passes.predict import kept_race
-from meta.passes.rewrite import each_function, with_inner_blocks, with_value
+from meta.passes.rewrite import map_functions, with_inner_blocks, with_value
 
 
 def plan_dialects(
@@ -67,7 +67,7 @@ def plan_dialects(
     planner = Planner(device)
 
     def with_plan(plan: Plan) -> Module:
-        return each_function(
+        return map_functions(
             module,
             lambda f: f if FUSED in f.attrs else replace(f, body=planner.block(f.body, plan)),
         )
@@ -153,7 +153,7 @@ class Planner:
         op = called_op(value)
         if not isinstance(value, Call) or op is None:
             return None
-        call = prepared(op, value, self._device)
+        call = declared_call(op, value, self._device)
         if call.callee is None or isinstance(call.out, View) or not isinstance(call.out, Type):
             return None
         fusable = _is_fusable(binding.var.type) and not has_effect(binding)

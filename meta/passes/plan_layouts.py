@@ -16,16 +16,16 @@ from meta.dialect.core.tuning import how_in_programs
 from meta.ir import Binding, Call, Constant, Expr, Function, Module, TupleGetItem, Var, operands
 from meta.ir.visit import uses
 from meta.op.core import View
-from meta.passes.buffers import Buffers, Summaries
-from meta.passes.calls import called_op, named_args, new_call, tensor_of, typed_args
-from meta.passes.image_layout import ImageFunction
-from meta.passes.image_rules import CONVOLUTIONS, LAST, ImageCall, is_image, rewritten_call
-from meta.passes.lifetimes import type_bytes
+from meta.passes.alias_analysis import AliasSets, AliasSummaries
+from meta.passes.calls import arg_types, called_op, named_args, new_call, tensor_of
+from meta.passes.channels_last_rewriter import ChannelsLastRewriter
+from meta.passes.channels_last_rules import CONVOLUTIONS, LAST, ImageCall, is_image, rewritten_call
+from meta.passes.liveness import type_bytes
 from meta.passes.peaks import peaks_of
 from meta.passes.plan_dialects import asked, contenders
 from meta.passes.plan_model import Link, Option, Step, Steps
 from meta.passes.predict import kept_race
-from meta.passes.prepare import steady
+from meta.passes.prepare import run_invariant
 
 Chosen = Container[Var]
 
@@ -36,12 +36,12 @@ def plan_layouts(module: Module, device: Device) -> frozenset[Var] | None:
 
     Another call takes as long in both layouts, unless it was measured in both.
     """
-    summaries = Summaries(module)
+    summaries = AliasSummaries(module)
     chosen: set[Var] = set()
     measured = False
-    fixed = steady(module)
+    fixed = run_invariant(module)
     for function in module.functions.values():
-        planner = _Layouts(function, Buffers(function, summaries), device, fixed)
+        planner = _Layouts(function, AliasSets(function, summaries), device, fixed)
         steps = planner.steps()
         if planner.measured:
             measured = True
@@ -58,12 +58,12 @@ class _Layouts:
     """
 
     def __init__(
-        self, function: Function, buffers: Buffers, device: Device, fixed: Container[Expr]
+        self, function: Function, buffers: AliasSets, device: Device, fixed: Container[Expr]
     ) -> None:
         self._function, self._device, self._fixed = function, device, fixed
         self._how, self._peaks = how_in_programs(device), peaks_of(device)
         # It tells what each call would be; what it makes of the function is not used.
-        self._images = ImageFunction(function, buffers, device, self)
+        self._images = ChannelsLastRewriter(function, buffers, device, self)
         self.measured = False
 
     def __contains__(self, var: object) -> bool:
@@ -127,7 +127,7 @@ class _Layouts:
         """
         called = called_op(value)
         assert called is not None
-        call = called.call_values(typed_args(called, value), self._device)
+        call = called.call_values(arg_types(called, value), self._device)
         if call.callee is None or isinstance(call.out, View):
             return 0.0
         race = kept_race(call, self._device, self._how)

@@ -22,9 +22,9 @@ from meta.dialect.core import ADJACENT, ALLOCATES, FUSED
 from meta.ir import Binding, Call, Expr, Function, Module
 from meta.op.core import View
 from meta.passes.calls import base_op, called_op, flat_atoms
-from meta.passes.dispatch import kernel_of, prepared
-from meta.passes.lifetimes import Buffer, Lifetimes, fused_function, numbered
-from meta.passes.rewrite import each_function, rewrite_function, with_value
+from meta.passes.dispatch import declared_call, kernel_of
+from meta.passes.liveness import Buffer, Liveness, fused_function, in_time_order
+from meta.passes.rewrite import map_functions, rewrite_function, with_value
 
 ALIGNMENT = 64
 
@@ -125,7 +125,7 @@ def plan_memory(module: Module, *, device: Device) -> Module:
     """Write into every function, closures included, where its intermediate results live.
 
     ``arena`` is the size in bytes of the function's memory. ``offsets`` has an entry ``(i, j, at)``
-    for result ``j`` of binding number ``i`` (see `lifetimes`): it lives ``at`` bytes, a multiple of
+    for result ``j`` of binding number ``i`` (see `liveness`): it lives ``at`` bytes, a multiple of
     64, behind the arena's start. Results that are not in use at the same time share space; a view
     is part of what it views. The results of a kernel that wants them side by side, evenly spaced
     (``adjacent``), are one piece of memory. A result without an entry is allocated when it is
@@ -162,7 +162,7 @@ def plan_memory(module: Module, *, device: Device) -> Module:
             return binding
         return with_value(binding, _planned(value, module, device))
 
-    return each_function(
+    return map_functions(
         module,
         lambda f: f if FUSED in f.attrs else _planned(rewrite_function(f, closure), module, device),
     )
@@ -173,7 +173,7 @@ def planned_peak(function: Function, module: Module) -> int:
 
     That is its arena and what is allocated beside it; without a plan, what is in use.
     """
-    live = Lifetimes(function, module)
+    live = Liveness(function, module)
     if ARENA not in function.attrs:
         return max(live.live_bytes(), default=0)
     placed = {(i, j) for i, j, _ in function.attrs[OFFSETS]}
@@ -182,8 +182,8 @@ def planned_peak(function: Function, module: Module) -> int:
 
 
 def _planned(function: Function, module: Module, device: Device) -> Function:
-    filled = {b.var for b in numbered(function.body) if _fills(b.value, module, device)}
-    live = Lifetimes(function, module, lambda b: b.var in filled)
+    filled = {b.var for b in in_time_order(function.body) if _fills(b.value, module, device)}
+    live = Liveness(function, module, lambda b: b.var in filled)
     inside = [
         number
         for number, b in enumerate(live.buffers)
@@ -200,7 +200,7 @@ def _planned(function: Function, module: Module, device: Device) -> Function:
     return replace(function, attrs={**function.attrs, ARENA: size, OFFSETS: tuple(entries)})
 
 
-def _placed(inside: list[int], live: Lifetimes, module: Module) -> tuple[dict[int, int], int]:
+def _placed(inside: list[int], live: Liveness, module: Module) -> tuple[dict[int, int], int]:
     """Return where each of these buffers lives, and the size of the arena."""
     pieces: dict[int, list[int]] = {}
     for number in inside:
@@ -233,7 +233,7 @@ def _placed(inside: list[int], live: Lifetimes, module: Module) -> tuple[dict[in
     return places, size
 
 
-def _rows(live: Lifetimes) -> Iterator[list[int]]:
+def _rows(live: Liveness) -> Iterator[list[int]]:
     """Yield the buffers of each bucket of values (`bucket_collectives`) that has several."""
     for binding in live.bindings:
         if called_op(binding.value) not in BUCKETS:
@@ -269,7 +269,7 @@ def _fills(value: Expr, module: Module, device: Device) -> bool:
     called = base_op(value.callee)
     if called is None:
         return False
-    call = prepared(called, value, device)
+    call = declared_call(called, value, device)
     if call.callee is None or isinstance(call.out, View):
         return False
     return not kernel_of(value.callee, call).allocates

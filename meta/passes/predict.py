@@ -21,8 +21,8 @@ from meta.dialect.core.tuning import how_in_programs, kept
 from meta.ir import Binding, Block, Call, Function, GlobalVar, If, Module, TensorType, Type
 from meta.op.core import CallValues, View
 from meta.passes.call_graph import PREPARED_BY
-from meta.passes.calls import base_op, leaf_types, typed_args
-from meta.passes.lifetimes import type_bytes
+from meta.passes.calls import arg_types, base_op, leaf_types
+from meta.passes.liveness import type_bytes
 from meta.passes.peaks import Peaks, peaks_of
 from meta.passes.work import NOTHING, Work, work_of
 
@@ -148,7 +148,7 @@ class Predictor:
         op = base_op(call.callee)
         if op is None:
             return None
-        values = op.call_values(typed_args(op, call), self.device)
+        values = op.call_values(arg_types(op, call), self.device)
         if values.callee is None or isinstance(values.out, View):
             return None
         key = key_of(values, self.device, self.how)

@@ -1,8 +1,8 @@
-"""What is the same in every run of a program: what is computed of constants and of arrays of a
-model that the program does not write (`steady`). `prepare` puts it into a function of its own.
+"""Run-invariant code: what is computed of constants and of arrays of a model that the program does
+not write is the same in every run (`run_invariant`). `prepare` moves it into a function of its own.
 
 Main's attribute `ARRAYS` says which parameters are such arrays. A pass that would rather compute
-more, if only once, asks `steady` what is one.
+more, if only once, asks `run_invariant` what is one.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from meta.ir import (
 )
 from meta.ir.visit import uses
 from meta.op.core import Op
-from meta.passes.buffers import Buffers, Summaries, owner
+from meta.passes.alias_analysis import AliasSets, AliasSummaries, owning_tuple
 from meta.passes.call_graph import PREPARED_BY
 from meta.passes.calls import is_pure, leaf_types, op_call
 from meta.passes.dispatch import dispatch
-from meta.passes.lifetimes import type_bytes
-from meta.passes.outline import unused
+from meta.passes.liveness import type_bytes
+from meta.passes.outline import unused_name
 
 ARRAYS = "arrays"
 """Attribute of main: how many of its last parameters are arrays that others write rarely, and only
@@ -42,7 +42,7 @@ between runs: those of a model in infer mode.
 """
 
 
-def steady(module: Module) -> frozenset[Var]:
+def run_invariant(module: Module) -> frozenset[Var]:
     """Return the variables of main whose values are the same in every run: the arrays that it does
     not write, and what its outermost block computes of them.
 
@@ -52,16 +52,16 @@ def steady(module: Module) -> frozenset[Var]:
     if not count:
         return frozenset()
     main = module.main
-    buffers = Buffers(main, Summaries(module))
-    written = {owner(buffer) for buffer in buffers.written}
+    buffers = AliasSets(main, AliasSummaries(module))
+    written = {owning_tuple(buffer) for buffer in buffers.written}
     found = {p for p in main.params[-count:] if p not in written and _is_static(p.type)}
     for binding in main.body.bindings:
-        if _is_of(found, binding) and owner(buffers.of(binding.var)) not in written:
+        if _is_computed_of(found, binding) and owning_tuple(buffers.of(binding.var)) not in written:
             found.add(binding.var)
     return frozenset(found)
 
 
-def _is_of(known: set[Var], binding: Binding) -> bool:
+def _is_computed_of(known: set[Var], binding: Binding) -> bool:
     """Whether a binding is computed of known variables, at least one, and constants."""
     value = binding.value
     if op_call(value) is None and not isinstance(value, Tuple | TupleGetItem):
@@ -113,12 +113,12 @@ attrs(arrays=1, prepared_by="prepare") {
       return (%half,)
     }
     """
-    fixed = steady(module)
+    fixed = run_invariant(module)
     bindings = [b for b in module.main.body.bindings if b.var in fixed] if fixed else []
     if not bindings:
         return module
     main = module.main
-    results, moved, left = _parted(main, bindings, Buffers(main, Summaries(module)))
+    results, moved, left = _split_main(main, bindings, AliasSets(main, AliasSummaries(module)))
     if not results:
         return module
     count = main.attrs[ARRAYS]
@@ -129,7 +129,7 @@ attrs(arrays=1, prepared_by="prepare") {
     )
     with only("torch"):
         made = dispatch(module.with_functions({"main": with_fresh_vars(made)}), device=device).main
-    name = unused("prepare", module.functions)
+    name = unused_name("prepare", module.functions)
     gone = {b.var for b in bindings} - left
     rest = tuple(b for b in main.body.bindings if b.var not in gone)
     main = replace(
@@ -141,8 +141,8 @@ attrs(arrays=1, prepared_by="prepare") {
     return module.with_functions({**module.functions, "main": main, name: made})
 
 
-def _parted(
-    main: Function, bindings: list[Binding], buffers: Buffers
+def _split_main(
+    main: Function, bindings: list[Binding], buffers: AliasSets
 ) -> tuple[list[Var], list[Binding], set[Var]]:
     """Return what main is given, what computes that, and what main goes on to compute itself."""
     own = {b.var for b in bindings}
@@ -179,7 +179,7 @@ def _roots(main: Function, bindings: list[Binding]) -> dict[Expr, frozenset[Var]
     return found
 
 
-def _pays(var: Var, roots: frozenset[Var], buffers: Buffers) -> bool:
+def _pays(var: Var, roots: frozenset[Var], buffers: AliasSets) -> bool:
     """Whether a value is a tensor, no view, and not much larger than what it is made of."""
     if not isinstance(var.type, TensorType) or buffers.of(var) is not var:
         return False

@@ -69,13 +69,13 @@ def promote_refs(module: Module) -> Module:
       return %r
     }
     """
-    functions = {name: _promoted(function) for name, function in module.functions.items()}
+    functions = {name: _promote(function) for name, function in module.functions.items()}
     if all(functions[name] is function for name, function in module.functions.items()):
         return module
     return module.with_functions(functions)
 
 
-def _promoted(function: Function) -> Function:
+def _promote(function: Function) -> Function:
     # A reference that was held by one that is gone may be the next.
     while found := _candidates(function):
         body = _Promoter(found).block(function.body, {}, frozenset())

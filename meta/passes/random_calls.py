@@ -47,7 +47,7 @@ def explicit_keys(module: Module, *, device: Device) -> Module:
         return module
 
     def rule(binding: Binding) -> list[Binding]:
-        call, slot = binding.value, _open_slot(binding.value)
+        call, slot = binding.value, _missing_key_slot(binding.value)
         if slot is None:
             return [binding]
         assert isinstance(call, Call)
@@ -59,7 +59,7 @@ def explicit_keys(module: Module, *, device: Device) -> Module:
     return rewrite(module, rule)
 
 
-def _open_slot(value: Expr) -> int | None:
+def _missing_key_slot(value: Expr) -> int | None:
     """Return the number of the argument in which a random call lacks its key; None if it has it."""
     called = called_op(value)
     if called is None or not called.random:
@@ -90,10 +90,10 @@ def split_dropout(module: Module) -> Module:
       return %y
     }
     """
-    return rewrite(module, _parts)
+    return rewrite(module, _split_binding)
 
 
-def _parts(binding: Binding) -> list[Binding]:
+def _split_binding(binding: Binding) -> list[Binding]:
     """Return a binding, or what it becomes."""
     call = binding.value
     if not isinstance(call, Call) or base_op(call.callee) is not op.dropout_train:

@@ -14,7 +14,7 @@ from meta.base.errors import ArgumentError
 from meta.ir import Binding, Call, Expr, Module, Tuple, TupleGetItem, Var, operands, with_operands
 from meta.passes.calls import base_op, is_pure, view_source
 from meta.passes.effects import ANYTHING, Effects
-from meta.passes.lifetimes import Lifetimes, type_bytes
+from meta.passes.liveness import Liveness, type_bytes
 from meta.passes.manager import Pass
 from meta.passes.plan_memory import planned_peak
 from meta.passes.rewrite import with_main, with_value
@@ -83,7 +83,7 @@ def rematerialize(
         choice = program.best_choice(settled | useless) if waited <= PATIENCE else None
         if choice is None:
             # What was recomputed early may be of no use any more, and stand in the way.
-            program, undone = _with_less(program, lower, program.peak)
+            program, undone = _drop_recomputations(program, lower, program.peak)
             if undone <= settled:
                 raise ArgumentError(
                     "the program does not fit the memory budget",
@@ -100,12 +100,14 @@ def rematerialize(
         settled.update(choice.origins)
         waited = 0 if program.peak < least else waited + 1
         least = min(least, program.peak)
-    program = _with_less(program, lower, budget)[0]
+    program = _drop_recomputations(program, lower, budget)[0]
     joined = TimedProgram(join_small_updates(program.module), lower, program.origins)
     return joined.module if joined.peak <= budget else program.module
 
 
-def _with_less(program: TimedProgram, lower: Pass, limit: int) -> tuple[TimedProgram, set[Var]]:
+def _drop_recomputations(
+    program: TimedProgram, lower: Pass, limit: int
+) -> tuple[TimedProgram, set[Var]]:
     """Return the program without the recomputations that can be spared within ``limit`` bytes, and
     the values that are not recomputed any more.
 
@@ -129,12 +131,12 @@ def _with_less(program: TimedProgram, lower: Pass, limit: int) -> tuple[TimedPro
     return program, undone
 
 
-KEPT = 8
+MAX_INPUT_SHARE = 8
 """What a recomputation reads is kept for it, instead of being recomputed too, if it has at most
 this part (1 / KEPT) of the bytes that are saved."""
 
 
-def _renamed(binding: Binding, names: dict[Var, Var]) -> Binding:
+def _rename_operands(binding: Binding, names: dict[Var, Var]) -> Binding:
     """Return a binding that reads other variables."""
     return with_value(binding, with_operands(binding.value, names))
 
@@ -150,10 +152,10 @@ class TimedProgram:
         self.module, self.origins = module, origins
         self.bindings = module.main.body.bindings
         lowered = lower(module)
-        self.low = Lifetimes(lowered.main, lowered)
+        self.low = Liveness(lowered.main, lowered)
         self._lowered = {b.var for b in self.low.bindings}
         self.peak = planned_peak(lowered.main, lowered)
-        self.live = Lifetimes(module.main, module)
+        self.live = Liveness(module.main, module)
         self.effects = Effects(module.main, self.live)
         self.index = {b.var: i for i, b in enumerate(self.bindings)}
 
@@ -179,7 +181,7 @@ class TimedProgram:
         for binding in reversed(self.bindings):
             unused = binding.var in self.origins and binding.var not in used
             if binding.var not in names and not unused:
-                items.append(_renamed(binding, names))
+                items.append(_rename_operands(binding, names))
                 used.update(operands(items[-1].value))
         return with_main(self.module, reversed(items))
 
@@ -250,7 +252,7 @@ class TimedProgram:
         if not all(isinstance(self.bindings[i].value, Call) for i in users):
             return None
         saved = sum(self.live.buffers[n].size for n in idle)
-        choice = Recomputation(self, value, users, saved // KEPT)
+        choice = Recomputation(self, value, users, saved // MAX_INPUT_SHARE)
         read = (a for i in sorted(users) for a in operands(self.bindings[i].value))
         for atom in dict.fromkeys(read):
             again = isinstance(atom, Var) and not self.live.of(atom).isdisjoint(idle)
@@ -302,7 +304,7 @@ class Recomputation:
         for i, binding in enumerate(self.program.bindings):
             if i == self.at:
                 items += self.made
-            items.append(_renamed(binding, self.renamed) if i in self.users else binding)
+            items.append(_rename_operands(binding, self.renamed) if i in self.users else binding)
         return with_main(self.program.module, items)
 
     def clone(self, var: Expr) -> bool:
@@ -353,7 +355,7 @@ class Recomputation:
 
     def _copy(self, binding: Binding) -> None:
         new = Var(binding.var.name, binding.var.type)
-        self.made.append(replace(_renamed(binding, self.renamed), var=new))
+        self.made.append(replace(_rename_operands(binding, self.renamed), var=new))
         self.renamed[binding.var] = new
         self.origins[new] = self.program.origins.get(binding.var, binding.var)
         if isinstance(binding.value, Call):

@@ -22,7 +22,7 @@ def rewrite(module: Module, rule: Rule) -> Module:
     replaces the variable (the binding disappears), or None to drop a binding that nothing uses.
     Nested blocks are rewritten before the binding that holds them.
     """
-    return each_function(module, lambda function: rewrite_function(function, rule))
+    return map_functions(module, lambda function: rewrite_function(function, rule))
 
 
 def rewrite_function(
@@ -71,16 +71,16 @@ def with_inner_blocks(binding: Binding, change: Callable[[Block], Block]) -> Bin
     return with_value(binding, with_blocks(binding.value, change))
 
 
-def each_function(module: Module, change: Callable[[Function], Function]) -> Module:
+def map_functions(module: Module, change: Callable[[Function], Function]) -> Module:
     """Return the module with every function changed."""
     return module.with_functions({name: change(f) for name, f in module.functions.items()})
 
 
-def in_order(block: Block) -> Iterator[Binding]:
+def postorder_bindings(block: Block) -> Iterator[Binding]:
     """Yield bindings as `rewrite` visits them: those of nested blocks before their owner."""
     for binding in block.bindings:
         for inner in inner_blocks(binding.value):
-            yield from in_order(inner)
+            yield from postorder_bindings(inner)
         yield binding
 
 

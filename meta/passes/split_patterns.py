@@ -14,7 +14,7 @@ from meta.dialect.core.tuning import choice, chooses, configurations, race_of
 from meta.ir import Call, Function, Module, Type, bindings
 from meta.op.core import CallValues, Op, View
 from meta.passes.dead_code import dead_code
-from meta.passes.dispatch import prepared
+from meta.passes.dispatch import declared_call
 from meta.passes.inline import inline
 from meta.passes.tune import measure
 from meta.passes.work import work_of
@@ -105,7 +105,7 @@ def _calls(function: Function, device: Device) -> list[CallValues | None]:
         value = binding.value
         if not isinstance(value, Call) or not isinstance(value.callee, Op):
             return [None]
-        call = prepared(value.callee, value, device)
+        call = declared_call(value.callee, value, device)
         if call.callee is not None and not isinstance(call.out, View):
             found.append((work_of(value).time, call if isinstance(call.out, Type) else None))
     return [call for _, call in sorted(found, key=lambda pair: -pair[0])]

@@ -14,10 +14,10 @@ from meta.ir import Binding, Call, Expr, Module, TensorType, Tuple, TupleType, V
 from meta.op.core import Op
 from meta.op.core.update import OPTIMIZERS, RATES
 from meta.passes.calls import called_op, named_args, new_call
-from meta.passes.lifetimes import type_bytes
+from meta.passes.liveness import type_bytes
 from meta.passes.rewrite import with_main
 
-SMALL = 1 / 64
+SMALL_SHARE = 1 / 64
 """Share of all parameters' bytes up to which `join_small_updates` joins the smallest of them."""
 
 
@@ -91,13 +91,13 @@ def join_small_updates(module: Module) -> Module:
     }
     """
     bindings = list[Binding]()
-    for kind, alike in groupby(module.main.body.bindings, _kind):
+    for kind, alike in groupby(module.main.body.bindings, _join_key):
         run = list(alike)
-        bindings += run if kind is None else _joined(run)
+        bindings += run if kind is None else _join(run)
     return with_main(module, bindings)
 
 
-def _kind(binding: Binding) -> tuple[Any, ...] | None:
+def _join_key(binding: Binding) -> tuple[Any, ...] | None:
     """Return what updates have in common that may be one: the operator and the other arguments."""
     call = binding.value
     update = _update(call)
@@ -120,11 +120,11 @@ def _update(value: Expr) -> Op | None:
     return None if values else called
 
 
-def _joined(updates: list[Binding]) -> list[Binding]:
+def _join(updates: list[Binding]) -> list[Binding]:
     """Return updates of one kind, the small ones as one call behind the others."""
     calls = {b.var: b.value for b in updates if isinstance(b.value, Call)}
     sizes = {var: type_bytes(type_of(call.args[0])) for var, call in calls.items()}
-    room = SMALL * sum(sizes.values())
+    room = SMALL_SHARE * sum(sizes.values())
     small = set[Var]()
     for var in sorted(sizes, key=sizes.__getitem__):
         room -= sizes[var]

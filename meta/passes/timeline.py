@@ -11,9 +11,9 @@ from meta.base.source import Span
 from meta.dialect.core import FUSED
 from meta.ir import Binding, Block, Call, Expr, GlobalVar, If, Module, Var, operands, type_of
 from meta.op.core import Op
-from meta.passes.calls import base_op, typed_args
-from meta.passes.lifetimes import type_bytes
+from meta.passes.calls import arg_types, base_op
 from meta.passes.links import PATTERNS, STARTED, WAIT, Links, Reach
+from meta.passes.liveness import type_bytes
 from meta.passes.predict import NO_TIME, Predictor, Time
 
 OF_ANY_SIZE = frozenset(
@@ -161,7 +161,7 @@ class Timeline:
         return clock
 
     def _collective(self, op: Op, call: Call, binding: Binding, clock: Clock) -> None:
-        args = dict(zip(op.schema.names, typed_args(op, call), strict=True))
+        args = dict(zip(op.schema.names, arg_types(op, call), strict=True))
         over, size = args["over"], args["size"]
         reach = self._reach(op, over, size)
         what = over, frozenset(atom for atom in operands(call) if atom is not call.callee)

@@ -20,8 +20,8 @@ from meta.dialect.core.preference import current, tuning
 from meta.dialect.core.tuning import choice, configurations, measure_missing, race_of
 from meta.ir import Binding, Call, Function, Module, Type, bindings
 from meta.op.core import CallValues, Op, View
-from meta.passes.dispatch import prepared
-from meta.passes.rewrite import each_function, rewrite_function, with_value
+from meta.passes.dispatch import declared_call
+from meta.passes.rewrite import map_functions, rewrite_function, with_value
 from meta.passes.work import work_of
 
 
@@ -45,7 +45,7 @@ def tune(module: Module, *, device: Device) -> Module:
             value = binding.value
             if not isinstance(value, Call) or not isinstance(value.callee, Op):
                 continue
-            call = prepared(value.callee, value, device)
+            call = declared_call(value.callee, value, device)
             if call.callee is None or isinstance(call.out, View) or not isinstance(call.out, Type):
                 continue
             found[str(call)] = work_of(value).time, call
@@ -113,7 +113,7 @@ def configure(module: Module, *, device: Device) -> Module:
             else binding
         )
 
-    return each_function(module, rule)
+    return map_functions(module, rule)
 
 
 def _alone(binding: Binding, device: Device) -> CallValues | None:
@@ -125,7 +125,7 @@ def _alone(binding: Binding, device: Device) -> CallValues | None:
         return None
     if not value.callee.fuses or value.callee.config is not None:
         return None
-    return prepared(value.callee.base, value, device)
+    return declared_call(value.callee.base, value, device)
 
 
 def _config(subject: CallValues | Function, dialect: str, device: Device) -> Config | None:

@@ -21,8 +21,8 @@ from meta.ir import Call, TensorType
 from meta.op.core import CallValues, Op, View
 from meta.op.core.subscripts import subscripts
 from meta.op.linalg import GROUPED
-from meta.passes.calls import PRODUCTS, base_op, product_terms, typed_args
-from meta.passes.lifetimes import type_bytes
+from meta.passes.calls import PRODUCTS, arg_types, base_op, product_terms
+from meta.passes.liveness import type_bytes
 
 FLOPS_PER_BYTE = 8
 """Operations in the time of one byte to or from memory: between a core with vector instructions
@@ -92,7 +92,7 @@ def work_of(call: Call) -> Work:
     called = base_op(call.callee)
     if called is None:
         return NOTHING
-    values = called.call_values(typed_args(called, call), CPU)
+    values = called.call_values(arg_types(called, call), CPU)
     if values.callee is None or isinstance(values.out, View):
         return NOTHING
     moved = sum(map(type_bytes, (*values.tensors(), *values.outputs)))

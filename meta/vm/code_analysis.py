@@ -22,7 +22,7 @@ from typing import NoReturn
 
 from meta.base.errors import IRError
 from meta.ir import PRIMITIVES, Effect
-from meta.passes.lifetimes import type_bytes
+from meta.passes.liveness import type_bytes
 from meta.vm import bytecode as bc
 from meta.vm.code import Code, FunctionCode, FusedRef
 

@@ -43,7 +43,7 @@ from meta.op.core.op import Op
 from meta.op.core.promotion import cast_together, common_dtype, with_complex
 from meta.op.core.schema import INT_LIMIT
 from meta.op.core.tracing import Value
-from meta.passes.lifetimes import type_bytes
+from meta.passes.liveness import type_bytes
 from meta.runtime import view_copies
 from meta.runtime.allocate import allocator
 from meta.runtime.array_key import ArrayKey, array_key

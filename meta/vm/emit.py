@@ -23,10 +23,10 @@ from meta.dialect.core import ALLOCATES, FUSED
 from meta.ir.visit import inner_blocks
 from meta.op.core import View
 from meta.op.core.op import Op
-from meta.passes.calls import base_op, typed_args, written_parameters
-from meta.passes.dispatch import kernel_of, prepared
-from meta.passes.extents import open_names
+from meta.passes.calls import arg_types, base_op, written_parameters
+from meta.passes.dispatch import declared_call, kernel_of
 from meta.passes.plan_memory import ARENA, OFFSETS
+from meta.passes.symbolic_extents import free_extent_names
 from meta.vm import bytecode as bc
 from meta.vm.code import Block, Code, FunctionCode, FusedRef, KernelRef
 from meta.vm.code_analysis import (
@@ -153,7 +153,7 @@ class FunctionEmitter(Values):
 
     def closure(self, name: str, function: ir.Function) -> bc.Register:
         captured = ir.free_vars(function)
-        names = open_names(function, (*captured, *function.params))
+        names = free_extent_names(function, (*captured, *function.params))
         extents = {n: r for n in names if (r := self.known_extent(n)) is not None}
         inputs: tuple[ir.Var | str, ...] = (*captured, *extents)
         lifted = self.tables.use_closure(f"{self.name}.{name or 'fn'}", function, inputs)
@@ -203,7 +203,7 @@ class FunctionEmitter(Values):
     # Kernels.
 
     def operator(self, op: Op, call: ir.Call, span: Span | None) -> bc.Operand:
-        values = prepared(op, call, self.tables.device)
+        values = declared_call(op, call, self.tables.device)
         if values.callee is None:
             raise IRError(
                 "a value that is known while tracing is no operator call", op=op.name, span=span
@@ -214,7 +214,7 @@ class FunctionEmitter(Values):
         ]
         sources = tuple(r for registers in arguments for r in registers)
         written = tuple(r for slot in op.schema.written for r in arguments[slot])
-        args = typed_args(op, call)
+        args = arg_types(op, call)
         if not KernelRef(op.name, args).is_static:
             # Who runs it, and what extents the results have, is decided when it runs.
             kernel, fills = KernelRef(call.callee.name, args), False  # type: ignore[attr-defined]

@@ -25,7 +25,7 @@ from meta.dialect.core import IN_PLACE
 from meta.op.core.call import cache_key
 from meta.op.core.indices import IndexRange, checks_indices
 from meta.op.core.op import Op
-from meta.passes.buffers import Buffers, Summaries
+from meta.passes.alias_analysis import AliasSets, AliasSummaries
 from meta.passes.calls import base_op
 from meta.passes.index_ranges import IndexRanges, Range
 from meta.vm import bytecode as bc
@@ -55,13 +55,13 @@ class Tables:
         self.waiting: list[tuple[str, ir.Function, tuple[ir.Var | str, ...]]] = []
 
     @cached_property
-    def summaries(self) -> Summaries:
+    def summaries(self) -> AliasSummaries:
         """What functions write and return, without what `inplace_update` lets them write over."""
         functions = {
             name: replace(f, attrs={k: v for k, v in f.attrs.items() if k != IN_PLACE})
             for name, f in self.functions.items()
         }
-        return Summaries(self._module.with_functions(functions))
+        return AliasSummaries(self._module.with_functions(functions))
 
     def use_global(self, name: str) -> str:
         """Note that a function of the module is needed; return its name."""
@@ -267,7 +267,7 @@ class CheckEmitter:
     @cached_property
     def ranges(self) -> IndexRanges:
         """What is known of the integers of the function."""
-        buffers = Buffers(self.function, self.tables.summaries)
+        buffers = AliasSets(self.function, self.tables.summaries)
         return IndexRanges(self.function, buffers, self.tables.functions)
 
     def operator(self, call: ir.Call, sources: Sequence[bc.Register], span: Span | None) -> None:

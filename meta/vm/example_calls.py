@@ -18,7 +18,7 @@ from meta.op.core.call import array_type
 from meta.op.core.op import ComposedOp
 from meta.op.core.tracing import Trace
 from meta.passes.calls import base_op
-from meta.passes.dispatch import prepared
+from meta.passes.dispatch import declared_call
 from meta.runtime.ndarray import as_array, ndarray
 from meta.vm.eager import device_of
 
@@ -89,7 +89,7 @@ def _composed(
         call = binding.value
         if isinstance(call, Call) and (base := base_op(call.callee)) is not None:
             given = tuple(_given(a, known) for a in call.args)
-            yield ExampleCall(prepared(base, call, trace.device), given)
+            yield ExampleCall(declared_call(base, call, trace.device), given)
 
 
 def _given(argument: Any, known: Mapping[Var, Any]) -> Any:

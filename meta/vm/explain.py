@@ -24,7 +24,7 @@ from meta.ir import Call, Function
 from meta.ir.operators import resolve_op
 from meta.op.core import CallValues, Op, View
 from meta.passes.calls import base_op
-from meta.passes.dispatch import prepared
+from meta.passes.dispatch import declared_call
 from meta.passes.plan_dialects import contenders
 from meta.vm.code import FusedRef, KernelRef
 from meta.vm.example_calls import example_calls
@@ -390,7 +390,7 @@ def _calls(
                 continue  # one of several results, taken or put together
             base = base_op(call.callee)
             assert base is not None
-            yield prepared(base, call, device)
+            yield declared_call(base, call, device)
     elif site.kernel.is_static:
         op = base_op(resolve_op(site.kernel.operator))
         assert op is not None

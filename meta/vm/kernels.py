@@ -31,7 +31,7 @@ from meta.ir.operators import resolve_op
 from meta.op.core.call import map_tensors, written_positions
 from meta.op.core.op import Op
 from meta.passes.calls import base_op
-from meta.passes.dispatch import exact
+from meta.passes.dispatch import exact_kernel
 from meta.runtime.allocate import allocator
 from meta.runtime.array_key import array_key
 from meta.vm.code import Code, FusedRef, Kernel, KernelRef
@@ -200,7 +200,7 @@ def _find(kernel: Kernel, functions: Mapping[str, Function], device: Device) -> 
             return made
     op = resolve_op(kernel.operator)
     base = _base(kernel)
-    with exact(op) if isinstance(op, DialectOp) else nullcontext():
+    with exact_kernel(op) if isinstance(op, DialectOp) else nullcontext():
         if kernel.is_static or isinstance(op, DialectOp):
             env = dispatch(base.call_values(kernel.args, device))
             # Of extents that are not known the bounds of indices are not, either.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from meta.ir import Binding, Call, Module, Var, bindings, type_of
 from meta.passes.calls import base_op
-from meta.passes.simplify.casts import holds
+from meta.passes.simplify.casts import represents
 
 
 def is_cast(binding: Binding | None) -> bool:
@@ -31,6 +31,6 @@ def cancelling(module: Module) -> list[str]:
             if not is_cast(first):
                 continue
             source = type_of(first.value.args[0])
-            if source == binding.var.type and holds(type_of(wide).dtype, source.dtype):
+            if source == binding.var.type and represents(type_of(wide).dtype, source.dtype):
                 found.append(f"{binding} in @{name}")
     return found

@@ -14,7 +14,7 @@ import meta
 from meta.base import config
 from meta.frontend import from_torch
 from meta.optim import with_sgd
-from meta.passes import image_rules
+from meta.passes import channels_last_rules
 from meta.train.objective import Objective
 
 pytestmark = pytest.mark.cuda
@@ -64,7 +64,7 @@ def test_results_and_steps_are_torchs(
     shape: tuple[int, ...],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(image_rules, "LARGE", 0)
+    monkeypatch.setattr(channels_last_rules, "LARGE", 0)
     torch.manual_seed(0)
     module = Network(groups, kernel, stride, dilation, times)
     x, labels = torch.randn(shape), torch.randint(5, shape[:1])

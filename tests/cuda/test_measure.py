@@ -20,8 +20,8 @@ from meta.dialect.core import tuning
 from meta.dialect.core.cost_store import forget_found
 from meta.ir import TensorType, parse, text
 from meta.passes import infer_type
-from meta.passes.buffers import Buffers, Summaries
-from meta.passes.image_layout import ImageFunction
+from meta.passes.alias_analysis import AliasSets, AliasSummaries
+from meta.passes.channels_last_rewriter import ChannelsLastRewriter
 from meta.vm.graphs import CudaRecorder
 from meta.vm.measure import measured
 from meta.vm.measuring.arguments import MOST_COPIES, copies_of
@@ -228,8 +228,10 @@ def test_convolutions_of_float32_in_tf32(tries: bool) -> None:
     arrays = [meta.array(t, device="cuda") for t in given]
     with config.override(META_TF32=True):
         if tries:
-            buffers = Buffers(module.main, Summaries(module))
-            moved = ImageFunction(module.main, buffers, Device("cuda"), tries=True).rewritten()
+            buffers = AliasSets(module.main, AliasSummaries(module))
+            moved = ChannelsLastRewriter(
+                module.main, buffers, Device("cuda"), tries=True
+            ).rewritten()
             module = infer_type(module.with_functions({"main": moved}))
             assert text(module).count('out_layout="NHWC"') == 4
         found = meta.vm.compile(module, *arrays, tune=None if tries else 20.0)(*arrays)

@@ -18,7 +18,7 @@ from meta.ir.visit import uses
 from meta.passes import autodiff, dead_code
 from meta.passes.calls import base_op, view_source
 from meta.passes.distributed.gather_parameters import gather_parameters
-from meta.passes.lifetimes import type_bytes
+from meta.passes.liveness import type_bytes
 from meta.runtime.placement import Split
 
 SPLIT = Split("dp", 2)

@@ -19,7 +19,7 @@ from meta import op, optim
 from meta.base import config
 from meta.base.errors import ArgumentError, DistributedError
 from meta.dialect import only
-from meta.passes.distributed import part_updates
+from meta.passes.distributed import chunk_updates
 from meta.runtime.ndarray import ndarray
 from meta.vm.graph_steps import GraphStep
 from tests.vm.recorder import TapeRecorder, standing_in
@@ -220,7 +220,7 @@ def compare(found: list[dict[str, Any]], alone: dict[str, Any], dtype: str) -> N
 @pytest.fixture
 def parted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few bytes are worth a part."""
-    monkeypatch.setattr(part_updates, "LEAST", 64)
+    monkeypatch.setattr(chunk_updates, "LEAST", 64)
 
 
 @pytest.mark.usefixtures("parted")

@@ -16,7 +16,7 @@ import meta
 from meta import distributed as dist
 from meta import op
 from meta.base.errors import DistributedError
-from meta.passes.distributed.sharding import Cut
+from meta.passes.distributed.sharding import ShardAxis
 from meta.passes.distributed.sharding_rules import through_reshape
 from meta.runtime.placement import Split
 from tests.distributed.parallel import gradients, joined
@@ -251,7 +251,7 @@ def test_reshapes_of_parts_are_parts_of_reshapes(seed: int) -> None:
         before, after = shape(), shape()
         whole = torch.arange(72).reshape(before)
         axis, pieces = int(draws.integers(len(before))), int(draws.choice([1, 1, 2, 3]))
-        cut = Cut(axis, pieces)
+        cut = ShardAxis(axis, pieces)
         if not cut.fits(before, ranks):
             continue
         found = through_reshape(before, cut, after, ranks)

@@ -14,7 +14,7 @@ from meta.dialect.core.costs import key_of
 from meta.dialect.core.preference import current, forget
 from meta.ir import Call, Function, Module, bindings
 from meta.op.core import CallValues, Op, View
-from meta.passes.dispatch import prepared
+from meta.passes.dispatch import declared_call
 from meta.passes.peaks import COPY, GAP, LAUNCH, PRODUCT, peak_cost, peaks_key
 from meta.passes.plan_dialects import asked
 
@@ -50,7 +50,7 @@ def calls(module: Module) -> Iterator[CallValues]:
         for binding in bindings(function):
             value = binding.value
             if isinstance(value, Call) and isinstance(value.callee, Op):
-                call = prepared(value.callee, value, CPU)
+                call = declared_call(value.callee, value, CPU)
                 if call.callee is not None and not isinstance(call.out, View):
                     yield call
 

@@ -7,7 +7,7 @@ import torch
 
 from meta.ir import Call, parse, text
 from meta.passes import explain_autocast, infer_type
-from meta.passes.autocast.move import REASON
+from meta.passes.autocast.hoist import NARROW_REASON
 from tests.passes.casting import TO_HALF, TO_WIDE, cast_module, casts, same_results
 
 GRADIENT = """
@@ -49,7 +49,7 @@ def test_others_read_what_there_was(other: str, result: str) -> None:
     source = GRADIENT.replace("OTHER", other).replace("float32[3]) {", results)
     module = cast_module(source.replace("%t)", f"%t, {result})"))
     assert TO_WIDE not in casts(module)[:-1]
-    assert not any(w.reason == REASON for c in explain_autocast(module) for w in c.needs)
+    assert not any(w.reason == NARROW_REASON for c in explain_autocast(module) for w in c.needs)
 
 
 def test_without_a_product_nothing_is_rounded() -> None:

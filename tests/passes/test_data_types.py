@@ -27,9 +27,9 @@ from meta.passes import (
     memory_schedule,
     promote_refs,
 )
-from meta.passes.buffers import Buffers, Summaries
+from meta.passes.alias_analysis import AliasSets, AliasSummaries
 from meta.passes.effects import Effects
-from meta.passes.lifetimes import Lifetimes
+from meta.passes.liveness import Liveness
 from meta.testing import check
 from meta.vm.convention import module_program
 from meta.vm.interpreter import interpret, run_module
@@ -307,7 +307,7 @@ func @new(%x: float32[64]) -> ref(float32[64]) {
 def test_effects_of_references_and_failures() -> None:
     program = module(ORDER)
     main = program.main
-    effects = Effects(main, Lifetimes(main, program))
+    effects = Effects(main, Liveness(main, program))
     places = {b.var.name: effects.places(b) for b in main.body.bindings}
 
     def ordered(one: str, two: str) -> bool:
@@ -377,9 +377,9 @@ def test_buffers_know_what_is_held() -> None:
       %w: () = write_ref(%r, %x)
       return %w
     }""")
-    summaries = Summaries(program)
+    summaries = AliasSummaries(program)
     assert summaries["put"].stores
-    buffers = Buffers(program.main, summaries)
+    buffers = AliasSets(program.main, summaries)
     c = next(b.var for b in program.main.body.bindings if b.var.name == "c")
     assert c in buffers.written and program.main.params[0] not in buffers.written
 

@@ -13,7 +13,7 @@ import meta
 from meta.ir import Block, Function, Module, parse, to_graph
 from meta.passes import infer_type
 from meta.passes.effects import Effects
-from meta.passes.lifetimes import Lifetimes
+from meta.passes.liveness import Liveness
 from meta.vm.interpreter import run_module
 from tests.ir.orders import from_graph
 from tests.programs.operators import ROWS
@@ -26,7 +26,7 @@ def shuffled(module: Module, seed: int) -> Module:
     random = Random(seed)
 
     def body(function: Function) -> Block:
-        effects = Effects(function, Lifetimes(function, module))
+        effects = Effects(function, Liveness(function, module))
         graph = to_graph(function.body, effects.places)
         return from_graph(graph, function.body.result, lambda node: random.randrange(1000))
 
@@ -90,6 +90,6 @@ def test_the_arguments_of_other_functions_may_be_the_same() -> None:
 
 
 def last_two_are_apart(module: Module, function: Function) -> bool:
-    effects = Effects(function, Lifetimes(function, module))
+    effects = Effects(function, Liveness(function, module))
     *_, first, second = to_graph(function.body, effects.places)
     return first not in (*second.after, *second.inputs)

@@ -28,7 +28,7 @@ from meta.ir import (
     verify,
 )
 from meta.passes import dispatch, infer_type, plan_memory
-from meta.passes.lifetimes import Lifetimes, type_bytes
+from meta.passes.liveness import Liveness, type_bytes
 from meta.passes.plan_memory import ALIGNMENT, ARENA, OFFSETS
 
 
@@ -249,7 +249,7 @@ def check_plan(main: Function) -> None:
         spans = sorted((places[made[r]], places[made[r]] + sizes[r]) for r in live)
         assert all(end <= start for (_, end), (start, _) in pairwise(spans))
         assert all(end <= main.attrs[ARENA] for _, end in spans)
-    found = Lifetimes(main, Module({"main": main}))
+    found = Liveness(main, Module({"main": main}))
     assert {(b.binding, b.output) for b in found.buffers} == set(made.values())
 
 

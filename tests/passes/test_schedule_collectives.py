@@ -12,7 +12,7 @@ from meta.base.device import CPU
 from meta.dialect import only
 from meta.ir import Module, parse, verify
 from meta.passes import bucket_collectives, dispatch, schedule_collectives
-from meta.passes.lifetimes import Lifetimes
+from meta.passes.liveness import Liveness
 
 SUM = 'over="dp", size=2'
 
@@ -125,7 +125,7 @@ def test_the_bound_on_what_is_in_flight(limit: float, most: int) -> None:
 def test_memory_is_in_use_until_the_wait() -> None:
     module = scheduled(CHAIN)
     waits = [i for i, line in enumerate(lines(module)) if line.startswith("wait")]
-    last = {buffer.name: buffer.last for buffer in Lifetimes(module.main, module).buffers}
+    last = {buffer.name: buffer.last for buffer in Liveness(module.main, module).buffers}
     assert last["ga"] > waits[0] and last["gb"] > waits[1]
 
 
@@ -154,7 +154,7 @@ func @main(%x: float32[8], %w: float32[4]) -> float32[4] {{
         *("%k", "%l", "wait (%s,)", "%m"),
     ]
     assert "given=(%w,)" in str(module)
-    last = {buffer.name: buffer.last for buffer in Lifetimes(module.main, module).buffers}
+    last = {buffer.name: buffer.last for buffer in Liveness(module.main, module).buffers}
     assert last["e"] == lines(module).index("wait (%s,)")
 
 
@@ -204,7 +204,7 @@ def test_what_is_kept_does_not_hold_up_gathers_while_memory_is_free(columns: int
     assert str(module).count("all_gather_start(") == count - 1
     with only("torch", "gloo"):
         whole = dispatch(parse(_kept(count, columns)), device=CPU)
-    peak, least = (max(Lifetimes(m.main, m).live_bytes()) for m in (module, whole))
+    peak, least = (max(Liveness(m.main, m).live_bytes()) for m in (module, whole))
     assert peak == least
 
 

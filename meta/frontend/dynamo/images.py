@@ -17,7 +17,7 @@ from torch import Tensor, fx
 from meta.base.dtype import FROM_TORCH
 from meta.frontend.dynamo.layout import is_usual, order_of
 from meta.ir import TensorType
-from meta.passes.image_rules import gains
+from meta.passes.channels_last_rules import layout_pays
 
 _aten = torch.ops.aten
 _NORMS = (
@@ -75,7 +75,7 @@ def _has_them_last(node: fx.Node, last: set[fx.Node]) -> bool:
         x, w, _, stride, padding, _, backwards, _, groups = given
         kernel, *images = (_type(n) for n in (w, x, node))
         on, window = node.meta["val"].device.type, (tuple(stride), tuple(padding), groups)
-        return not backwards and gains(on, kernel, images, window)
+        return not backwards and layout_pays(on, kernel, images, window)
     if target is operator.getitem:
         made: Any = node.args[0]
         return made.target in _NORMS and not node.args[1] and made.args[0] in last

@@ -33,11 +33,11 @@ from meta.ir import (
 from meta.ir.printer import first_line, variable_names
 from meta.ir.visit import uses
 from meta.op.core.tracing import Trace
+from meta.passes.alias_analysis import AliasSets, AliasSummaries, Definitions
 from meta.passes.attention.axes import Refused, extent
 from meta.passes.attention.found import FoundAttention, attention_of
-from meta.passes.buffers import Buffers, Definitions, Summaries
 from meta.passes.calls import new_call, op_call, tensor_type
-from meta.passes.rewrite import bound_to, each_function, in_order, rewrite_function
+from meta.passes.rewrite import bound_to, map_functions, postorder_bindings, rewrite_function
 from meta.passes.simplify import simplify
 
 
@@ -138,7 +138,7 @@ fused_attention(%0, %1, %2, scale=0.5)
     }
     """
     search = _Search(module, device, trained, least_keys, sloped)
-    made = each_function(module, search.rewritten)
+    made = map_functions(module, search.rewritten)
     # What makes its arguments and its result meets the views and transposes that were there.
     changed = any(made.functions[n] is not f for n, f in module.functions.items())
     return simplify(made) if changed else made
@@ -187,7 +187,7 @@ class _Search:
         least_keys: Mapping[str, tuple[int, int]],
         sloped: Collection[str] | None,
     ) -> None:
-        self.kind, self.device, self.summaries = device.kind, str(device), Summaries(module)
+        self.kind, self.device, self.summaries = device.kind, str(device), AliasSummaries(module)
         self.least = least_keys.get(device.kind, (0, 0))[trained is not None]
         self.sloped = _sloped_on(device) if sloped is None else sloped
         self.trained = set() if trained is None else dependent(module, trained)
@@ -218,11 +218,11 @@ class _Search:
 
     def found(self, function: Function) -> tuple[dict[Binding, FoundAttention], dict[Binding, str]]:
         """Return the attentions of a function by their last products, and why others are none."""
-        known = Definitions(function, Buffers(function, self.summaries))
+        known = Definitions(function, AliasSets(function, self.summaries))
         found: dict[Binding, FoundAttention] = {}
         refused: dict[Binding, str] = {}
         uses, names = DefUse(function), variable_names(function)
-        for binding in in_order(function.body):
+        for binding in postorder_bindings(function.body):
             made = op_call(binding.value)
             if made is not None and tensor_type(binding.var) is not None:
                 try:

@@ -12,6 +12,7 @@ from meta.ir import Constant, Expr, Var
 from meta.op.attention import HEADS_FIRST, HEADS_LATER
 from meta.op.core.tracing import Trace
 from meta.op.norm import statistics_dtype
+from meta.passes.alias_analysis import Definitions
 from meta.passes.attention.axes import (
     AxisGroup,
     Refused,
@@ -25,7 +26,6 @@ from meta.passes.attention.axes import (
 )
 from meta.passes.attention.masks import Masking, emitted, masking, spread_out
 from meta.passes.attention.scores import Chain, ScoreProduct, product, replay, trace_back
-from meta.passes.buffers import Definitions
 from meta.passes.calls import OpCall, op_call, tensor_of
 
 

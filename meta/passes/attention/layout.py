@@ -21,7 +21,7 @@ from meta.ir import (
     type_of,
 )
 from meta.op.attention import HEADS_FIRST, HEADS_LATER
-from meta.passes.buffers import Buffers, Definitions, each_with_buffers
+from meta.passes.alias_analysis import AliasSets, Definitions, map_functions_with_aliases
 from meta.passes.calls import OpCall, new_call, op_call
 from meta.passes.rewrite import rewrite_function
 
@@ -72,10 +72,10 @@ def attention_layout(
     """
     if device.kind not in devices:
         return module
-    return each_with_buffers(module, _function)
+    return map_functions_with_aliases(module, _function)
 
 
-def _function(function: Function, buffers: Buffers) -> Function:
+def _function(function: Function, buffers: AliasSets) -> Function:
     rewriting = _Rewriting(DefUse(function), Definitions(function, buffers))
     return rewrite_function(function, rewriting.step)
 

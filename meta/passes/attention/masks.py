@@ -30,6 +30,7 @@ from meta.dialect.core import only
 from meta.grad.core import in_dtype
 from meta.op.core.handler import Default, use
 from meta.op.core.tracing import Trace
+from meta.passes.alias_analysis import Definitions
 from meta.passes.attention.axes import (
     MAX_ELEMENTS,
     Refused,
@@ -41,7 +42,6 @@ from meta.passes.attention.axes import (
 )
 from meta.passes.attention.scores import Mask
 from meta.passes.attention.slopes import slopes_of
-from meta.passes.buffers import Definitions
 from meta.runtime.ndarray import ndarray
 
 HIDDEN = -1e4

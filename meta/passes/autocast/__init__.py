@@ -46,27 +46,27 @@ from meta.ir.names import Names
 from meta.ir.types import call_type
 from meta.ir.visit import used_atoms
 from meta.op.core import Op
+from meta.passes.alias_analysis import AliasSummaries
 from meta.passes.autocast.casts import (
     Cast,
     CastEmitter,
+    CastReason,
     CastReport,
     Dtypes,
-    Why,
+    common_dtypes,
     dtypes_of,
-    meet,
     with_dtypes,
     with_floats,
 )
-from meta.passes.autocast.move import hoist, narrow
-from meta.passes.buffers import Summaries
+from meta.passes.autocast.hoist import hoist, narrow
 from meta.passes.call_graph import recursive, used_as_values
-from meta.passes.calls import base_op, called_op, type_if_atom, typed_args
+from meta.passes.calls import arg_types, atom_type, base_op, called_op
 from meta.passes.dead_code import dead_code
 from meta.passes.infer_type import infer_type
 from meta.passes.lambda_lift import lambda_lift
 from meta.passes.promote_refs import promote_refs
 
-__all__ = ["Cast", "CastReport", "Why", "autocast", "explain_autocast"]
+__all__ = ["Cast", "CastReason", "CastReport", "autocast", "explain_autocast"]
 
 
 def autocast(
@@ -135,8 +135,8 @@ class _Autocast:
         used = (a for f in module.functions.values() if not f.attrs for a in used_atoms(f))
         require_rules([called for a in used if (called := base_op(a)) is not None])
         self.source = module
-        self.summaries = Summaries(module)
-        self.fixed = _fixed(module)
+        self.summaries = AliasSummaries(module)
+        self.fixed = _fixed_signatures(module)
         self.names = Names(module.functions)
         self.functions: dict[str, Function] = {}
         self.instances: dict[tuple[str, tuple[Dtypes, ...]], tuple[str, FuncType]] = {}
@@ -193,7 +193,7 @@ class _Autocast:
         result_type = type_of(result)
         if name in self.fixed:
             result_type = self.instances[name, tuple(map(dtypes_of, types))][1].result
-            why = Why(f"the result of @{name}", _kept(name, self.out_dtype))
+            why = CastReason(f"the result of @{name}", _signature_reason(name, self.out_dtype))
             result = casts.coerce(result, result_type, why, None)
         self.made.update(casts.made)
         block = Block(tuple(casts.out), result)
@@ -212,13 +212,13 @@ class _Autocast:
         return CastReport(self.half, tuple(found), dict(calls))
 
 
-def _kept(name: str, out_dtype: str | None) -> str:
+def _signature_reason(name: str, out_dtype: str | None) -> str:
     if name != "main":
         return "a function that calls itself, or is handed on as a value, keeps its signature"
     return "results keep their dtypes" if out_dtype is None else f"out_dtype is {out_dtype}"
 
 
-def _fixed(module: Module) -> set[str]:
+def _fixed_signatures(module: Module) -> set[str]:
     """Return the names of the functions that keep their signatures."""
     fixed = {"main"} | recursive(module) | used_as_values(module)
     return fixed | {name for name, function in module.functions.items() if function.attrs}
@@ -268,7 +268,7 @@ class FunctionCasts:
                 is_ref = value.effect is not Effect.NONE
                 where = "a reference" if is_ref else f"a field of {value.details[0]}"
                 reason = _REFERENCE if is_ref else _FIELD
-                why = Why(where, reason, None, binding.span)
+                why = CastReason(where, reason, None, binding.span)
                 wanted = value.wanted(self.module.types, binding.var.type)
                 operands = tuple(
                     atom if type_ is None else self.casts.coerce(atom, type_, why, binding)
@@ -286,7 +286,7 @@ class FunctionCasts:
         old = binding.var.type
         if old is not None and self.casts.is_written(binding.var):
             reason = "what is written keeps its dtype"
-            why = Why("a write in place", reason, None, binding.span)
+            why = CastReason("a write in place", reason, None, binding.span)
             new = self.casts.coerce(new, old, why, binding)
         self.bind(binding.var, new)
 
@@ -296,7 +296,7 @@ class FunctionCasts:
             self._operator(binding, call, called)
             return
         if isinstance(callee, GlobalVar):
-            shown, types = f"@{callee.name}", tuple(map(type_if_atom, call.args))
+            shown, types = f"@{callee.name}", tuple(map(atom_type, call.args))
             name, type_ = self.instance(callee.name, types)
             callee = GlobalVar(name, type_)
         else:
@@ -305,16 +305,16 @@ class FunctionCasts:
         function_type = type_of(callee)
         if not isinstance(function_type, FuncType):
             raise IRError("a function has no type; run infer_type first", span=binding.span)
-        why = Why(f"an argument of {shown}", _SIGNATURE, None, binding.span)
+        why = CastReason(f"an argument of {shown}", _SIGNATURE, None, binding.span)
         pairs = zip(call.args, function_type.params, strict=True)
         args = tuple(
             self.casts.coerce(a, t, why, binding) if isinstance(a, Expr) else a for a, t in pairs
         )
-        found = [type_if_atom(a) for a in args]
+        found = [atom_type(a) for a in args]
         self._emit(binding, Call(callee, args), call_type(function_type, found))
 
     def _operator(self, binding: Binding, call: Call, called: Op) -> None:
-        types = typed_args(called, call)
+        types = arg_types(called, call)
         wanted = cast_dtypes(called, types, self.half)
         rule = rule_of(called)
         assert rule is not None
@@ -327,13 +327,13 @@ class FunctionCasts:
                 reason = _REASONS["large" if large else rule.word].format(
                     dtype=dtype, half=self.half, numbers=", ".join(map(str, large))
                 )
-                why = Why(f"{called.name}.{slot.name}", reason, rule.site, binding.span)
+                why = CastReason(f"{called.name}.{slot.name}", reason, rule.site, binding.span)
                 change = self.casts.tuple_atom if slot.kind == "tensors" else self.casts.cast
                 argument = change(argument, dtype, why, binding)
             args.append(argument)
         new = Call(call.callee, tuple(args))
         try:
-            type_ = called.infer(typed_args(called, new))
+            type_ = called.infer(arg_types(called, new))
         except MetaError as error:
             error.span = binding.span or error.span
             error.note(
@@ -353,12 +353,12 @@ class FunctionCasts:
             results.append(self.atom(block.result))
         type_ = self._meeting(binding, value, results)
         reason = "its branches meet in the wider dtype"
-        why = Why("the result of an If", reason, None, binding.span)
+        why = CastReason("the result of an If", reason, None, binding.span)
         blocks = []
         for inner, result in zip(opened, results, strict=True):
             with self.casts.reopened(inner):
                 result = self.casts.coerce(
-                    _retyped(inner.bindings, result, type_), type_, why, binding
+                    _retype_error(inner.bindings, result, type_), type_, why, binding
                 )
             blocks.append(Block(tuple(inner.bindings), result))
         self._emit(binding, If(value.condition, *blocks), type_)
@@ -373,10 +373,10 @@ class FunctionCasts:
         types = [
             type_of(result)
             for result, block in zip(results, blocks, strict=True)
-            if not _fails(block)
+            if not _ends_in_error(block)
         ]
         found = [dtypes_of(t) for t in types if t is not None]
-        return with_dtypes(declared, meet(found[0], found[-1])) if found else declared
+        return with_dtypes(declared, common_dtypes(found[0], found[-1])) if found else declared
 
     def _closure(self, function: Function) -> Function:
         """A closure keeps its signature: who calls it may not be known."""
@@ -387,7 +387,7 @@ class FunctionCasts:
             self.bindings(function.body)
             result = self.atom(function.body.result)
             if function.result_type is not None:
-                why = Why("the result of a closure", _SIGNATURE)
+                why = CastReason("the result of a closure", _SIGNATURE)
                 result = self.casts.coerce(result, function.result_type, why, None)
         body = Block(tuple(inner.bindings), result)
         return Function(params, body, function.result_type, dict(function.attrs))
@@ -405,13 +405,13 @@ _REASONS = {
 }
 
 
-def _fails(block: Block) -> bool:
+def _ends_in_error(block: Block) -> bool:
     """Whether a block ends in an error, so that its value is never there."""
     last = block.bindings[-1] if block.bindings else None
     return last is not None and last.value.effect is Effect.FAIL and block.result is last.var
 
 
-def _retyped(bindings: list[Binding], result: Expr, type_: Type) -> Expr:
+def _retype_error(bindings: list[Binding], result: Expr, type_: Type) -> Expr:
     """Give a block that ends in an error the type of the other one."""
     last = bindings[-1] if bindings else None
     if last is None or last.value.effect is not Effect.FAIL or result is not last.var:

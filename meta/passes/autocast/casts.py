@@ -30,13 +30,13 @@ from meta.ir import (
     Var,
     type_of,
 )
-from meta.passes.buffers import Buffers, Summaries, owner
-from meta.passes.calls import leaf_types, new_call, tensor_of, typed_args
-from meta.passes.simplify.casts import holds
+from meta.passes.alias_analysis import AliasSets, AliasSummaries, owning_tuple
+from meta.passes.calls import arg_types, leaf_types, new_call, tensor_of
+from meta.passes.simplify.casts import represents
 
 
 @dataclass(frozen=True, slots=True)
-class Why:
+class CastReason:
     """Who needs a value in another dtype, and why.
 
     consumer: an operator and its argument ("dense.x2"), or another place ("result of @main").
@@ -63,7 +63,7 @@ class Cast:
     value: str
     source: TensorType
     dtype: str
-    needs: list[Why] = field(default_factory=list)
+    needs: list[CastReason] = field(default_factory=list)
 
     def as_data(self) -> dict[str, Any]:
         """Return the same as plain values, which JSON has."""
@@ -135,12 +135,12 @@ def dtypes_of(type_: Type) -> Dtypes:
 
 def with_dtypes(type_: Type, dtypes: Dtypes) -> Type:
     """Return a type of the same structure and shapes with other dtypes."""
-    return _filled(type_, iter(dtypes))
+    return _replace_dtypes(type_, iter(dtypes))
 
 
-def _filled(type_: Type, dtypes: Iterator[str | None]) -> Type:
+def _replace_dtypes(type_: Type, dtypes: Iterator[str | None]) -> Type:
     if isinstance(type_, TupleType):
-        return TupleType(tuple(_filled(f, dtypes) for f in type_.fields))
+        return TupleType(tuple(_replace_dtypes(f, dtypes) for f in type_.fields))
     dtype = next(dtypes)
     return type_.with_dtype(dtype) if isinstance(type_, TensorType) and dtype else type_
 
@@ -152,7 +152,7 @@ def with_floats(type_: Type, dtype: str) -> Type:
     )
 
 
-def meet(a: Dtypes, b: Dtypes) -> Dtypes:
+def common_dtypes(a: Dtypes, b: Dtypes) -> Dtypes:
     """Return, leaf by leaf, the narrowest dtype that holds both: of a value of one of two types."""
     return tuple(
         x if x == y or x is None or y is None else promote(x, y) for x, y in zip(a, b, strict=True)
@@ -178,11 +178,11 @@ class CastEmitter:
     What it was made of may be written in place, and then it is made anew.
     """
 
-    def __init__(self, name: str, function: Function, summaries: Summaries) -> None:
+    def __init__(self, name: str, function: Function, summaries: AliasSummaries) -> None:
         self.name = name
         self.out: list[Binding] = []
         self.made: dict[Expr, Cast] = {}
-        self.buffers = Buffers(function, summaries)
+        self.buffers = AliasSets(function, summaries)
         # By atom, dtype and whether numbers stay finite: the cast, and how often its source had
         # been written by then.
         self._known: _Entries = ChainMap()
@@ -200,7 +200,7 @@ class CastEmitter:
     def stands_for(self, atom: Expr, old: Var) -> None:
         """Take note of an atom which the original program calls ``old``."""
         if isinstance(atom, Var):
-            self._memory[atom] = owner(self.buffers.of(old))
+            self._memory[atom] = owning_tuple(self.buffers.of(old))
 
     def is_written(self, old: Var) -> bool:
         """Whether the original program writes to a variable's memory, now or later."""
@@ -215,7 +215,7 @@ class CastEmitter:
     def wrote(self, binding: Binding) -> None:
         """Take note of what a binding of the original program writes."""
         for buffer in self.buffers.written_by(binding):
-            place = owner(buffer)
+            place = owning_tuple(buffer)
             self._writes[place] = self._writes.get(place, 0) + 1
 
     @contextmanager
@@ -243,7 +243,7 @@ class CastEmitter:
         self.out.append(Binding(var, value, like.span if like is not None else None))
         return var
 
-    def cast(self, atom: Expr, dtype: str, why: Why, at: Binding | None) -> Expr:
+    def cast(self, atom: Expr, dtype: str, why: CastReason, at: Binding | None) -> Expr:
         """Return a tensor in a dtype; what holds no floating point numbers as it is."""
         type_ = tensor_of(atom)
         if type_.dtype == dtype or not is_float(type_.dtype):
@@ -273,7 +273,7 @@ class CastEmitter:
     def is_cast_of(self, result: Expr, atom: Expr) -> None:
         """Take note of a cast; that it is exact only if its dtype holds all values of the other."""
         wide, narrow = tensor_of(result), tensor_of(atom)
-        if is_float(narrow.dtype) and is_float(wide.dtype) and holds(wide.dtype, narrow.dtype):
+        if is_float(narrow.dtype) and is_float(wide.dtype) and represents(wide.dtype, narrow.dtype):
             self._exact[result] = atom, self._count(atom) + self._count(result)
 
     def _constant(self, atom: Constant, dtype: str) -> Constant:
@@ -286,7 +286,7 @@ class CastEmitter:
         """Emit the call of an operator with these first arguments, and defaults for the rest."""
         called = OPERATORS[name]
         call = new_call(called, *given)
-        return self.emit(call, called.infer(typed_args(called, call)), at)
+        return self.emit(call, called.infer(arg_types(called, call)), at)
 
     def _count(self, atom: Expr) -> int:
         return self._writes.get(self._memory.get(atom, atom), 0)
@@ -306,11 +306,11 @@ class CastEmitter:
     def _still(self, about: tuple[Expr, ...], count: int, depth: int) -> bool:
         if self._closures and depth < self._closures[-1]:
             places = {self._memory.get(atom, atom) for atom in about}
-            if not places.isdisjoint(map(owner, self.buffers.written)):
+            if not places.isdisjoint(map(owning_tuple, self.buffers.written)):
                 return False
         return sum(map(self._count, about)) == count
 
-    def coerce(self, atom: Expr, type_: Type, why: Why, at: Binding | None) -> Expr:
+    def coerce(self, atom: Expr, type_: Type, why: CastReason, at: Binding | None) -> Expr:
         """Return an atom whose dtypes are those of a type, tuples taken apart where one differs."""
         found = type_of(atom)
         assert found is not None
@@ -331,7 +331,7 @@ class CastEmitter:
         value = TupleGetItem(atom, index)
         return self.emit(value, type_of(value), at)
 
-    def tuple_atom(self, atom: Expr, dtype: str, why: Why, at: Binding | None) -> Expr:
+    def tuple_atom(self, atom: Expr, dtype: str, why: CastReason, at: Binding | None) -> Expr:
         """Return a tuple of tensors with the floating point ones in a dtype."""
         type_ = type_of(atom)
         assert isinstance(type_, TupleType)

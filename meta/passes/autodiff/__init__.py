@@ -41,7 +41,7 @@ from meta.passes.autodiff.activity import (
     target_leaves,
 )
 from meta.passes.autodiff.vjp import Differentiator
-from meta.passes.call_graph import callees, reached_from_main
+from meta.passes.call_graph import callees, remove_unreachable
 from meta.passes.calls import called_op, leaf_types
 from meta.passes.closure_flow import calls_unknown
 from meta.passes.defunctionalize import defunctionalize
@@ -117,16 +117,16 @@ def autodiff(module: Module, *, wrt: Sequence[int | str], result: str = "inline"
     if calls_unknown(module):
         module = defunctionalize(module)
     module = _without_calls_of_main(module)
-    wanted = [_wanted(_param(module.main, p)) for p in wrt]
+    wanted = [_target_of(_parameter(module.main, p)) for p in wrt]
     activity = Activity(module, [leaf for w in wanted for leaf in target_leaves(w)])
     _require_active_result(module.main, activity, wanted)
     made = Differentiator(module, activity)
     main = made.inlined_main(wanted) if result == "inline" else made.main_with_pullback(wanted)
     functions = {**module.functions, **made.functions(), "main": main}
-    return reached_from_main(module.with_functions(functions, made.types()))
+    return remove_unreachable(module.with_functions(functions, made.types()))
 
 
-def _param(main: Function, key: int | str) -> Var:
+def _parameter(main: Function, key: int | str) -> Var:
     """Return the parameter of an index or a name."""
     if isinstance(key, str):
         found = [p for p in main.params if p.name == key]
@@ -137,7 +137,7 @@ def _param(main: Function, key: int | str) -> Var:
     return main.params[key]
 
 
-def _wanted(param: Var) -> Target:
+def _target_of(param: Var) -> Target:
     """Return what a gradient is wanted of: a tensor's only leaf, or a tuple's that have one."""
     type_ = known_type(param)
     types = leaf_types(type_)
@@ -163,13 +163,13 @@ def _require_active_result(main: Function, activity: Activity, wanted: list[Targ
     if not activity.of(result):
         raise GradientError(
             "the result does not depend on anything that requires a gradient",
-            found=_ends(main, {leaf[0] for w in wanted for leaf in target_leaves(w)}),
+            found=_gradient_barriers(main, {leaf[0] for w in wanted for leaf in target_leaves(w)}),
             hint="check requires_grad of the parameters, and what leads to the result",
             span=next((s for s in (_line(main, leaf) for leaf in leaves(result)) if s), None),
         )
 
 
-def _ends(main: Function, reached: set[Expr]) -> str | None:
+def _gradient_barriers(main: Function, reached: set[Expr]) -> str | None:
     """Return the operators of main's block that end what leads from parameters to the result."""
     found = []
     for binding in main.body.bindings:

@@ -35,9 +35,9 @@ from meta.ir.names import Names
 from meta.ir.primitives import field_types
 from meta.op.core.tracing import BlockTrace, Trace, Value
 from meta.passes.autodiff.activity import Activity, path
-from meta.passes.variants import by_constructor
+from meta.passes.match_constructor import match_constructor
 
-Parts = Mapping[tuple[int, int], Value]
+FieldGradients = Mapping[tuple[int, int], Value]
 """Gradients of fields, each by its number and that of a leaf in it."""
 
 
@@ -77,10 +77,10 @@ class DataGradients:
     def zero(self, trace: Trace, type_: DataType) -> Value:
         """Return the zero gradient of a value of a data type."""
         made = self._made(type_)
-        return _constructed(trace, made, self._zeros[made], ())
+        return _construct(trace, made, self._zeros[made], ())
 
     def whole(
-        self, trace: Trace, type_: DataType, constructor: str, parts: Parts, value: Expr
+        self, trace: Trace, type_: DataType, constructor: str, parts: FieldGradients, value: Expr
     ) -> Value:
         """Return the gradient of a value that a constructor made, by those of some of its fields:
         of the others it is zero.
@@ -91,7 +91,7 @@ class DataGradients:
             if part is None:
                 part = self._zero_of_field(trace, type_, constructor, at, value)
             fields.append(part)
-        return _constructed(trace, self._made(type_), constructor, fields)
+        return _construct(trace, self._made(type_), constructor, fields)
 
     def _zero_of_field(
         self, trace: Trace, type_: DataType, constructor: str, at: tuple[int, int], value: Expr
@@ -158,7 +158,7 @@ class DataGradients:
             params = [("a", made), ("b", made)]
             zero = self._zeros[made]
             order = [zero, *names]
-            self.functions |= by_constructor(name, self._names, params, made, order, added)
+            self.functions |= match_constructor(name, self._names, params, made, order, added)
         return self._adders[made]
 
     def _added(
@@ -183,7 +183,7 @@ class DataGradients:
             )
             data = isinstance(type_, DataType)
             sums.append(self.add(both, x, y) if data else both.run(op.add, x, y))
-        total = _constructed(both, made, constructor, sums)
+        total = _construct(both, made, constructor, sums)
         chosen = If(condition.atom, BlockBuilder().finish(a), both.finish(total))
         return trace.finish(trace.emit(chosen, made))
 
@@ -193,7 +193,7 @@ class DataGradients:
         return made
 
 
-def _constructed(trace: Trace, type_: DataType, name: str, fields: Sequence[Value]) -> Value:
+def _construct(trace: Trace, type_: DataType, name: str, fields: Sequence[Value]) -> Value:
     value = Primitive("construct", tuple(f.atom for f in fields), (name,), type_)
     found: Value = trace.emit(value, type_)
     return found

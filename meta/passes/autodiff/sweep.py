@@ -36,24 +36,24 @@ from meta.ir import (
 from meta.ir.printer import first_line
 from meta.op.core import Op
 from meta.op.core.tracing import Symbol, Trace, Value
+from meta.passes.alias_analysis import AliasSets, AliasSummaries
 from meta.passes.autodiff.activity import Leaf, Target, known_type, leaf_type, leaves, path
 from meta.passes.autodiff.data import DataGradients
-from meta.passes.buffers import Buffers, Summaries
 from meta.passes.calls import called_op, flat_atoms
 from meta.runtime.ndarray import ndarray
 
-_NONE: frozenset[Expr] = frozenset()
+_NO_BUFFERS: frozenset[Expr] = frozenset()
 
 
-class Writes:
+class LaterWrites:
     """The writes of a module: those of operators and of the functions that it calls."""
 
     def __init__(self, module: Module) -> None:
         # By variable: the buffers of its function, and which of them are written after it is bound.
-        self._later: dict[Var, tuple[Buffers, frozenset[Expr]]] = {}
-        summaries = Summaries(module)
+        self._later: dict[Var, tuple[AliasSets, frozenset[Expr]]] = {}
+        summaries = AliasSummaries(module)
         for function in module.functions.values():
-            self._walk(function.body, Buffers(function, summaries), _NONE)
+            self._walk(function.body, AliasSets(function, summaries), _NO_BUFFERS)
 
     def overwritten(self, binding: Binding, value: Expr) -> bool:
         """Whether the memory of an atom that a binding reads or makes is written later."""
@@ -65,14 +65,14 @@ class Writes:
         buffers, _ = self._later[binding.var]
         return buffers.of(value) in buffers.written_by(binding)
 
-    def _walk(self, block: Block, buffers: Buffers, later: frozenset[Expr]) -> frozenset[Expr]:
+    def _walk(self, block: Block, buffers: AliasSets, later: frozenset[Expr]) -> frozenset[Expr]:
         """Go through a block from its end; return what is written in it or later."""
         for binding in reversed(block.bindings):
             self._later[binding.var] = (buffers, later)
             value = binding.value
             if isinstance(value, If):
                 blocks = (value.then_block, value.else_block)
-                later = _NONE.union(*(self._walk(b, buffers, later) for b in blocks))
+                later = _NO_BUFFERS.union(*(self._walk(b, buffers, later) for b in blocks))
             else:
                 later |= buffers.written_by(binding)
         return later
@@ -99,7 +99,7 @@ class BackwardSweep:
     def __init__(
         self,
         data: DataGradients,
-        writes: Writes,
+        writes: LaterWrites,
         pullbacks: dict[Var, Pullback],
         trace: Trace,
     ) -> None:
@@ -244,7 +244,7 @@ class BackwardSweep:
                     g = self.trace.lift_tensor(g)
                 wanted = leaf_type(target)
                 rule.require(i, g.type if isinstance(g, Symbol) else g, wanted, binding.span)
-                if not rule.site.is_own and _is_open(g.type, wanted):
+                if not rule.site.is_own and _is_shape_unknown(g.type, wanted):
                     # As many elements, which is looked at when it runs: of a rule of others.
                     argument = self._value(call.args[i])
                     g = op.reshape_like(g, argument[place] if several else argument)
@@ -321,7 +321,7 @@ class BackwardSweep:
         return atom
 
 
-def _is_open(found: TensorType, wanted: Any) -> bool:
+def _is_shape_unknown(found: TensorType, wanted: Any) -> bool:
     """Whether it depends on the extents whether a gradient has the shape of its argument."""
     return found.shape != wanted.shape or UNKNOWN in found.shape
 

@@ -37,6 +37,7 @@ from meta.ir import (
 from meta.ir.names import Names, is_identifier
 from meta.ir.types import call_type, with_declared_names
 from meta.op.core.tracing import Trace
+from meta.passes.alias_analysis import AliasSummaries
 from meta.passes.autodiff.activity import (
     Activity,
     Leaf,
@@ -48,9 +49,8 @@ from meta.passes.autodiff.activity import (
     result_type,
 )
 from meta.passes.autodiff.data import DataGradients
-from meta.passes.autodiff.sweep import BackwardSweep, Pullback, Writes
-from meta.passes.buffers import Summaries
-from meta.passes.calls import leaf_types, type_if_atom
+from meta.passes.autodiff.sweep import BackwardSweep, LaterWrites, Pullback
+from meta.passes.calls import atom_type, leaf_types
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class _Backward:
         return self.data.type_of(leaf_type(target))
 
 
-_Pair = tuple[Expr, Type, Sequence[int], Sequence[Leaf | None]]
+_ValueAndPullback = tuple[Expr, Type, Sequence[int], Sequence[Leaf | None]]
 """What yields a value and its pullback, its type, and the pullback's outputs and targets."""
 
 
@@ -93,8 +93,8 @@ class Differentiator:
 
     def __init__(self, module: Module, activity: Activity) -> None:
         self.module, self.activity = module, activity
-        self._writes = Writes(module)
-        self._summaries = Summaries(module)
+        self._writes = LaterWrites(module)
+        self._summaries = AliasSummaries(module)
         taken = Names(module.functions)
         self._data = DataGradients(activity, taken)
         self._names = {
@@ -191,7 +191,7 @@ class Differentiator:
         pullbacks = self._forward(block, builder)
         dys, gradients = self._sweep(block, pullbacks, backward, trace)
         closure = Function(dys, trace.builder.finish(gradients), backward.type.result)
-        pullback = _called_only(closure) or builder.emit(closure, name="pullback")
+        pullback = _eta_reduced(closure) or builder.emit(closure, name="pullback")
         return builder.finish(Tuple((block.result, pullback)))
 
     def _sweep(
@@ -221,7 +221,7 @@ class Differentiator:
                 builder.append(binding)
         return pullbacks
 
-    def _append(self, builder: BlockBuilder, binding: Binding, made: _Pair) -> Pullback:
+    def _append(self, builder: BlockBuilder, binding: Binding, made: _ValueAndPullback) -> Pullback:
         """Append what yields a value and its pullback, and take the two apart."""
         (pair, type_, outputs, targets), var, span = made, binding.var, binding.span
         both = builder.emit(pair, type=type_, span=span)
@@ -230,7 +230,7 @@ class Differentiator:
         closure = builder.emit(TupleGetItem(both, 1), name=name, span=span)
         return Pullback(closure, outputs, targets)
 
-    def _conditional(self, value: If, var: Var) -> _Pair:
+    def _conditional(self, value: If, var: Var) -> _ValueAndPullback:
         blocks = (value.then_block, value.else_block)
         outputs, captured = self.activity.outputs(var), self.activity.captured(blocks)
         backward = _Backward(self._data, outputs, known_type(var), captured)
@@ -255,7 +255,7 @@ class Differentiator:
         assert isinstance(call, Call) and isinstance(call.callee, GlobalVar)
         name, args = call.callee.name, list(call.args)
         for i in self._summaries[name].written:
-            type_ = type_if_atom(args[i])
+            type_ = atom_type(args[i])
             if not isinstance(type_, TensorType):
                 raise GradientError(
                     "a checkpointed function writes to what is no tensor",
@@ -275,12 +275,12 @@ class Differentiator:
         callee = GlobalVar(self._names[name], FuncType(types, backward.type.result))
         return Pullback(callee, backward.outputs, self._targets(call), args)
 
-    def _call(self, call: Call, var: Var) -> _Pair:
+    def _call(self, call: Call, var: Var) -> _ValueAndPullback:
         assert isinstance(call.callee, GlobalVar)
         callee = call.callee.name
         function_type, targets = self._type(callee), self._targets(call)
         # The types of what is here; the function may not know the names of extents.
-        whole = call_type(function_type, [type_if_atom(a) for a in call.args])
+        whole = call_type(function_type, [atom_type(a) for a in call.args])
         type_ = with_declared_names(whole, self._here(callee, known_type(var), targets))
         differentiated = Call(GlobalVar(self._names[callee], function_type), call.args)
         return differentiated, type_, self.activity.results(callee), targets
@@ -294,7 +294,7 @@ class Differentiator:
         return TupleType((result, FuncType(tuple(outputs), TupleType(tuple(types)))))
 
 
-def _called_only(function: Function) -> Var | None:
+def _eta_reduced(function: Function) -> Var | None:
     """Return the closure that a function calls with its own parameters to return its result.
 
     It can stand in place of the function, so that a loop makes one closure per step, not two.

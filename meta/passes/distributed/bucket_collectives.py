@@ -25,7 +25,7 @@ from meta.ir import (
 )
 from meta.ir.visit import uses
 from meta.op.core import Op
-from meta.passes.buffers import Buffers, Summaries, owner
+from meta.passes.alias_analysis import AliasSets, AliasSummaries, owning_tuple
 from meta.passes.calls import (
     base_op,
     called_op,
@@ -36,7 +36,7 @@ from meta.passes.calls import (
     tensor_of,
     view_source,
 )
-from meta.passes.lifetimes import type_bytes
+from meta.passes.liveness import type_bytes
 from meta.passes.plan_memory import ALIGNMENT
 from meta.passes.rewrite import with_main
 
@@ -87,7 +87,7 @@ def bucket_collectives(
     """
     if not any(_exchange(b) for b in module.main.body.bindings):
         return module
-    main = _Main(module, Buffers(module.main, Summaries(module)))
+    main = _Main(module, AliasSets(module.main, AliasSummaries(module)))
     limits = round(bucket_mib * MIB), round(first_mib * MIB)
     made = main.with_buckets(list(main.buckets(*limits, share)))
     stands_for = {y: main.final(y) for y in main.results}
@@ -121,7 +121,7 @@ class _Part:
 class _Main:
     """The bindings of main by their numbers. results: what stands for what was reduced."""
 
-    def __init__(self, module: Module, buffers: Buffers) -> None:
+    def __init__(self, module: Module, buffers: AliasSets) -> None:
         self.bindings = module.main.body.bindings
         self.result = module.main.body.result
         self.buffers = buffers
@@ -229,7 +229,7 @@ class _Main:
 
     def _is_own(self, memory: Expr) -> bool:
         """Whether memory is what one call of main makes, and nobody writes or hands on."""
-        at = self.made.get(owner(memory), -1)  # type: ignore[call-overload]
+        at = self.made.get(owning_tuple(memory), -1)  # type: ignore[call-overload]
         if at < 0 or self.buffers.sharing({memory}) != {memory}:
             return False
         call = self.bindings[at].value

@@ -28,24 +28,28 @@ from meta.ir.visit import uses
 from meta.op.core.tracing import Symbol, Trace
 from meta.passes.calls import (
     base_op,
+    full_view_source,
     named_args,
     tensor_of,
     view_source,
-    whole_source,
     written_atoms,
 )
-from meta.passes.distributed.flat_parts import SMALL, gathered, gathered_together
-from meta.passes.lifetimes import type_bytes
+from meta.passes.distributed.flat_shards import SMALL_BYTES, all_gather, bucket_all_gather
+from meta.passes.liveness import type_bytes
 from meta.runtime.placement import Split
 
-Kind = tuple[Var, str | None]
+GatherKey = tuple[Var, str | None]
 """What is gathered: a parameter, in its own dtype (None) or another one."""
-IN_A_ROW = 4
+MAX_ADJACENT = 4
 """So many bindings have room for their parameters at the same time."""
 
 
 def gather_parameters(
-    module: Module, *, parts: Mapping[int, Split], limit: int | None = None, small: int = SMALL
+    module: Module,
+    *,
+    parts: Mapping[int, Split],
+    limit: int | None = None,
+    small: int = SMALL_BYTES,
 ) -> Module:
     """Let main take flat parts of parameters, and gather them before they are used.
 
@@ -85,12 +89,12 @@ def gather_parameters(
     """
     if not parts:
         return module
-    main = _Gathered(module.main, parts, limit, small).function()
+    main = _Gatherer(module.main, parts, limit, small).function()
     return module.with_functions({**module.functions, "main": main})
 
 
 @dataclass(frozen=True)
-class _Look:
+class _ParameterView:
     """A parameter seen in some way: what was done to the whole of it, one step after another.
 
     dtype: that in which it is gathered, other than its own; None: its own. skipped: the step, a
@@ -102,17 +106,17 @@ class _Look:
     dtype: str | None = None
     skipped: int = -1
 
-    def then(self, step: Binding) -> _Look:
+    def then(self, step: Binding) -> _ParameterView:
         """Return what a further step makes of it."""
         steps = (*self.steps, step)
         own, new = tensor_of(self.whole).dtype, tensor_of(step.var).dtype
         narrows = is_float(own) and is_float(new) and bits(new) < bits(own)
         if narrows and not any(_is_cast(s) for s in self.steps):
-            return _Look(self.whole, steps, new, len(steps) - 1)
-        return _Look(self.whole, steps, self.dtype, self.skipped)
+            return _ParameterView(self.whole, steps, new, len(steps) - 1)
+        return _ParameterView(self.whole, steps, self.dtype, self.skipped)
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> GatherKey:
         """What is gathered for it."""
         return self.whole, self.dtype
 
@@ -129,7 +133,7 @@ class _Look:
 
 
 @dataclass(eq=False)
-class _Instance:
+class _GatheredParameter:
     """A parameter that was gathered. size: in bytes. used: the number of its last user as yet.
     made: by the variable of the program, what takes its place.
     """
@@ -143,7 +147,7 @@ def _is_cast(step: Binding) -> bool:
     return base_op(cast(Call, step.value).callee) is op.astype
 
 
-class _Gathered:
+class _Gatherer:
     """The gathers of one function; see `gather_parameters`."""
 
     def __init__(
@@ -156,12 +160,14 @@ class _Gathered:
             for whole, split in self.splits.items()
             for shape in [tensor_of(whole).static_shape]
         }
-        self.looks: dict[Expr, _Look] = {whole: _Look(whole) for whole in self.splits}
+        self.looks: dict[Expr, _ParameterView] = {
+            whole: _ParameterView(whole) for whole in self.splits
+        }
         self.bindings = [b for b in main.body.bindings if not self._looks_only(b)]
         needed = [dict.fromkeys(self._looked_at(uses(b.value))) for b in self.bindings]
         self.needed = [list(one) for one in needed]
         self.needed.append(list(dict.fromkeys(self._looked_at(operands(main.body.result)))))
-        self.users: dict[Kind, list[int]] = {}
+        self.users: dict[GatherKey, list[int]] = {}
         self.last: dict[Expr, int] = {}
         for i, atoms in enumerate(self.needed):
             for kind in {self.looks[atom].kind for atom in atoms}:
@@ -169,13 +175,13 @@ class _Gathered:
             at_end = i == len(self.bindings)
             read = operands(main.body.result) if at_end else uses(self.bindings[i].value)
             self.last.update(dict.fromkeys(read, i))
-        least, most = self._most(1), self._most(IN_A_ROW)
+        least, most = self._most(1), self._most(MAX_ADJACENT)
         room = most // 4 if limit is None else max(limit - least, 0)
         self.kept = dict(self._small(small, room))
         kept = sum(self.kept.values())
         self.limit = most if limit is None else max(limit, least) - kept
-        self.live: dict[Kind, _Instance] = {}
-        self.stays: dict[Kind, _Instance] = {}
+        self.live: dict[GatherKey, _GatheredParameter] = {}
+        self.stays: dict[GatherKey, _GatheredParameter] = {}
         self.items: list[Binding] = []
 
     def _looked_at(self, atoms: object) -> list[Expr]:
@@ -200,15 +206,15 @@ class _Gathered:
             )
         atoms = [a for a in operands(call) if isinstance(a, Var)]
         copies = base in (op.astype, op.permute_dims)
-        source = named_args(base, call)["x"] if copies else whole_source(call)
+        source = named_args(base, call)["x"] if copies else full_view_source(call)
         if atoms != [source] or source not in self.looks:
             return False
         self.looks[binding.var] = self.looks[source].then(binding)
         return True
 
-    def _sizes(self, number: int) -> dict[Kind, int]:
+    def _sizes(self, number: int) -> dict[GatherKey, int]:
         """Return the bytes that a binding needs of each parameter."""
-        found: dict[Kind, int] = {}
+        found: dict[GatherKey, int] = {}
         for atom in self.needed[number]:
             look = self.looks[atom]
             found[look.kind] = max(found.get(look.kind, 0), look.bytes())
@@ -218,7 +224,7 @@ class _Gathered:
         """Return the most bytes that so many users of parameters in a row need."""
         users = [sizes for i in range(len(self.needed)) if (sizes := self._sizes(i))]
         rows = (users[i : i + count] for i in range(max(len(users) - count, 0) + 1))
-        together: list[dict[Kind, int]] = []
+        together: list[dict[GatherKey, int]] = []
         for row in rows:
             together.append({})
             for sizes in row:
@@ -226,9 +232,9 @@ class _Gathered:
                     together[-1][kind] = max(together[-1].get(kind, 0), size)
         return max(sum(sizes.values()) for sizes in together)
 
-    def _small(self, small: int, room: int) -> Iterator[tuple[Kind, int]]:
+    def _small(self, small: int, room: int) -> Iterator[tuple[GatherKey, int]]:
         """Yield what is gathered together and stays, with its bytes: the smallest ones."""
-        sizes: dict[Kind, int] = {}
+        sizes: dict[GatherKey, int] = {}
         for look in self.looks.values():
             if look.kind in self.users:
                 sizes[look.kind] = max(sizes.get(look.kind, 0), look.bytes())
@@ -266,7 +272,7 @@ class _Gathered:
         while others and self._in_flight() + sum(missing.values()) > self.limit:
             after += self._user(self.live.pop(others.pop()).used, number)
         for kind, size in missing.items():
-            self.live[kind] = _Instance(size, number)
+            self.live[kind] = _GatheredParameter(size, number)
             self.live[kind].made[kind[0]] = self._gather(kind, list(dict.fromkeys(after)))
         names: dict[Expr, Expr] = {atom: self._seen(atom) for atom in self.needed[number]}
         return substitute(block, names) if names else block
@@ -274,7 +280,7 @@ class _Gathered:
     def _in_flight(self) -> int:
         return sum(instance.size for instance in self.live.values())
 
-    def _next(self, kind: Kind, number: int) -> float:
+    def _next(self, kind: GatherKey, number: int) -> float:
         """Return the number of the next user of what was gathered."""
         return next((i for i in self.users[kind] if i > number), inf)
 
@@ -301,7 +307,7 @@ class _Gathered:
 
     def _gather_small(self, number: int) -> None:
         """Gather all that is small, one exchange for each dtype."""
-        alike: dict[tuple[str, str | None, Split], list[Kind]] = {}
+        alike: dict[tuple[str, str | None, Split], list[GatherKey]] = {}
         for kind in self.kept:
             own = tensor_of(kind[0]).dtype
             alike.setdefault((own, kind[1], self.splits[kind[0]]), []).append(kind)
@@ -312,14 +318,14 @@ class _Gathered:
             trace.site = lambda: None
             held = [self.held[whole] for whole in wholes]
             parts = [Symbol(trace, part, tensor_of(part)) for part in held]
-            found = trace.run(gathered_together, parts, split, shapes, dtype)
+            found = trace.run(bucket_all_gather, parts, split, shapes, dtype)
             self.items += trace.builder.bindings
             for kind, symbol in zip(kinds, found, strict=True):
-                self.stays[kind] = _Instance(self.kept[kind], number)
+                self.stays[kind] = _GatheredParameter(self.kept[kind], number)
                 self.stays[kind].made[kind[0]] = symbol.atom
         self.kept = {}
 
-    def _gather(self, kind: Kind, after: list[Var]) -> Var:
+    def _gather(self, kind: GatherKey, after: list[Var]) -> Var:
         """Gather a parameter when other values are known."""
         whole, dtype = kind
         trace = Trace()
@@ -332,7 +338,7 @@ class _Gathered:
                 x = op.optimization_barrier(x, [Symbol(trace, v, tensor_of(v)) for v in after])
             if dtype is not None:
                 x = op.astype(x, dtype)
-            found: Symbol = gathered(x, self.splits[whole], tensor_of(whole).static_shape)
+            found: Symbol = all_gather(x, self.splits[whole], tensor_of(whole).static_shape)
             return found
 
         made = trace.run(code).atom

@@ -12,7 +12,7 @@ from meta import op
 from meta.base.dtype import is_float
 from meta.ir import Binding, DefUse, Expr, Module, TensorType, Var
 from meta.op.core.tracing import Trace
-from meta.passes.buffers import Buffers, Definitions, Summaries
+from meta.passes.alias_analysis import AliasSets, AliasSummaries, Definitions
 from meta.passes.calls import OpCall, op_call, tensor_of, tensor_type
 from meta.passes.rewrite import bound_to, with_main
 
@@ -51,22 +51,22 @@ def gather_rows(module: Module, *, narrow: bool = True) -> Module:
     main = module.main
     if not any(_reduction(b) for b in main.body.bindings):
         return module
-    known, uses = Definitions(main, Buffers(main, Summaries(module))), DefUse(main)
+    known, uses = Definitions(main, AliasSets(main, AliasSummaries(module))), DefUse(main)
     made: list[Binding] = []
     gone: set[Var] = set()
     for binding in main.body.bindings:
-        found = _found(binding, known, uses, narrow)
+        found = _find(binding, known, uses, narrow)
         known.add(binding)
         if found is None:
             made.append(binding)
             continue
-        made += _emitted(binding, found)
+        made += _emit(binding, found)
         gone |= found.members
     return with_main(module, [b for b in made if b.var not in gone])
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _ReducedSum:
     """A reduced sum: the calls of `embedding_dx` in it, and what else, by atom; ``members`` are the
     variables between. dtype: in which it is reduced, of which the other atoms are or become.
     """
@@ -99,7 +99,7 @@ class _Found:
         return total
 
 
-def _emitted(binding: Binding, found: _Found) -> list[Binding]:
+def _emit(binding: Binding, found: _ReducedSum) -> list[Binding]:
     """Return the bindings that take the place of a sum; its variable stays."""
     trace = Trace()
     trace.site = lambda: binding.span
@@ -119,7 +119,7 @@ def _reduction(binding: Binding) -> OpCall | None:
     return call if size > 1 and reduction in REDUCTIONS else None
 
 
-def _found(binding: Binding, known: Definitions, uses: DefUse, narrow: bool) -> _Found | None:
+def _find(binding: Binding, known: Definitions, uses: DefUse, narrow: bool) -> _ReducedSum | None:
     """Return the sum that a binding reduces, if tables are in it of which that pays."""
     call = _reduction(binding)
     whole = None if call is None else tensor_type(call.args[0])
@@ -152,7 +152,7 @@ def _found(binding: Binding, known: Definitions, uses: DefUse, narrow: bool) -> 
         members.add(one)
     if not tables:
         return None
-    return _Found(
+    return _ReducedSum(
         *(tuple(tables), tuple(rest), over, size, reduction, whole.dtype, cast),
         frozenset(members),
     )

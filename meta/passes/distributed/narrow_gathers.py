@@ -18,7 +18,7 @@ from meta.ir import (
     operands,
     substitute,
 )
-from meta.passes.calls import new_call, op_call, tensor_of, tensor_type, whole_source
+from meta.passes.calls import full_view_source, new_call, op_call, tensor_of, tensor_type
 
 
 def narrow_gathers(module: Module) -> Module:
@@ -47,7 +47,7 @@ def narrow_gathers(module: Module) -> Module:
     }
     """
     main = module.main
-    if not any(_gathers(binding) for binding in main.body.bindings):
+    if not any(_is_gather(binding) for binding in main.body.bindings):
         return module
     uses, outermost = DefUse(main), {binding.var for binding in main.body.bindings}
     made: list[Binding] = []
@@ -69,7 +69,7 @@ def narrow_gathers(module: Module) -> Module:
             else:
                 narrowed(binding, call, dtypes[source])
             continue
-        dtype = _wanted(binding.var, uses, outermost) if _gathers(binding) else None
+        dtype = _narrower_dtype(binding.var, uses, outermost) if _is_gather(binding) else None
         if dtype is None:
             made.append(binding)
             continue
@@ -82,7 +82,7 @@ def narrow_gathers(module: Module) -> Module:
     return module.with_functions({**module.functions, "main": replace(main, body=body)})
 
 
-def _gathers(binding: Binding) -> bool:
+def _is_gather(binding: Binding) -> bool:
     """Whether a binding gathers floating point numbers of several ranks."""
     call = op_call(binding.value)
     if call is None or call.op is not op.all_gather or call.args[2] == 1:
@@ -97,12 +97,12 @@ def _source(binding: Binding) -> Var | None:
     if not isinstance(call, Call) or op_call(call) is None:
         return None
     copies = call.callee in (op.astype, op.permute_dims, op.strided_slice)
-    source = call.args[0] if copies else whole_source(call)
+    source = call.args[0] if copies else full_view_source(call)
     atoms = [atom for atom in operands(call) if isinstance(atom, Var)]
     return source if isinstance(source, Var) and atoms == [source] else None
 
 
-def _wanted(var: Var, uses: DefUse, outermost: set[Var]) -> str | None:
+def _narrower_dtype(var: Var, uses: DefUse, outermost: set[Var]) -> str | None:
     """Return the one narrower dtype to which all users cast a variable; None if there is none."""
     found: set[str] = set()
     pending = [var]

@@ -10,12 +10,12 @@ from meta.base.device import Device
 from meta.ir import Binding, Module
 from meta.passes.dispatch import dispatch
 from meta.passes.distributed.bucket_collectives import MIB
-from meta.passes.distributed.flights import Flight, flights_of
-from meta.passes.distributed.part_updates import with_late_shards, with_parted_updates
-from meta.passes.lifetimes import Lifetimes
+from meta.passes.distributed.chunk_updates import chunk_updates, sink_shards
+from meta.passes.distributed.overlap import Overlap, overlaps_of
+from meta.passes.liveness import Liveness
 from meta.passes.rewrite import with_main
 
-SHARE = 16
+MAX_SHARE = 16
 """The part of what is exchanged out of place, in all, that may be at a time: its inverse."""
 
 
@@ -74,25 +74,25 @@ align=64)
       return %z
     }
     """
-    module = with_late_shards(module)
-    parted = with_parted_updates(module, gathered_parts)
-    wanted = [f for f in flights_of(parted) if f.has_work]
+    module = sink_shards(module)
+    parted = chunk_updates(module, gathered_parts)
+    wanted = [f for f in overlaps_of(parted) if f.has_work]
     flights = [f for f in wanted if apart_mib > 0 or not f.is_apart]
     if not flights:
         return module
     apart = sum(f.bytes for f in flights if f.is_apart)
-    limits = in_flight_mib * MIB, min(apart_mib * MIB, apart / SHARE)
+    limits = in_flight_mib * MIB, min(apart_mib * MIB, apart / MAX_SHARE)
     _delay_gathers(parted, flights, limits[1])
-    placed = _placed(parted, flights, limits)
+    placed = _with_starts_and_waits(parted, flights, limits)
     return dispatch(with_main(parted, placed), device=device)
 
 
-def _delay_gathers(module: Module, flights: list[Flight], limit: float) -> None:
+def _delay_gathers(module: Module, flights: list[Overlap], limit: float) -> None:
     """Let gathers start later, at their place at the latest, where more than ``limit`` bytes would
     be gathered and not used up yet; not while so much memory is free, compared with the worst
     moment of the program, that those are not counted which are there for a later use.
     """
-    live = Lifetimes(module.main, module)
+    live = Liveness(module.main, module)
     room = np.array(live.live_bytes())
     room = room.max() - room
     under_way = np.zeros(len(room), np.int64)
@@ -116,17 +116,17 @@ def _delay_gathers(module: Module, flights: list[Flight], limit: float) -> None:
         under_way[flight.begin + 1 : flight.at] += flight.bytes
 
 
-def _placed(
-    module: Module, flights: list[Flight], limits: tuple[float, float]
+def _with_starts_and_waits(
+    module: Module, flights: list[Overlap], limits: tuple[float, float]
 ) -> Iterator[Binding]:
     """Yield the bindings of main with starts and waits in place."""
     bindings = module.main.body.bindings
-    begun: dict[int, list[Flight]] = {}
+    begun: dict[int, list[Overlap]] = {}
     for flight in flights:
         begun.setdefault(flight.begin, []).append(flight)
     whole = {i for flight in flights for i in (flight.at, *flight.casts)}
     # In the order of their starts.
-    flying: list[Flight] = []
+    flying: list[Overlap] = []
     for i in range(-1, len(bindings) + 1):
         for flight in [f for f in flying if f.end == i]:
             flying.remove(flight)

@@ -28,7 +28,15 @@ from meta.op.core import Op
 from meta.op.core.tracing import Trace
 from meta.passes.call_graph import recursive
 from meta.passes.calls import named_args, written_atoms
-from meta.passes.distributed.sharding import RULES, Exchange, Part, Ranks, Site, leaves, mapped
+from meta.passes.distributed.sharding import (
+    RULES,
+    InsertedCollective,
+    Ranks,
+    ShardedValue,
+    Site,
+    leaves,
+    map_shards,
+)
 
 
 class Sharder:
@@ -36,15 +44,15 @@ class Sharder:
 
     Attributes
     ----------
-    trace: the function under construction. known: by atom of the program a `Part`, or a nested
-    tuple of them.
+    trace: the function under construction. known: by atom of the program a `ShardedValue`, or a
+    nested tuple of them.
     """
 
     def __init__(self, module: Module, trace: Trace, ranks: Ranks) -> None:
         self.module, self.trace, self.ranks = module, trace, ranks
         self.known: dict[Expr, Any] = {}
         self._recursive = recursive(module)
-        self._written: dict[Any, tuple[Function, GlobalVar, Any, list[Exchange]]] = {}
+        self._written: dict[Any, tuple[Function, GlobalVar, Any, list[InsertedCollective]]] = {}
         trace.site = lambda: ranks.span
         for name in module.functions:
             if name != "main":
@@ -64,7 +72,7 @@ class Sharder:
         if not isinstance(atom, Expr):
             return atom
         if atom not in self.known:  # a constant, or a function
-            self.known[atom] = Part(self.trace.symbols(atom), type_of(atom))
+            self.known[atom] = ShardedValue(self.trace.symbols(atom), type_of(atom))
         return self.known[atom]
 
     def _value(self, binding: Binding) -> Any:
@@ -113,13 +121,15 @@ class Sharder:
 
     def _argument(self, value: Any) -> Any:
         """Return an argument as a program has it."""
-        if isinstance(value, Part) or (isinstance(value, tuple) and any(leaves(value))):
-            return self.trace.atom(mapped(value, lambda p: p.value))
+        if isinstance(value, ShardedValue) or (isinstance(value, tuple) and any(leaves(value))):
+            return self.trace.atom(map_shards(value, lambda p: p.value))
         return value
 
     def _whole(self, value: Any, name: str) -> Any:
         """Return an argument of which all ranks have the whole."""
-        return mapped(value, lambda p: self.ranks.whole(p, f"{name} has no rule for such parts"))
+        return map_shards(
+            value, lambda p: self.ranks.whole(p, f"{name} has no rule for such parts")
+        )
 
     def _with_whole(self, binding: Binding) -> Any:
         """Evaluate what is no call of an operator with whole values."""
@@ -132,7 +142,7 @@ class Sharder:
         new = substitute(Block((binding,), binding.var), atoms).bindings[0].value
         return self._emitted(new, binding, [p for v in used.values() for p in leaves(v)])
 
-    def _emitted(self, value: Expr, binding: Binding, of: Iterable[Part]) -> Any:
+    def _emitted(self, value: Expr, binding: Binding, of: Iterable[ShardedValue]) -> Any:
         """Append a binding of whole values; return what it is."""
         type_ = binding.var.type
         assert type_ is not None
@@ -158,7 +168,9 @@ class Sharder:
         made = self.trace.emit(call, function.result_type)
         return _with_values(result, made)
 
-    def _write(self, name: str, args: list[Any]) -> tuple[Function, GlobalVar, Any, list[Exchange]]:
+    def _write(
+        self, name: str, args: list[Any]
+    ) -> tuple[Function, GlobalVar, Any, list[InsertedCollective]]:
         function, outer = self.module.functions[name], self.trace
         before = self.known, self.ranks.exchanges, self.ranks.span
         inner = Trace(outer.device)
@@ -172,7 +184,7 @@ class Sharder:
             variables.append(new)
             self.known[var] = _with_values(arg, symbols)
         result = inner.run(self.block, function.body)
-        body = inner.finish(mapped(result, lambda p: p.value))
+        body = inner.finish(map_shards(result, lambda p: p.value))
         exchanges = self.ranks.exchanges
         self.trace = outer
         self.known, self.ranks.exchanges, self.ranks.span = before
@@ -193,14 +205,14 @@ def _parts(made: Any, type_: Type, grad: bool) -> Any:
     if isinstance(type_, TupleType):
         return tuple(_parts(m, t, grad) for m, t in zip(made, type_.fields, strict=True))
     floats = not isinstance(type_, TensorType) or is_float(type_.dtype)
-    return Part(made, type_, None, grad and floats)
+    return ShardedValue(made, type_, None, grad and floats)
 
 
 def _with_values(like: Any, made: Any) -> Any:
     """Return other values of the same types, cuts and gradients."""
     if isinstance(like, tuple):
         return tuple(map(_with_values, like, made))
-    return Part(made, like.type, like.cut, like.grad)
+    return ShardedValue(made, like.type, like.cut, like.grad)
 
 
 def _local_type(arg: Any) -> Type:

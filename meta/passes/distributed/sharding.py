@@ -1,9 +1,10 @@
 """What this rank holds of each value of a program that was written for one device, and what an
 operator makes of parts.
 
-A value is the same on all ranks, or each rank has a part of it (`Cut`). A rule for each operator
-(`sharding_rules.py`, `sharding_layers.py`) says what the operator does with parts, and where ranks
-exchange; what has no rule gets whole values, which are gathered. `sharder.py` walks over programs.
+A value is the same on all ranks, or each rank has a part of it (`ShardAxis`). A rule for each
+operator (`sharding_rules.py`, `sharding_layers.py`) says what the operator does with parts, and
+where ranks exchange; what has no rule gets whole values, which are gathered. `sharder.py` walks
+over programs.
 
 Gradients follow from the operators that are put in. One that all ranks compute alike is the same on
 all of them; a part has the part of it. So a whole value that is used together with parts goes
@@ -29,7 +30,7 @@ from meta.op.core.tracing import Symbol, Value
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class ShardAxis:
     """The axis along which ranks have parts of a value. joined: so many pieces of equal length lie
     one after the other along it, and a rank has its part of each.
     """
@@ -49,7 +50,7 @@ class Cut:
 
 
 @dataclass(eq=False, slots=True)
-class Part:
+class ShardedValue:
     """A value of the program: its ``type`` on one device, and what this rank has of it.
 
     cut: None if all ranks have the same. grad: whether a gradient may reach it.
@@ -57,12 +58,12 @@ class Part:
 
     value: Any
     type: Any
-    cut: Cut | None = None
+    cut: ShardAxis | None = None
     grad: bool = False
     # What was made of it before: the whole, the copy for parts, parts by cut.
-    whole: Part | None = None
+    whole: ShardedValue | None = None
     copied: Any = None
-    parts: dict[Cut, Any] = field(default_factory=dict)
+    parts: dict[ShardAxis, Any] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -80,26 +81,26 @@ class Part:
         self.whole, self.copied, self.parts = None, None, {}
 
 
-def leaves(value: Any) -> Iterator[Part]:
+def leaves(value: Any) -> Iterator[ShardedValue]:
     """Yield the parts in an argument, a nested tuple or one of them; nothing for a literal."""
-    if isinstance(value, Part):
+    if isinstance(value, ShardedValue):
         yield value
     elif isinstance(value, tuple):
         for one in value:
             yield from leaves(one)
 
 
-def mapped(value: Any, change: Callable[[Part], Any]) -> Any:
+def map_shards(value: Any, change: Callable[[ShardedValue], Any]) -> Any:
     """Return an argument with its parts changed."""
-    if isinstance(value, Part):
+    if isinstance(value, ShardedValue):
         return change(value)
     if isinstance(value, tuple):
-        return tuple(mapped(one, change) for one in value)
+        return tuple(map_shards(one, change) for one in value)
     return value
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class InsertedCollective:
     """A collective that was put into a program: of a value of this type on one rank, why, and for
     which line.
     """
@@ -125,7 +126,7 @@ class Ranks:
 
     def __init__(self, over: str, size: int, device: str) -> None:
         self.over, self.size, self.device = over, size, device
-        self.exchanges: list[Exchange] = []
+        self.exchanges: list[InsertedCollective] = []
         self.span: Span | None = None
         self._place: Symbol | None = None
 
@@ -135,7 +136,7 @@ class Ranks:
 
     def exchange(self, collective: str, value: Any, why: str) -> None:
         """Note that a collective of a value is put in."""
-        self.exchanges.append(Exchange(collective, value.type, why, self.span))
+        self.exchanges.append(InsertedCollective(collective, value.type, why, self.span))
 
     def place(self) -> Symbol:
         """Return this rank's place along the axis: int64, shape ()."""
@@ -143,17 +144,17 @@ class Ranks:
             self._place = op.axis_index(self.over, self.size, self.device)
         return self._place
 
-    def whole(self, part: Part, why: str) -> Part:
+    def whole(self, part: ShardedValue, why: str) -> ShardedValue:
         """Return a value that all ranks have."""
         if part.cut is None:
             return part
         if part.whole is None:
             self.exchange("gather_from", part.value, why)
             made = self._moved(part.value, part.cut, op.gather_from, self.size)
-            part.whole = Part(made, part.type, None, part.grad)
+            part.whole = ShardedValue(made, part.type, None, part.grad)
         return part.whole
 
-    def copied(self, part: Part) -> Value:
+    def copied(self, part: ShardedValue) -> Value:
         """Return what all ranks have, to be used together with parts."""
         assert part.cut is None
         if not part.grad:
@@ -163,7 +164,7 @@ class Ranks:
             part.copied = op.copy_to(part.value, self.over, self.size)
         return part.copied  # type: ignore[no-any-return]
 
-    def cut(self, part: Part, cut: Cut, why: str) -> Value:
+    def cut(self, part: ShardedValue, cut: ShardAxis, why: str) -> Value:
         """Return this rank's part of a value along a cut."""
         if part.cut == cut:
             return part.value  # type: ignore[no-any-return]
@@ -173,7 +174,7 @@ class Ranks:
             part.parts[cut] = self._moved(part.value, cut, op.scatter_to, 1)
         return part.parts[cut]  # type: ignore[no-any-return]
 
-    def _moved(self, value: Any, cut: Cut, move: Op, times: int) -> Any:
+    def _moved(self, value: Any, cut: ShardAxis, move: Op, times: int) -> Any:
         """Return a value after ``move`` along a cut, which makes the axis longer or shorter."""
         axis, joined = cut.axis, cut.joined
         if joined == 1:
@@ -196,7 +197,8 @@ class Ranks:
 
     def own_key(self, key: Any) -> Value:
         """Return another key of random numbers on each rank, for numbers of parts."""
-        return op.bitwise_xor(key, op.multiply(self.place(), _APART))  # type: ignore[no-any-return]
+        found: Value = op.bitwise_xor(key, op.multiply(self.place(), _KEY_STRIDE))
+        return found
 
     def own_indices(self, indices: Any, extent: int) -> tuple[Value, Value]:
         """Return where indices are in this rank's part of an axis, 0 for what is not there, and
@@ -207,14 +209,14 @@ class Ranks:
         return op.where(there, shifted, 0), there
 
 
-_APART = 0x9E3779B97F4A7
+_KEY_STRIDE = 0x9E3779B97F4A7
 """An odd number: times the rank it is what keys of ranks differ by."""
 
 
 @dataclass(slots=True)
 class Site:
-    """A call of an operator: its arguments by name, tensors being a `Part` or a tuple of them;
-    ``type`` is that of its result on one device.
+    """A call of an operator: its arguments by name, tensors being a `ShardedValue` or a tuple of
+    them; ``type`` is that of its result on one device.
     """
 
     ranks: Ranks
@@ -227,7 +229,7 @@ class Site:
         """For what values are exchanged."""
         return f"{self.op.name} needs it"
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[ShardedValue]:
         """Return all parts among the arguments."""
         return [p for a in self.args.values() for p in leaves(a)]
 
@@ -237,10 +239,12 @@ class Site:
     def made(self, **changed: Any) -> Any:
         """Return what the call gives with other arguments; those that all ranks have are copied."""
 
-        def given(part: Part) -> Any:
+        def given(part: ShardedValue) -> Any:
             return part.value if part.cut is not None else self.ranks.copied(part)
 
-        args = {n: changed[n] if n in changed else mapped(a, given) for n, a in self.args.items()}
+        args = {
+            n: changed[n] if n in changed else map_shards(a, given) for n, a in self.args.items()
+        }
         return by_schema(self.op)(*args.values())
 
     def run(self, cut: Any, **changed: Any) -> Any:
@@ -254,7 +258,7 @@ class Site:
             return tuple(map(self._part, made, self.type.fields, cuts))
         return self._part(made, self.type, cut)
 
-    def _part(self, made: Any, type_: Any, cut: Cut | None) -> Part:
+    def _part(self, made: Any, type_: Any, cut: ShardAxis | None) -> ShardedValue:
         shape = type_.shape if cut is None else cut.local(type_.shape, self.ranks.size)
         if made.type != type_.with_shape(shape):
             raise IRError(
@@ -264,21 +268,21 @@ class Site:
                 found=made.type,
             )
         grad = is_float(type_.dtype) and any(p.grad for p in self.parts())
-        return Part(made, type_, cut, grad)
+        return ShardedValue(made, type_, cut, grad)
 
-    def aligned(self, part: Part, cut: Cut, ndim: int) -> Value:
+    def aligned(self, part: ShardedValue, cut: ShardAxis, ndim: int) -> Value:
         """Return what goes, broadcast, together with parts of ``ndim`` axes."""
         axis = cut.axis - (ndim - part.ndim)
         if axis < 0 or part.shape[axis] == 1:
             return self.ranks.copied(self.ranks.whole(part, self.why))
-        return self.ranks.cut(part, Cut(axis, cut.joined), self.why)
+        return self.ranks.cut(part, ShardAxis(axis, cut.joined), self.why)
 
-    def summed(self, made: Any) -> Part:
+    def summed(self, made: Any) -> ShardedValue:
         """Return the result from the term of it that each rank has."""
-        found: Part = self.result(self.ranks.summed(made, f"{self.op.name} of parts"), None)
+        found: ShardedValue = self.result(self.ranks.summed(made, f"{self.op.name} of parts"), None)
         return found
 
-    def local(self, cut: Cut) -> tuple[Any, ...]:
+    def local(self, cut: ShardAxis) -> tuple[Any, ...]:
         """Return the shape of a part of the result."""
         return cut.local(self.type.shape, self.ranks.size)
 

@@ -11,11 +11,11 @@ from meta.op.core.check import normalize_axis
 from meta.op.core.op import by_schema
 from meta.op.loss import IGNORED
 from meta.op.loss_reduction import class_indices, in_compute_dtype
-from meta.passes.distributed.sharding import Cut, Part, Site, rule
+from meta.passes.distributed.sharding import ShardAxis, ShardedValue, Site, rule
 
 
 @rule(op.layer_norm, op.rms_norm, op.layer_norm_train)
-def normalised(at: Site) -> Any:
+def normalize(at: Site) -> Any:
     """Along another axis than the one that is cut."""
     x = at["x"]
     if x.cut is None or normalize_axis(at["axis"], x.ndim) == x.cut.axis:
@@ -25,7 +25,7 @@ def normalised(at: Site) -> Any:
     if at.op is not op.layer_norm_train:
         return at.run(x.cut, **copies)
     axis = normalize_axis(at["axis"], x.ndim)
-    rows = Cut(x.cut.axis - (axis < x.cut.axis), x.cut.joined)
+    rows = ShardAxis(x.cut.axis - (axis < x.cut.axis), x.cut.joined)
     return at.run((x.cut, rows, rows), **copies)
 
 
@@ -36,7 +36,7 @@ def softmax(at: Site) -> Any:
     axis = normalize_axis(at["axis"], x.ndim)
     if axis != x.cut.axis:
         return at.run(x.cut)
-    shifted = _shifted(at, in_compute_dtype(x.value), axis)
+    shifted = _minus_largest(at, in_compute_dtype(x.value), axis)
     total = ranks.summed(op.sum(op.exp(shifted), axis, True), f"exponentials of {at.op.name}")
     total = op.copy_to(total, ranks.over, ranks.size)
     ranks.exchange("copy_to", total, "parts are computed from it")
@@ -47,7 +47,7 @@ def softmax(at: Site) -> Any:
     return at.result(op.astype(made, at.type.dtype), x.cut)
 
 
-def _shifted(at: Site, scores: Any, axis: int) -> Any:
+def _minus_largest(at: Site, scores: Any, axis: int) -> Any:
     """Return scores less the largest of all ranks along the axis that is cut."""
     largest = at.ranks.largest(op.max(scores, axis, True), f"the largest score of {at.op.name}")
     return op.subtract(scores, largest)
@@ -64,10 +64,10 @@ def take_along_axis(at: Site) -> Any:
     whole = at.ranks.whole(indices, at.why).value
     from_start = op.where(op.less(whole, 0), op.add(whole, extent), whole)
     found = class_indices(from_start, extent)
-    return at.summed(_picked(at, x.value, found, axis, extent // at.ranks.size))
+    return at.summed(_take_local(at, x.value, found, axis, extent // at.ranks.size))
 
 
-def _picked(at: Site, x: Any, indices: Any, axis: int, extent: int) -> Any:
+def _take_local(at: Site, x: Any, indices: Any, axis: int, extent: int) -> Any:
     """Return elements along an axis that is cut, as `take_along_axis`; 0 for those elsewhere."""
     own, there = at.ranks.own_indices(indices, extent)
     return op.where(there, by_schema(op.take_along_axis)(x, own, axis), 0.0)
@@ -81,7 +81,7 @@ def embedding(at: Site) -> Any:
         return None
     chosen = at.ranks.whole(indices, at.why)
     if table.cut.axis != 0:
-        return at.run(Cut(chosen.ndim + table.cut.axis - 1), indices=chosen.value)
+        return at.run(ShardAxis(chosen.ndim + table.cut.axis - 1), indices=chosen.value)
     rows = table.shape[0]
     # As indices of all rows: an index that is none is an error on all ranks, as it is on one.
     words = class_indices(chosen.value, rows)
@@ -100,15 +100,15 @@ def cross_entropy(at: Site) -> Any:
     whose label counts, of log(sum(exp(scores))) less the label's score.
     """
     scores, target, ranks = at["prediction"], at["target"], at.ranks
-    if scores.cut != Cut(1) or at["classes"] is not None:
+    if scores.cut != ShardAxis(1) or at["classes"] is not None:
         return None
     classes = scores.shape[1]
-    shifted = _shifted(at, in_compute_dtype(scores.value), 1)
+    shifted = _minus_largest(at, in_compute_dtype(scores.value), 1)
     labels = ranks.whole(target, at.why).value
     labels = labels if labels.dtype == "int64" else op.astype(labels, "int64")
     counts = op.not_equal(labels, IGNORED)
     column = op.expand_dims(class_indices(op.where(counts, labels, 0), classes), 1)
-    score = _picked(at, shifted, column, 1, classes // ranks.size)
+    score = _take_local(at, shifted, column, 1, classes // ranks.size)
     terms = op.concat((op.sum(op.exp(shifted), 1, True), score), 1)
     total, score = op.split(ranks.summed(terms, "exponentials, and the label's score"), 2, 1)
     losses = op.squeeze(op.subtract(op.log(total), score), 1)
@@ -161,7 +161,7 @@ def attention(at: Site) -> Any:
             continue
         times = ranks.size // groups if ranks.size % groups == 0 else heads // groups
         whole = ranks.whole(part, at.why)
-        copies = Part(
+        copies = ShardedValue(
             op.repeat(whole.value, times, heads_at),
             part.type.with_shape(
                 (*part.shape[:heads_at], groups * times, *part.shape[heads_at + 1 :])
@@ -170,7 +170,7 @@ def attention(at: Site) -> Any:
             part.grad,
         )
         changed[name] = ranks.cut(copies, query.cut, f"copies of {groups} heads of {name}s")
-    in_scores = Cut(1) if by_heads else Cut(0)
+    in_scores = ShardAxis(1) if by_heads else ShardAxis(0)
     for name in ("mask", "slopes"):
         part = at[name]
         if part is None:

@@ -13,7 +13,7 @@ from meta.op.core.reduction import reduction
 from meta.op.core.slicing import quotient, slice_ranges
 from meta.op.shapes import split_bounds
 from meta.passes.calls import PRODUCTS, product_terms
-from meta.passes.distributed.sharding import Cut, Part, Site, leaves, rule
+from meta.passes.distributed.sharding import ShardAxis, ShardedValue, Site, leaves, rule
 
 ELEMENTWISE = (
     *(op.abs, op.acos, op.acosh, op.add, op.addcdiv, op.addcmul, op.asin, op.asinh, op.astype),
@@ -37,22 +37,22 @@ ELEMENTWISE = (
 def elementwise(at: Site) -> Any:
     """Operands, broadcast, are cut as the largest of them that is."""
     ndim = len(at.type.shape)
-    given = {n: a for n, a in at.args.items() if isinstance(a, Part)}
-    cut = common_cut(list(given.values()), ndim)
+    given = {n: a for n, a in at.args.items() if isinstance(a, ShardedValue)}
+    cut = common_axis(list(given.values()), ndim)
     if not cut.fits(at.type.shape, at.ranks.size):
         return None
     return at.run(cut, **{n: at.aligned(a, cut, ndim) for n, a in given.items()})
 
 
-def common_cut(parts: list[Part], ndim: int) -> Cut:
+def common_axis(parts: list[ShardedValue], ndim: int) -> ShardAxis:
     """Return how the largest value that is cut is, seen from a result of ``ndim`` axes."""
 
-    def known(part: Part) -> int:
+    def known(part: ShardedValue) -> int:
         return prod(d for d in part.shape if isinstance(d, int))
 
     first = max((p for p in parts if p.cut is not None), key=known)
     assert first.cut is not None
-    return Cut(first.cut.axis + ndim - first.ndim, first.cut.joined)
+    return ShardAxis(first.cut.axis + ndim - first.ndim, first.cut.joined)
 
 
 @rule(*PRODUCTS)
@@ -61,7 +61,7 @@ def products(at: Site) -> Any:
     first, second, result = product_terms(PRODUCTS[at.op])
     x, y = at["x1"], at["x2"]
 
-    def letter(part: Part, terms: str) -> str:
+    def letter(part: ShardedValue, terms: str) -> str:
         return "" if part.cut is None else terms[part.cut.axis]
 
     of_x, of_y = letter(x, first), letter(y, second)
@@ -71,15 +71,15 @@ def products(at: Site) -> Any:
     if not of_y and along in second and along not in result:
         return None  # terms that only x has parts of: the weight is whole, and so is the product
 
-    def part(value: Part, terms: str) -> Any:
+    def part(value: ShardedValue, terms: str) -> Any:
         axis = terms.find(along)
         if axis < 0 or value.shape[axis] == 1:
             return at.ranks.copied(at.ranks.whole(value, at.why))
-        return at.ranks.cut(value, Cut(axis, joined), at.why)
+        return at.ranks.cut(value, ShardAxis(axis, joined), at.why)
 
     made = {"x1": part(x, first), "x2": part(y, second)}
     if along in result:
-        return at.run(Cut(result.index(along), joined), **made)
+        return at.run(ShardAxis(result.index(along), joined), **made)
     return at.summed(at.made(**made))
 
 
@@ -92,12 +92,12 @@ def bias_add(at: Site) -> Any:
     cut = x.cut
     if normalize_axis(at["axis"], x.ndim) != cut.axis:
         return at.run(cut, bias=at.ranks.copied(at.ranks.whole(at["bias"], at.why)))
-    return at.run(cut, bias=at.ranks.cut(at["bias"], Cut(0, cut.joined), at.why))
+    return at.run(cut, bias=at.ranks.cut(at["bias"], ShardAxis(0, cut.joined), at.why))
 
 
 def through_reshape(
-    shape: tuple[Any, ...], cut: Cut, into: tuple[Any, ...], size: int
-) -> Cut | None:
+    shape: tuple[Any, ...], cut: ShardAxis, into: tuple[Any, ...], size: int
+) -> ShardAxis | None:
     """Return how what is cut is, in row-major order in another shape; None if it is not to be said
     by one axis.
 
@@ -109,13 +109,13 @@ def through_reshape(
         return None
     outer = product((*shape[: cut.axis], cut.joined))
     assert not isinstance(outer, UnknownDim)
-    found: list[Cut] = []
+    found: list[ShardAxis] = []
     for axis in range(len(into)):
         before = product(into[:axis])
         assert not isinstance(before, UnknownDim)
         pieces = quotient(outer, before)
-        if isinstance(pieces, int) and Cut(axis, pieces).fits(into, size):
-            found.append(Cut(axis, pieces))
+        if isinstance(pieces, int) and ShardAxis(axis, pieces).fits(into, size):
+            found.append(ShardAxis(axis, pieces))
     return min(found, key=lambda c: c.joined, default=None)
 
 
@@ -145,7 +145,7 @@ def view(at: Site) -> Any:
 
 
 @rule(op.permute_dims, op.permute_dims_dx, op.swapaxes)
-def permuted(at: Site) -> Any:
+def permute(at: Site) -> Any:
     """The axis that is cut goes where it goes."""
     x = at["x"]
     if at.op is op.swapaxes:
@@ -153,14 +153,14 @@ def permuted(at: Site) -> Any:
     else:
         read = permutation if at.op is op.permute_dims else inverse_permutation
         order = read(at["axes"], x.ndim)
-    return at.run(Cut(order.index(x.cut.axis), x.cut.joined))
+    return at.run(ShardAxis(order.index(x.cut.axis), x.cut.joined))
 
 
 @rule(op.broadcast_to)
 def broadcast_to(at: Site) -> Any:
     """What is repeated is cut as before."""
     x, shape = at["x"], at.type.shape
-    cut = Cut(x.cut.axis + len(shape) - x.ndim, x.cut.joined)
+    cut = ShardAxis(x.cut.axis + len(shape) - x.ndim, x.cut.joined)
     if x.shape[x.cut.axis] != shape[cut.axis]:
         return None
     return at.run(cut, shape=at.local(cut))
@@ -183,7 +183,7 @@ def strided_slice(at: Site) -> Any:
     begins, ends = ([v] if isinstance(v, int) else list(v) for v in (begin, end))
     begins[cut.axis] = along.start // size
     ends[cut.axis] = (len(along) if mode == "size" else along.stop) // size
-    new = Cut(cut.axis, len(along) // each)
+    new = ShardAxis(cut.axis, len(along) // each)
     return at.run(new, begin=tuple(begins), end=tuple(ends))
 
 
@@ -199,7 +199,7 @@ def split(at: Site) -> Any:
         return None
     if isinstance(where, tuple):
         where = tuple(i // at.ranks.size for i in where)
-    cuts = tuple(Cut(cut.axis, (end - begin) // each) for begin, end in bounds)
+    cuts = tuple(ShardAxis(cut.axis, (end - begin) // each) for begin, end in bounds)
     return at.run(cuts, indices_or_sections=where)
 
 
@@ -210,7 +210,7 @@ def concat(at: Site) -> Any:
     if at["axis"] is None:
         return None
     axis, ndim = normalize_axis(at["axis"], arrays[0].ndim), arrays[0].ndim
-    cut = common_cut(arrays, ndim)
+    cut = common_axis(arrays, ndim)
     if cut.axis != axis:
         made = [at.ranks.cut(a, cut, at.why) for a in arrays]
         return at.run(cut, arrays=tuple(made))
@@ -218,17 +218,17 @@ def concat(at: Site) -> Any:
         return None
     if len({a.shape[axis] // a.cut.joined for a in arrays if a.cut is not None}) != 1:
         return None
-    return at.run(Cut(axis, sum(a.cut.joined for a in arrays if a.cut is not None)))
+    return at.run(ShardAxis(axis, sum(a.cut.joined for a in arrays if a.cut is not None)))
 
 
 @rule(op.stack)
 def stack(at: Site) -> Any:
     """The new axis is whole."""
     arrays = list(leaves(at["arrays"]))
-    cut = common_cut(arrays, arrays[0].ndim)
+    cut = common_axis(arrays, arrays[0].ndim)
     behind = normalize_axis(at["axis"], arrays[0].ndim + 1) <= cut.axis
     made = tuple(at.ranks.cut(a, cut, at.why) for a in arrays)
-    return at.run(Cut(cut.axis + behind, cut.joined), arrays=made)
+    return at.run(ShardAxis(cut.axis + behind, cut.joined), arrays=made)
 
 
 @rule(op.repeat)
@@ -241,7 +241,7 @@ def repeat(at: Site) -> Any:
 
 
 @rule(op.sum, op.mean, op.max, op.min, op.prod, op.all, op.any, op.argmax, op.argmin, op.logsumexp)
-def reduced(at: Site) -> Any:
+def reduce(at: Site) -> Any:
     """Over other axes, or a sum or a mean over the axis that is cut, of which each rank has a term;
     the largest and smallest element where no gradient goes through them.
     """
@@ -250,7 +250,7 @@ def reduced(at: Site) -> Any:
     axis = x.cut.axis
     if axis not in found.axes:
         gone = [a for a in found.axes if a not in found.kept and a < axis]
-        return at.run(Cut(axis - len(gone), x.cut.joined))
+        return at.run(ShardAxis(axis - len(gone), x.cut.joined))
     if at.op is op.sum:
         return at.summed(at.made())
     if at.op is op.mean:
@@ -268,4 +268,4 @@ def deviation(at: Site) -> Any:
     if x.cut.axis in found.axes:
         return None
     gone = [a for a in found.axes if a not in found.kept and a < x.cut.axis]
-    return at.run(Cut(x.cut.axis - len(gone), x.cut.joined))
+    return at.run(ShardAxis(x.cut.axis - len(gone), x.cut.joined))

@@ -10,14 +10,20 @@ from meta.base.device import CPU, Device
 from meta.base.dtype import is_float
 from meta.ir import Function, Module, TensorType, type_of
 from meta.op.core.tracing import Trace
-from meta.passes.call_graph import reached_from_main
+from meta.passes.call_graph import remove_unreachable
 from meta.passes.deduplicate import eliminate_common_subexpressions
 from meta.passes.distributed import sharding_layers, sharding_rules
 from meta.passes.distributed.sharder import Sharder
-from meta.passes.distributed.sharding import Cut, Exchange, Part, Ranks, mapped
+from meta.passes.distributed.sharding import (
+    InsertedCollective,
+    Ranks,
+    ShardAxis,
+    ShardedValue,
+    map_shards,
+)
 
 # The modules that state rules, by importing them.
-STATED = (sharding_rules, sharding_layers)
+RULE_MODULES = (sharding_rules, sharding_layers)
 
 
 def tensor_parallel(
@@ -27,7 +33,7 @@ def tensor_parallel(
     size: int,
     cuts: Mapping[int, tuple[int, int]],
     device: Device = CPU,
-    exchanges: list[Exchange] | None = None,
+    exchanges: list[InsertedCollective] | None = None,
 ) -> Module:
     """Compute with the parts of parameters that a rank has, and exchange what must be whole.
 
@@ -61,7 +67,7 @@ def tensor_parallel(
     params = []
     for number, param in enumerate(module.main.params):
         type_ = whole = param.type
-        cut = Cut(*cuts[number]) if number in cuts else None
+        cut = ShardAxis(*cuts[number]) if number in cuts else None
         if cut is not None:
             assert isinstance(whole, TensorType)
             type_ = whole.with_shape(cut.local(whole.shape, size))
@@ -70,12 +76,12 @@ def tensor_parallel(
         params.append(var)
         floats = isinstance(whole, TensorType) and is_float(whole.dtype)
         tuples = isinstance(value, tuple)
-        sharder.known[param] = value if tuples else Part(value, whole, cut, floats)
+        sharder.known[param] = value if tuples else ShardedValue(value, whole, cut, floats)
     result = trace.run(sharder.block, module.main.body)
     why = "it is a result"
-    wholes = trace.run(mapped, result, lambda p: ranks.whole(p, why).value)
+    wholes = trace.run(map_shards, result, lambda p: ranks.whole(p, why).value)
     body = trace.finish(wholes)
     main = Function(tuple(params), body, type_of(body.result), dict(module.main.attrs))
     if exchanges is not None:
         exchanges += ranks.exchanges
-    return reached_from_main(Module({"main": main, **trace.functions}, module.types))
+    return remove_unreachable(Module({"main": main, **trace.functions}, module.types))

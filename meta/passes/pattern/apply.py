@@ -25,8 +25,8 @@ from meta.ir import (
     type_of,
 )
 from meta.op.core.tracing import Trace
-from meta.passes.buffers import Buffers, Summaries
-from meta.passes.outline import Outlined
+from meta.passes.alias_analysis import AliasSets, AliasSummaries
+from meta.passes.outline import OutlinedFunctions
 from meta.passes.pattern.build import Pattern
 from meta.passes.pattern.find import Match, call_with, captured_atoms, match
 from meta.passes.rewrite import bound_to, with_inner_blocks
@@ -86,7 +86,7 @@ def rewrite(
         found = match(pattern, function, module=module, shared=shared)
         if found:
             function = _MatchRewriter(
-                function, Buffers(function, Summaries(module)), found, replacement
+                function, AliasSets(function, AliasSummaries(module)), found, replacement
             ).function()
         functions[name] = function
     return module.with_functions(functions)
@@ -96,7 +96,7 @@ class _MatchRewriter:
     """Rewrites one function."""
 
     def __init__(
-        self, function: Function, buffers: Buffers, found: list[Match], replacement: Replacement
+        self, function: Function, buffers: AliasSets, found: list[Match], replacement: Replacement
     ) -> None:
         self.old, self.replacement = function, replacement
         self.buffers, self.uses = buffers, DefUse(function)
@@ -154,7 +154,7 @@ class _MatchRewriter:
     def may_share(self, var: Var, block: Block) -> bool:
         """Whether memory may be shared as it is after the replacement."""
         buffers = self.buffers
-        inner = Buffers(Function((), block))
+        inner = AliasSets(Function((), block))
         own = {b.var for b in block.bindings}
         shares = {buffers.of(inner.of(a)) for a in operands(block.result)} - own
         before = buffers.of(var)
@@ -228,7 +228,7 @@ def outlined(
     attrs: Callable[[Match], Mapping[str, Literal]],
 ) -> Module:
     """Move the matches that are found in the functions into functions with these attributes."""
-    made = Outlined(module)
+    made = OutlinedFunctions(module)
     functions = {}
     for name, function in module.functions.items():
         calls = {

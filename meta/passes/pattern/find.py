@@ -38,9 +38,9 @@ from meta.ir.graph import User
 from meta.ir.literals import literal_text
 from meta.ir.printer import first_line, variable_names
 from meta.ir.visit import inner_blocks, nested_bindings, uses
-from meta.passes.buffers import Buffers, Summaries
+from meta.passes.alias_analysis import AliasSets, AliasSummaries
 from meta.passes.calls import base_op, called_op, is_pure
-from meta.passes.lifetimes import fused_function
+from meta.passes.liveness import fused_function
 from meta.passes.pattern.build import Pattern, parts
 from meta.passes.pattern.parts import Called, Part, depth, of_type
 
@@ -159,10 +159,10 @@ class Facts:
         self.function, self.module = function, module
 
     @cached_property
-    def buffers(self) -> Buffers:
+    def buffers(self) -> AliasSets:
         """Which values may share memory."""
-        summaries = None if self.module is None else Summaries(self.module)
-        return Buffers(self.function, summaries)
+        summaries = None if self.module is None else AliasSummaries(self.module)
+        return AliasSets(self.function, summaries)
 
     @cached_property
     def uses(self) -> DefUse:

@@ -15,7 +15,7 @@ from meta.base.dtype import TO_TORCH, UNSIGNED, has_gradient, is_float, prepare_
 from meta.ir import Constant, Expr
 from meta.ir.constants import tensor_bytes
 from meta.op.core.numbers import Number
-from meta.passes.buffers import Definitions
+from meta.passes.alias_analysis import Definitions
 from meta.passes.calls import OpCall, new_call, op_call, tensor_type
 from meta.passes.simplify.table import RULES, RuleSite
 
@@ -23,8 +23,8 @@ from meta.passes.simplify.table import RULES, RuleSite
 _LIMIT = 4096
 # Up to this, every integer is a float64.
 _EXACT = 1 << 53
-_ALIKE = {op.zeros: 0, op.zeros_like: 0, op.ones: 1, op.ones_like: 1}
-_SPREADS = (
+_FILLS = {op.zeros: 0, op.zeros_like: 0, op.ones: 1, op.ones_like: 1}
+_KEEPS_FILL = (
     *(op.reshape, op.expand_dims, op.squeeze, op.permute_dims),
     *(op.broadcast_to, op.broadcast_to_like),
 )
@@ -36,19 +36,19 @@ def fill_of(atom: Any, known: Definitions) -> Number | None:
     A Python number is that of a tensor of any shape.
     """
     while (value := op_call(known.get(atom))) is not None:
-        if value.op not in _SPREADS:
-            return _filled(value, atom)
+        if value.op not in _KEEPS_FILL:
+            return _fill_value(value, atom)
         atom = value.args[0]
     if isinstance(atom, Constant):
         return _constant(atom.data)
     return atom if isinstance(atom, bool | int | float) else None
 
 
-def _filled(value: OpCall, atom: Any) -> Number | None:
+def _fill_value(value: OpCall, atom: Any) -> Number | None:
     """Return the number with which a call fills its result, as the dtype of that holds it."""
     type_ = tensor_type(atom)
-    if value.op in _ALIKE:
-        return _ALIKE[value.op]
+    if value.op in _FILLS:
+        return _FILLS[value.op]
     if value.op not in (op.full, op.full_like) or type_ is None:
         return None
     number = value.args[1]
@@ -76,7 +76,7 @@ def is_number(found: Number | None, value: float) -> bool:
     return str(float(found)) == str(float(value))
 
 
-def _beside(at: RuleSite, value: float) -> Expr | None:
+def _other_operand(at: RuleSite, value: float) -> Expr | None:
     """Return the operand beside one that is this number; beside the second one, unless operands
     may be exchanged.
     """
@@ -87,17 +87,17 @@ def _beside(at: RuleSite, value: float) -> Expr | None:
 
 
 @RULES.rule(op.subtract, op.add)
-def nothing_added(at: RuleSite) -> Expr | None:
+def add_zero(at: RuleSite) -> Expr | None:
     """x - 0 and x + -0.0 are x, for -0.0 too; x + 0 is not, unless x is an integer."""
     if any(a is not None for a in at.args[2:]):
         return None
-    return _beside(at, -0.0 if at.op is op.add and has_gradient(at.type.dtype) else 0.0)
+    return _other_operand(at, -0.0 if at.op is op.add and has_gradient(at.type.dtype) else 0.0)
 
 
 @RULES.rule(op.multiply, op.divide, op.pow)
-def one_factor(at: RuleSite) -> Expr | None:
+def multiply_by_one(at: RuleSite) -> Expr | None:
     """x * 1, x / 1 and x ** 1 are x."""
-    return _beside(at, 1.0)
+    return _other_operand(at, 1.0)
 
 
 @RULES.rule(op.pow)
@@ -138,7 +138,7 @@ def division_by_a_power_of_two(at: RuleSite) -> Expr | None:
 @RULES.rule(op.multiply, op.divide)
 def minus_one_factor(at: RuleSite) -> Expr | None:
     """x * -1 and x / -1 are -x."""
-    x = None if at.type.dtype == "bool" else _beside(at, -1.0)
+    x = None if at.type.dtype == "bool" else _other_operand(at, -1.0)
     return None if x is None else new_call(op.negative, x)
 
 
@@ -169,7 +169,7 @@ def negated_factors(at: RuleSite) -> Expr | None:
 
 
 @RULES.rule(op.negative, op.bitwise_invert, op.logical_not, op.flip)
-def done_twice(at: RuleSite) -> Expr | None:
+def involution(at: RuleSite) -> Expr | None:
     """What undoes itself, twice: of `logical_not` only where x is bool."""
     inner = at.made_by(at.args[0], at.op)
     if inner is None or inner.args[1:] != at.args[1:]:
@@ -180,7 +180,7 @@ def done_twice(at: RuleSite) -> Expr | None:
 @RULES.rule(
     op.relu, op.abs, op.floor, op.ceil, op.round, op.trunc, op.sign, op.copy, op.triu, op.tril
 )
-def done_before(at: RuleSite) -> Expr | None:
+def idempotent(at: RuleSite) -> Expr | None:
     """What changes nothing any more the second time."""
     inner = at.made_by(at.args[0], at.op)
     return at.same(at.args[0]) if inner is not None and inner.args[1:] == at.args[1:] else None
@@ -194,6 +194,6 @@ def absolute_of_negative(at: RuleSite) -> Expr | None:
 
 
 @RULES.rule(op.maximum, op.minimum, op.bitwise_and, op.bitwise_or, op.logical_and, op.logical_or)
-def with_itself(at: RuleSite) -> Expr | None:
+def same_operands(at: RuleSite) -> Expr | None:
     """max(x, x), min(x, x), x & x and x | x are x; of `logical_and` only where x is bool."""
     return at.same(at.args[0]) if at.args[0] is at.args[1] else None

@@ -20,7 +20,7 @@ _WIDER_FLOATS = {
 }
 
 
-def holds(wide: str, narrow: str) -> bool:
+def represents(wide: str, narrow: str) -> bool:
     """Whether every value of the dtype ``narrow`` is one of ``wide``, too."""
     if wide == narrow:
         return True
@@ -54,11 +54,11 @@ def cast_of_cast(at: RuleSite) -> Expr | None:
         return None
     x, wide, dtype = inner.args[0], inner.args[1], at.type.dtype
     source = tensor_type(x)
-    if source is None or not holds(wide, source.dtype):
+    if source is None or not represents(wide, source.dtype):
         return None
     if source.dtype == dtype:
         return at.same(x)
     integers = not is_float(source.dtype) and not is_float(dtype) and dtype != "bool"
-    if integers and is_float(wide) and not holds(dtype, source.dtype):
+    if integers and is_float(wide) and not represents(dtype, source.dtype):
         return None
     return new_call(op.astype, x, dtype)

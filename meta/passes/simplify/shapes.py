@@ -19,7 +19,7 @@ from meta.op.core.window import DATA, pads
 from meta.op.linalg import GROUPED
 from meta.passes.calls import PRODUCTS, OpCall, new_call, product_terms, tensor_of, tensor_type
 from meta.passes.simplify.arithmetic import fill_of
-from meta.passes.simplify.table import RULES, RuleSite, fields_of, same_axis, taken_apart
+from meta.passes.simplify.table import RULES, RuleSite, fields_of, same_axis, unpacked_tuple
 
 VIEWS = (op.reshape, op.batch_flatten, op.expand_dims, op.squeeze, op.reshape_like)
 
@@ -55,7 +55,7 @@ def broadcast_of_broadcast(at: RuleSite) -> Expr | None:
 
 
 @RULES.rule(op.sum, op.prod, op.mean, op.max, op.min)
-def nothing_reduced(at: RuleSite) -> Expr | None:
+def reduce_no_axis(at: RuleSite) -> Expr | None:
     """A reduction over no axis, of which each element is its own result."""
     return at.same(at.args[0]) if at.args[1] == () else None
 
@@ -73,7 +73,7 @@ def order_of(made: OpCall | RuleSite) -> tuple[int, ...]:
 
 
 @RULES.rule(*PERMUTATIONS)
-def permuted(at: RuleSite) -> Expr | None:
+def merge_permutations(at: RuleSite) -> Expr | None:
     """Two permutations are one; one that moves only axes of extent 1 is a reshape."""
     source, order = at.args[0], order_of(at)
     inner = at.made_by(source, *PERMUTATIONS)
@@ -122,7 +122,7 @@ def whole_slice(at: RuleSite) -> Expr | None:
 
 
 @RULES.rule(op.repeat, op.tile, op.pad)
-def once(at: RuleSite) -> Expr | None:
+def repeat_once(at: RuleSite) -> Expr | None:
     """What repeats nothing and adds nothing: the shape says so, unless there are no elements."""
     if not at.type.is_static or at.type.size == 0:
         return None
@@ -130,13 +130,13 @@ def once(at: RuleSite) -> Expr | None:
 
 
 @RULES.rule(op.flip)
-def nothing_flipped(at: RuleSite) -> Expr | None:
+def flip_no_axis(at: RuleSite) -> Expr | None:
     """A flip of no axis."""
     return None if normalize_axes(at.args[1], at.type.ndim) else at.same(at.args[0])
 
 
 @RULES.rule(op.roll)
-def nothing_rolled(at: RuleSite) -> Expr | None:
+def roll_by_zero(at: RuleSite) -> Expr | None:
     """A shift by 0."""
     return at.same(at.args[0]) if at.args[1] in (0, (0,)) else None
 
@@ -200,21 +200,21 @@ def transposed_in_groups(at: RuleSite) -> Expr | None:
 
 
 @RULES.rule(op.concat)
-def joined_again(at: RuleSite) -> Expr | None:
+def concat_of_split(at: RuleSite) -> Expr | None:
     """The parts of a split, all of them in order, joined along the same axis; and a single part."""
     parts = fields_of(at.args[0])
     if at.args[1] is None:
         return None
     if len(parts) == 1:
         return at.same(parts[0])
-    split = at.made_by(taken_apart(parts, at.known), op.split)
+    split = at.made_by(unpacked_tuple(parts, at.known), op.split)
     if split is None or not same_axis(split.args[2], at.args[1], at.type.ndim):
         return None
     return at.same(split.args[0])
 
 
 @RULES.rule(op.stack)
-def single_stack(at: RuleSite) -> Expr | None:
+def stack_of_one(at: RuleSite) -> Expr | None:
     """A stack of one tensor is a view of it."""
     parts = fields_of(at.args[0])
     if len(parts) != 1 or not at.type.is_static:
@@ -223,7 +223,7 @@ def single_stack(at: RuleSite) -> Expr | None:
 
 
 @RULES.rule(op.where)
-def decided(at: RuleSite) -> Expr | None:
+def constant_condition(at: RuleSite) -> Expr | None:
     """A choice between x and x, or by a condition that is the same everywhere."""
     condition, x, y = at.args
     if x is y:

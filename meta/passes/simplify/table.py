@@ -32,7 +32,7 @@ from meta.ir import (
 from meta.op.core import Op
 from meta.op.core.check import normalize_axis
 from meta.op.shapes import split_bounds, split_points
-from meta.passes.buffers import Buffers, Definitions, each_with_buffers
+from meta.passes.alias_analysis import AliasSets, Definitions, map_functions_with_aliases
 from meta.passes.calls import OpCall, called_op, op_call, tensor_type, view_source
 from meta.passes.rewrite import rewrite_function
 
@@ -108,18 +108,18 @@ def apply(rules: Rules, module: Module) -> Module:
     program stays an array of its own.
     """
 
-    def change(function: Function, buffers: Buffers) -> Function:
+    def change(function: Function, buffers: AliasSets) -> Function:
         known = Definitions(function, buffers)
-        step, result = partial(_step, rules, buffers, known), partial(whole, known=known)
+        step, result = partial(_step, rules, buffers, known), partial(whole_tuple, known=known)
         return rewrite_function(function, step, result=result)
 
-    return each_with_buffers(module, change)
+    return map_functions_with_aliases(module, change)
 
 
-def _step(rules: Rules, buffers: Buffers, known: Definitions, binding: Binding) -> Binding | Expr:
+def _step(rules: Rules, buffers: AliasSets, known: Definitions, binding: Binding) -> Binding | Expr:
     while True:
         result = _rewritten(rules, binding, known)
-        if result is None or not _may_be(result, binding, buffers):
+        if result is None or not _may_alias(result, binding, buffers):
             break
         if not isinstance(result, Call):
             return result
@@ -141,7 +141,7 @@ def _rewritten(rules: Rules, binding: Binding, known: Definitions) -> Expr | Non
     return rules.apply(RuleSite(made.op, made.args, type_, known))
 
 
-def _may_be(result: Expr, binding: Binding, buffers: Buffers) -> bool:
+def _may_alias(result: Expr, binding: Binding, buffers: AliasSets) -> bool:
     """Whether a value may share the memory that it would share as ``result``."""
     shared = view_source(result) if isinstance(result, Call) else result
     if shared is None or buffers.of(shared) is buffers.of(binding.var):
@@ -174,19 +174,19 @@ def field_of(value: TupleGetItem, known: Definitions) -> Expr | None:
     return _part(split, joined, value.index)
 
 
-def whole(atom: Expr, known: Definitions) -> Expr:
+def whole_tuple(atom: Expr, known: Definitions) -> Expr:
     """Return the tuple whose fields, all of them in order, a tuple is made of; else the atom.
 
     Only that of a function's call or an `If`: its value goes on as it is.
     """
-    owner = taken_apart(fields_of(atom), known)
+    owner = unpacked_tuple(fields_of(atom), known)
     if owner is None or type_of(owner) != type_of(atom):
         return atom
     value = known.get(owner)
     return owner if isinstance(value, Call | If) and op_call(value) is None else atom
 
 
-def taken_apart(fields: tuple[Expr, ...], known: Definitions) -> Expr | None:
+def unpacked_tuple(fields: tuple[Expr, ...], known: Definitions) -> Expr | None:
     """Return the tuple whose first fields these are, in order; None if they are no such fields."""
     gets = [known.get(field) for field in fields]
     owners = {

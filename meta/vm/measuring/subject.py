@@ -13,9 +13,9 @@ from meta.dialect.core import FUSED, IN_PLACE
 from meta.ir import Call, Function, Module, TensorType, Tuple, TupleType, Var
 from meta.op.core.call import CallValues, array_type, runtime_args, written_positions
 from meta.op.core.schema import NUMBERS
-from meta.passes.buffers import Summaries
-from meta.passes.calls import base_op, typed_args
-from meta.passes.lifetimes import type_bytes
+from meta.passes.alias_analysis import AliasSummaries
+from meta.passes.calls import arg_types, base_op
+from meta.passes.liveness import type_bytes
 from meta.vm.example_calls import ExampleCall
 from meta.vm.launch_checks import Bounds, bounds_of
 
@@ -100,14 +100,14 @@ def function_subject(function: Function, device: Device) -> Subject:
         assert isinstance(call, Call)
         operators.append(op)
         atoms = runtime_args(op, tuple(map(_fields, call.args)))
-        for place, found in op.index_ranges(typed_args(op, call)):
+        for place, found in op.index_ranges(arg_types(op, call)):
             if isinstance(atoms[place], Var) and atoms[place] in places:
                 bounds.append((places[atoms[place]], bounds_of(op.name, found)))
     title = f"{'+'.join(op.name for op in operators)}({', '.join(map(str, types))}) -> {result}"
     _require_static([*tensors, *outputs], title)
     attrs = {k: v for k, v in function.attrs.items() if k != IN_PLACE}
     alone = Function(function.params, function.body, result, attrs)
-    written = Summaries(Module({"main": alone}))["main"].written
+    written = AliasSummaries(Module({"main": alone}))["main"].written
     return Subject(
         function,
         (),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from meta.base.html import Html, bytes_text, fragment, join, table, tag
 from meta.ir import TensorType
-from meta.passes.lifetimes import type_bytes
+from meta.passes.liveness import type_bytes
 
 if TYPE_CHECKING:
     from meta.analysis import MemoryReport

@@ -1,7 +1,7 @@
 """A function on its way to having its images with the channels last.
 
-`ImageFunction` goes through the bindings in order, applies the rules of `image_rules`, and
-transposes where arrays pass from one layout to the other.
+`ChannelsLastRewriter` goes through the bindings in order, applies the rules of
+`channels_last_rules`, and transposes where arrays pass from one layout to the other.
 """
 
 from __future__ import annotations
@@ -28,10 +28,17 @@ from meta.ir import (
 )
 from meta.ir.visit import uses
 from meta.op.core.check import permutation
-from meta.passes.buffers import Buffers, owner
+from meta.passes.alias_analysis import AliasSets, owning_tuple
 from meta.passes.calls import called_op, named_args, new_call, tensor_of
-from meta.passes.image_rules import FIRST, LAST, ImageCall, is_image, ordered, rewritten_call
-from meta.passes.lifetimes import type_bytes
+from meta.passes.channels_last_rules import (
+    FIRST,
+    LAST,
+    ImageCall,
+    channels_last_type,
+    is_image,
+    rewritten_call,
+)
+from meta.passes.liveness import type_bytes
 
 GAIN = {"cuda": 2, "cpu": 0.9}
 """What a convolution with the channels first costs more, as a multiple of transposing the images
@@ -42,7 +49,7 @@ META_TF32: 129 us with the transposes and 140, 7x7 from 3 to 64 channels 518 and
 """
 
 
-class ImageFunction:
+class ChannelsLastRewriter:
     """A function on its way to run on ``device``: which arrays there are with the channels last.
 
     chosen: the results of the calls that rules are applied to. None: of all to which they apply,
@@ -53,7 +60,7 @@ class ImageFunction:
     def __init__(
         self,
         function: Function,
-        buffers: Buffers,
+        buffers: AliasSets,
         device: Device,
         chosen: Container[Var] | None = None,
         tries: bool = False,
@@ -63,7 +70,7 @@ class ImageFunction:
         self.tries = tries or chosen is not None
         self._uses = DefUse(function)
         self._written = {
-            owner(b) for bound in function.body.bindings for b in buffers.written_by(bound)
+            owning_tuple(b) for bound in function.body.bindings for b in buffers.written_by(bound)
         }
         self._made: list[Binding] = []
         self._last: dict[Expr, Var] = {}
@@ -80,8 +87,8 @@ class ImageFunction:
         """Return the function with rules applied to its outermost block, if that pays."""
         for binding in self._function.body.bindings:
             self._binding(binding)
-            written = {owner(b) for b in self._buffers.written_by(binding)}
-            stale = [a for a in self._last if owner(self._buffers.of(a)) in written]
+            written = {owning_tuple(b) for b in self._buffers.written_by(binding)}
+            stale = [a for a in self._last if owning_tuple(self._buffers.of(a)) in written]
             for atom in stale:
                 del self._last[atom]
         result = self._function.body.result
@@ -95,7 +102,9 @@ class ImageFunction:
         """Return an array with the channels last, transposed now if there is none."""
         if atom not in self._last:
             type_ = tensor_of(atom)
-            self._last[atom] = self._transposed(atom, LAST, Var("last", ordered(type_)), span)
+            self._last[atom] = self._transposed(
+                atom, LAST, Var("last", channels_last_type(type_)), span
+            )
         return self._last[atom]
 
     def has_last(self, atom: Expr) -> bool:
@@ -133,7 +142,7 @@ class ImageFunction:
         """Take a permutation that is written in the program, from or to the channels last, for what
         it is: of a program that gets and returns arrays in this order, nothing is transposed.
         """
-        if not is_image(type_of(source)) or owner(self._buffers.of(source)) in self._written:
+        if not is_image(type_of(source)) or owning_tuple(self._buffers.of(source)) in self._written:
             return False
         order = permutation(axes, 4)
         if order == FIRST and isinstance(source, Var) and source not in self._only:
@@ -151,7 +160,9 @@ class ImageFunction:
         """Return what the result of an operator with the channels last is bound to."""
         if isinstance(var.type, TupleType):
             fields = frozenset(i for i, t in enumerate(var.type.fields) if is_image(t))
-            types = (ordered(t) if i in fields else t for i, t in enumerate(var.type.fields))
+            types = (
+                channels_last_type(t) if i in fields else t for i, t in enumerate(var.type.fields)
+            )
             whole = Var(var.name, TupleType(tuple(types)))
             self._tuples[var] = whole, fields
             return whole
@@ -159,7 +170,7 @@ class ImageFunction:
 
     def _renamed(self, var: Var) -> Var:
         """Return the variable for an array that there is with the channels last only."""
-        made = self._last[var] = Var(var.name, ordered(tensor_of(var)))
+        made = self._last[var] = Var(var.name, channels_last_type(tensor_of(var)))
         self._only.add(var)
         return made
 

@@ -1,4 +1,4 @@
-"""Updates of parameters in parts, where they wait for collectives or collectives wait for them."""
+"""Updates of parameters in chunks, where they wait for collectives or collectives wait for them."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from meta.ir import (
 from meta.ir.visit import uses
 from meta.op.core import Op
 from meta.op.core.update import OPTIMIZERS, RATES
-from meta.passes.calls import base_op, called_op, named_args, new_call, type_if_atom, written_atoms
-from meta.passes.distributed.flights import Flight, flights_of, is_work
+from meta.passes.calls import atom_type, base_op, called_op, named_args, new_call, written_atoms
+from meta.passes.distributed.overlap import Overlap, is_work, overlaps_of
 from meta.passes.effects import Effects
-from meta.passes.lifetimes import Lifetimes, Memory, type_bytes
+from meta.passes.liveness import Liveness, Memory, type_bytes
 from meta.passes.rewrite import with_main
 
-FEW = 8
+MAX_INDEPENDENT_KERNELS = 8
 """Kernels that do not need a collective and follow on its start, where hardly any follow."""
-LEAST = 8 << 20
+MIN_CHUNK_BYTES = 8 << 20
 """A part of what is gathered in place behind an update has so many bytes at least."""
 
 
-def with_parted_updates(module: Module, parts: int) -> Module:
+def chunk_updates(module: Module, parts: int) -> Module:
     """Return the module with updates of main in parts, and what is made of collectives before the
     part that needs it.
 
@@ -42,7 +42,7 @@ def with_parted_updates(module: Module, parts: int) -> Module:
     (`meta.op.multi_tensor_all_gather_in_place`) is in about so many parts of equal bytes, and so is
     the update: the part of the one can go on beside the next of the other.
     """
-    flights = list(flights_of(module))
+    flights = list(overlaps_of(module))
     bindings = module.main.body.bindings
     updates = [i for i, b in enumerate(bindings) if called_op(b.value) in OPTIMIZERS]
     gathers = [i for i, b in enumerate(bindings) if called_op(b.value) is _GATHER]
@@ -60,10 +60,10 @@ def with_parted_updates(module: Module, parts: int) -> Module:
                 found[i] = parted
                 break
     made = [b for i, one in enumerate(bindings) if i not in moved for b in found.get(i, [one])]
-    return with_main(module, _with_parted_gathers(made, known.live, parts))
+    return with_main(module, _chunk_gathers(made, known.live, parts))
 
 
-def with_late_shards(module: Module) -> Module:
+def sink_shards(module: Module) -> Module:
     """Return the module with `meta.op.own_shard` in main right before what reads it, so that one
     CUDA graph has both: between two graphs a view that is written is memory of its own.
     """
@@ -94,9 +94,9 @@ class _Needs:
     memory, the number of the binding that gathers it in place, and how many bytes.
     """
 
-    def __init__(self, module: Module, flights: list[Flight]) -> None:
+    def __init__(self, module: Module, flights: list[Overlap]) -> None:
         self.bindings, self.flights = module.main.body.bindings, flights
-        self.live = Lifetimes(module.main, module)
+        self.live = Liveness(module.main, module)
         self.effects = Effects(module.main, self.live)
         self.nodes = to_graph(module.main.body, self.effects.places)
         self.made = {b.var: i for i, b in enumerate(self.bindings)}
@@ -108,7 +108,7 @@ class _Needs:
             self.of.append(needed | (at & {node.position}))
         self.gathered: dict[Memory, tuple[int, int]] = {}
         for i, binding in enumerate(self.bindings):
-            for atom in _gathered(binding):
+            for atom in _gathered_in_place(binding):
                 for memory in self.live.memory(atom):
                     self.gathered[memory] = i, type_bytes(type_of(atom))
 
@@ -123,7 +123,7 @@ class _Needs:
         """
         alone = self.alone[:end]
         before = (f for f in self.flights if f.at < end)
-        return {f.at: 1 for f in before if sum(alone[f.begin + 1 :]) <= FEW}
+        return {f.at: 1 for f in before if sum(alone[f.begin + 1 :]) <= MAX_INDEPENDENT_KERNELS}
 
     def last(self, end: int) -> dict[int, int]:
         """Return 1 for the collective that starts last."""
@@ -236,12 +236,12 @@ class _Update:
             yield members
             return
         own = sum(self.gathered[i] for i in members)
-        count = min(max(1, round(self.parts * own / whole)), max(1, own // LEAST))
+        count = min(max(1, round(self.parts * own / whole)), max(1, own // MIN_CHUNK_BYTES))
         left, piece, taken = own, list[int](), 0
         for i in members:
             size = self.gathered[i]
-            is_full = taken >= LEAST and taken + size / 2 > own / count
-            if piece and is_full and left >= LEAST:
+            is_full = taken >= MIN_CHUNK_BYTES and taken + size / 2 > own / count
+            if piece and is_full and left >= MIN_CHUNK_BYTES:
                 yield piece
                 piece, taken = [], 0
             piece.append(i)
@@ -251,7 +251,7 @@ class _Update:
     def _rates(self) -> Iterator[tuple[str, TensorType]]:
         """Yield the arguments that have a number for each parameter."""
         for name in RATES:
-            type_ = type_if_atom(self.args[name])
+            type_ = atom_type(self.args[name])
             if isinstance(type_, TensorType) and type_.shape == (self.count,) != (1,):
                 yield name, type_
 
@@ -273,7 +273,7 @@ class _Update:
         yield Binding(self.binding.var if last else Var(name, TupleType(())), call, span)
 
 
-def _gathered(binding: Binding) -> tuple[Expr, ...]:
+def _gathered_in_place(binding: Binding) -> tuple[Expr, ...]:
     """Return what a binding gathers in place among several ranks."""
     call = binding.value
     if called_op(call) is not _GATHER:
@@ -282,40 +282,38 @@ def _gathered(binding: Binding) -> tuple[Expr, ...]:
     return call.args[0].fields if call.args[2] > 1 else ()
 
 
-def _with_parted_gathers(
-    bindings: Sequence[Binding], live: Lifetimes, count: int
-) -> Iterator[Binding]:
+def _chunk_gathers(bindings: Sequence[Binding], live: Liveness, count: int) -> Iterator[Binding]:
     """Yield bindings with what is gathered in place in parts, each of what is written at about the
     same time.
     """
     writer: dict[Memory, int] = {}
     for number, binding in enumerate(bindings):
-        atoms = _gathered(binding)
+        atoms = _gathered_in_place(binding)
         groups: dict[int, list[Expr]] = {}
         for atom in atoms:
             written = max((writer.get(m, -1) for m in live.memory(atom)), default=-1)
             groups.setdefault(written, []).append(atom)
         whole = sum(type_bytes(type_of(atom)) for atom in atoms)
-        enough = max(LEAST, whole // (2 * count)) if count > 1 else whole
-        parts = list(_together([groups[at] for at in sorted(groups)], enough))
+        enough = max(MIN_CHUNK_BYTES, whole // (2 * count)) if count > 1 else whole
+        parts = list(_merge_groups([groups[at] for at in sorted(groups)], enough))
         for part in parts[:-1]:
             var = Var(binding.var.name, TupleType(()))
-            yield Binding(var, _of(binding.value, part), binding.span)
+            yield Binding(var, _call_on(binding.value, part), binding.span)
         if parts:
-            yield Binding(binding.var, _of(binding.value, parts[-1]), binding.span)
+            yield Binding(binding.var, _call_on(binding.value, parts[-1]), binding.span)
         else:
             yield binding
-        for memory in _written(binding.value, live):
+        for memory in _written_memory(binding.value, live):
             writer[memory] = number
 
 
-def _of(value: Expr, atoms: Sequence[Expr]) -> Call:
+def _call_on(value: Expr, atoms: Sequence[Expr]) -> Call:
     """Return a call on several tensors as one on these."""
     assert isinstance(value, Call)
     return Call(value.callee, (Tuple(tuple(atoms)), *value.args[1:]))
 
 
-def _together(groups: Sequence[list[Expr]], enough: int) -> Iterator[list[Expr]]:
+def _merge_groups(groups: Sequence[list[Expr]], enough: int) -> Iterator[list[Expr]]:
     """Yield lists of atoms joined with the next ones until they have so many bytes."""
     row: list[Expr] = []
     for group in groups:
@@ -327,7 +325,7 @@ def _together(groups: Sequence[list[Expr]], enough: int) -> Iterator[list[Expr]]
         yield row
 
 
-def _written(value: Expr, live: Lifetimes) -> Iterator[Memory]:
+def _written_memory(value: Expr, live: Liveness) -> Iterator[Memory]:
     """Yield the memory that a call of an operator writes in place."""
     called: Op | None = base_op(value.callee) if isinstance(value, Call) else None
     if called is not None and isinstance(value, Call):

@@ -1,4 +1,4 @@
-"""Which memory the results of a function take, and how long each is in use.
+"""Liveness: which memory the results of a function take, and how long each is in use.
 
 Time is counted in bindings, in the order of the text: those of the blocks of an `If` follow their
 owner. That order is right for either block, since only one runs. The body of a closure is a
@@ -40,9 +40,9 @@ from meta.passes.calls import base_op, view_source
 Memory = int | Expr
 """A buffer of the function by its number, or what is not the function's own: a parameter, a
 constant, a variable that a closure captures, or what was in a data value or a reference."""
-Place = Any
+MemorySets = Any
 """What a variable is made of: the memories that it may be, a frozenset, or a tuple of places."""
-_NOWHERE: frozenset[Memory] = frozenset()
+_NO_MEMORY: frozenset[Memory] = frozenset()
 
 
 @dataclass(slots=True)
@@ -81,20 +81,20 @@ def type_bytes(type_: Type | None) -> int:
     return -(-prod(known) * bits(type_.dtype) // 8)
 
 
-def numbered(block: Block) -> Iterator[Binding]:
+def in_time_order(block: Block) -> Iterator[Binding]:
     """Yield the bindings of a function's body in order of time; see the head of this file."""
     for binding in block.bindings:
         yield binding
         if isinstance(binding.value, If):
             for inner in inner_blocks(binding.value):
-                yield from numbered(inner)
+                yield from in_time_order(inner)
 
 
-class Lifetimes:
+class Liveness:
     """The buffers of one function, typed and in any stage of compilation.
 
-    bindings: as `numbered`. buffers: one per result that a kernel computes; a view and a field have
-    that of their source, parameters and constants have none.
+    bindings: as `in_time_order`. buffers: one per result that a kernel computes; a view and a field
+    have that of their source, parameters and constants have none.
 
     ``has_place`` says of a binding whether the memory of its result can be chosen, without which
     nothing else is written there.
@@ -106,12 +106,12 @@ class Lifetimes:
         module: Module,
         has_place: Callable[[Binding], bool] = lambda binding: True,
     ) -> None:
-        self.bindings = list(numbered(function.body))
+        self.bindings = list(in_time_order(function.body))
         self.buffers: list[Buffer] = []
         # Results that may be written over an argument: the call's arguments, and which one.
         self._over: list[tuple[int, tuple[Expr, ...], int]] = []
         self.module = module
-        self._places: dict[Expr, Place] = {}
+        self._places: dict[Expr, MemorySets] = {}
         self._now = -1
         result = self._block(function.body)
         self._now = len(self.bindings)
@@ -144,7 +144,7 @@ class Lifetimes:
 
     def of(self, atom: Expr) -> frozenset[int]:
         """Return the numbers of the buffers that an atom may be, all those of a tuple."""
-        return frozenset(_numbers(self._place(atom)))
+        return frozenset(_buffer_numbers(self._place(atom)))
 
     def made(self) -> dict[Var, list[int]]:
         """Return the numbers of the buffers that each binding makes, by its variable."""
@@ -155,34 +155,34 @@ class Lifetimes:
 
     def memory(self, atom: Expr) -> frozenset[Memory]:
         """Return all memory that an atom may be; what two atoms share, writing to one changes."""
-        return frozenset(_flat(self._place(atom)))
+        return frozenset(_flatten(self._place(atom)))
 
-    def _place(self, atom: Expr) -> Place:
+    def _place(self, atom: Expr) -> MemorySets:
         if isinstance(atom, Tuple):
             return tuple(map(self._place, atom.fields))
         return self._places.get(atom, frozenset((atom,)))
 
-    def _use(self, place: Place, leaves: bool = False) -> None:
-        for number in _numbers(place):
+    def _use(self, place: MemorySets, leaves: bool = False) -> None:
+        for number in _buffer_numbers(place):
             self.buffers[number].last = self._now
             self.buffers[number].leaves |= leaves
 
-    def _block(self, block: Block) -> Place:
+    def _block(self, block: Block) -> MemorySets:
         for binding in block.bindings:
             self._now += 1
             self._places[binding.var] = self._value(binding)
         return self._place(block.result)
 
-    def _value(self, binding: Binding) -> Place:
+    def _value(self, binding: Binding) -> MemorySets:
         value = binding.value
         match value:
             case If():
                 self._use(self._place(value.condition))
-                return _either(self._block(value.then_block), self._block(value.else_block))
+                return _union(self._block(value.then_block), self._block(value.else_block))
             case Function():
                 for var in free_vars(value):
                     self._use(self._place(var), leaves=True)
-                return _NOWHERE
+                return _NO_MEMORY
             case TupleGetItem():
                 owner = self._place(value.value)
                 return owner[value.index] if isinstance(owner, tuple) else owner
@@ -194,9 +194,9 @@ class Lifetimes:
         for atom in used:
             self._use(self._place(atom), leaves=value.opaque)
         gives_back = used and not value.stored
-        return frozenset((binding.var,)) if gives_back else _nowhere(binding.var.type)
+        return frozenset((binding.var,)) if gives_back else _no_memory(binding.var.type)
 
-    def _call(self, call: Call, var: Var) -> Place:
+    def _call(self, call: Call, var: Var) -> MemorySets:
         viewed = view_source(call)
         used = [self._place(atom) for atom in operands(call)]
         if viewed is not None:
@@ -206,14 +206,14 @@ class Lifetimes:
         self._use(used, leaves=base_op(call.callee) is None and kernel is None)
         place = self._new(var.type, var.name, [0])
         if kernel is not None and IN_PLACE in kernel.attrs:
-            self._over.append((max(_numbers(place)), call.args, kernel.attrs[IN_PLACE]))
+            self._over.append((max(_buffer_numbers(place)), call.args, kernel.attrs[IN_PLACE]))
         return place
 
-    def _new(self, type_: Type | None, name: str, count: list[int]) -> Place:
+    def _new(self, type_: Type | None, name: str, count: list[int]) -> MemorySets:
         if isinstance(type_, TupleType):
             return tuple(self._new(field, name, count) for field in type_.fields)
         if not isinstance(type_, TensorType):
-            return _NOWHERE
+            return _NO_MEMORY
         self.buffers.append(Buffer(self._now, count[0], name, type_, self._now))
         count[0] += 1
         return frozenset((len(self.buffers) - 1,))
@@ -242,25 +242,25 @@ def fused_function(value: Expr, module: Module) -> Function | None:
     return function if FUSED in function.attrs else None
 
 
-def _numbers(place: Place | Sequence[Place]) -> Iterator[int]:
-    return (memory for memory in _flat(place) if isinstance(memory, int))
+def _buffer_numbers(place: MemorySets | Sequence[MemorySets]) -> Iterator[int]:
+    return (memory for memory in _flatten(place) if isinstance(memory, int))
 
 
-def _flat(place: Place | Sequence[Place]) -> Iterator[Memory]:
+def _flatten(place: MemorySets | Sequence[MemorySets]) -> Iterator[Memory]:
     if isinstance(place, frozenset):
         yield from place
     else:
         for part in place:
-            yield from _flat(part)
+            yield from _flatten(part)
 
 
-def _nowhere(type_: Type | None) -> Place:
+def _no_memory(type_: Type | None) -> MemorySets:
     """Return the place of what has no memory that is known, in the form of its type."""
-    return tuple(map(_nowhere, type_.fields)) if isinstance(type_, TupleType) else _NOWHERE
+    return tuple(map(_no_memory, type_.fields)) if isinstance(type_, TupleType) else _NO_MEMORY
 
 
-def _either(a: Place, b: Place) -> Place:
+def _union(a: MemorySets, b: MemorySets) -> MemorySets:
     """Return a place that is one or the other."""
     if isinstance(a, tuple) and isinstance(b, tuple):
-        return tuple(map(_either, a, b))
-    return frozenset((*_flat(a), *_flat(b)))
+        return tuple(map(_union, a, b))
+    return frozenset((*_flatten(a), *_flatten(b)))

@@ -1,4 +1,6 @@
-"""Functions that ask a data value which constructor made it, and do something else for each."""
+"""Matches on constructors: functions that do something else for each constructor of a data
+value.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,11 @@ from meta.ir import (
 )
 from meta.ir.names import Names
 
-MOST = 16
+MAX_CONSTRUCTORS = 16
 """Constructors that one function asks for, since blocks must not nest deep."""
 
 
-def by_constructor(
+def match_constructor(
     name: str,
     names: Names,
     params: Sequence[tuple[str, Type]],
@@ -37,16 +39,18 @@ def by_constructor(
     own = tuple(Var(n, t) for n, t in params)
     made: dict[str, Function] = {}
     rest: Block
-    if len(constructors) > MOST:
+    if len(constructors) > MAX_CONSTRUCTORS:
         other = names.unique(name)
-        made = by_constructor(other, names, params, result, constructors[MOST:], block)
-        rest = _yields(Call(GlobalVar(other, made[other].type), own), result)
+        made = match_constructor(
+            other, names, params, result, constructors[MAX_CONSTRUCTORS:], block
+        )
+        rest = _block_of(Call(GlobalVar(other, made[other].type), own), result)
     elif not constructors:
         failing = Primitive("fail", (), ("no value of this type was made",), result)
-        rest = _yields(failing, result)
+        rest = _block_of(failing, result)
     else:
         rest = block(constructors[-1], own)
-    asked = constructors[:MOST] if made else constructors[:-1]
+    asked = constructors[:MAX_CONSTRUCTORS] if made else constructors[:-1]
     for constructor in reversed(asked):
         builder = BlockBuilder()
         is_one = builder.emit(Primitive("is_variant", (own[0],), (constructor,)))
@@ -55,6 +59,6 @@ def by_constructor(
     return {name: Function(own, rest, result), **made}
 
 
-def _yields(value: Call | Primitive, type_: Type) -> Block:
+def _block_of(value: Call | Primitive, type_: Type) -> Block:
     builder = BlockBuilder()
     return builder.finish(builder.emit(value, type=type_))

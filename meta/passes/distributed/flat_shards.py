@@ -1,4 +1,4 @@
-"""Flat parts of arrays, in operators: the elements in a row are cut into as many equal parts as
+"""Flat shards of arrays, in operators: the elements in a row are cut into as many equal parts as
 there are ranks along an axis of the mesh, with zeros behind the last one (`Split` without an axis).
 
 So every shape can be split, a part is a contiguous range, and each exchange is one collective.
@@ -18,15 +18,15 @@ from meta import op
 from meta.base.dtype import bits
 from meta.runtime.placement import Split
 
-SMALL = 32 * 1024
+SMALL_BYTES = 32 * 1024
 """Arrays of at most so many bytes are exchanged together,"""
-TOGETHER = 1024 * 1024
+BUCKET_BYTES = 1024 * 1024
 """up to so many bytes at a time."""
-ALIGNED = 16
+ALIGNMENT = 16
 """Bytes: where a part begins."""
 
 
-def _row(x: Any, split: Split) -> Any:
+def _flat_padded(x: Any, split: Split) -> Any:
     """Return the elements of x in a row, with zeros up to a multiple of the number of ranks."""
     count = prod(x.shape)
     (part,) = split.local(x.shape)
@@ -40,25 +40,25 @@ def is_in_place(x: Any, split: Split) -> bool:
     each begins at an address that kernels read vectors from.
     """
     count: int = prod(x.shape)
-    return count % split.size == 0 and count // split.size * bits(x.dtype) % (8 * ALIGNED) == 0
+    return count % split.size == 0 and count // split.size * bits(x.dtype) % (8 * ALIGNMENT) == 0
 
 
-def part_of(x: Any, split: Split, place: Any) -> Any:
+def own_shard(x: Any, split: Split, place: Any) -> Any:
     """Return this rank's part of x, which is the same on all ranks along the axis: a view where
     `is_in_place`, else a copy. place: `axis_index` of the axis, which a view does not need.
     """
     if is_in_place(x, split):
         return op.own_shard(x, split.over, split.size)
-    rows = op.reshape(_row(x, split), (split.size, -1))
+    rows = op.reshape(_flat_padded(x, split), (split.size, -1))
     return op.take(rows, place, axis=0, mode="fast")
 
 
-def reduced_part(x: Any, split: Split, reduction: str) -> Any:
+def reduce_scatter(x: Any, split: Split, reduction: str) -> Any:
     """Return this rank's part of the sum or mean over the ranks of their x."""
-    return op.reduce_scatter(_row(x, split), split.over, split.size, reduction)
+    return op.reduce_scatter(_flat_padded(x, split), split.over, split.size, reduction)
 
 
-def gathered(part: Any, split: Split, shape: tuple[int, ...]) -> Any:
+def all_gather(part: Any, split: Split, shape: tuple[int, ...]) -> Any:
     """Return the array of a shape from the parts of all ranks."""
     row = op.all_gather(part, split.over, split.size)
     count = prod(shape)
@@ -67,7 +67,7 @@ def gathered(part: Any, split: Split, shape: tuple[int, ...]) -> Any:
     return op.reshape(row, shape)
 
 
-def small_ones(arrays: Mapping[str, Any], split: Split) -> Iterator[list[str]]:
+def buckets(arrays: Mapping[str, Any], split: Split) -> Iterator[list[str]]:
     """Yield the names of arrays that are exchanged together: of one dtype, in their order. What is
     not small is alone, and so is what `is_in_place`, of which `bucket_collectives` makes one
     exchange without a copy.
@@ -75,11 +75,11 @@ def small_ones(arrays: Mapping[str, Any], split: Split) -> Iterator[list[str]]:
     open_: dict[str, tuple[list[str], int]] = {}
     for name, x in arrays.items():
         size = prod(x.shape) * bits(x.dtype) // 8
-        if size > SMALL or is_in_place(x, split):
+        if size > SMALL_BYTES or is_in_place(x, split):
             yield [name]
             continue
         names, total = open_.get(x.dtype, ([], 0))
-        if total + size > TOGETHER:
+        if total + size > BUCKET_BYTES:
             yield names
             names, total = [], 0
         open_[x.dtype] = [*names, name], total + size
@@ -87,11 +87,11 @@ def small_ones(arrays: Mapping[str, Any], split: Split) -> Iterator[list[str]]:
         yield names
 
 
-def reduced_together(arrays: Sequence[Any], split: Split, reduction: str) -> list[Any]:
-    """Return `reduced_part` of each of several arrays of one dtype, by one exchange."""
+def bucket_reduce_scatter(arrays: Sequence[Any], split: Split, reduction: str) -> list[Any]:
+    """Return `reduce_scatter` of each of several arrays of one dtype, by one exchange."""
     if len(arrays) == 1:
-        return [reduced_part(arrays[0], split, reduction)]
-    rows = [op.reshape(_row(x, split), (split.size, -1)) for x in arrays]
+        return [reduce_scatter(arrays[0], split, reduction)]
+    rows = [op.reshape(_flat_padded(x, split), (split.size, -1)) for x in arrays]
     row = op.reshape(op.concat(rows, axis=1), (-1,))
     part = op.reduce_scatter(row, split.over, split.size, reduction)
     return [
@@ -99,14 +99,14 @@ def reduced_together(arrays: Sequence[Any], split: Split, reduction: str) -> lis
     ]
 
 
-def gathered_together(
+def bucket_all_gather(
     parts: Sequence[Any], split: Split, shapes: Sequence[tuple[int, ...]], dtype: str | None = None
 ) -> list[Any]:
-    """Return `gathered` of several parts of one dtype, by one exchange; in ``dtype``, if given."""
+    """Return `all_gather` of several parts of one dtype, by one exchange; in ``dtype``, if any."""
     joined = parts[0] if len(parts) == 1 else op.concat(list(parts))
     joined = joined if dtype is None else op.astype(joined, dtype)
     if len(parts) == 1:
-        return [gathered(joined, split, shapes[0])]
+        return [all_gather(joined, split, shapes[0])]
     rows = op.reshape(op.all_gather(joined, split.over, split.size), (split.size, -1))
     found = []
     for (start, end), shape in zip(_ranges(p.shape[0] for p in parts), shapes, strict=True):

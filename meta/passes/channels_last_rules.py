@@ -20,12 +20,12 @@ from meta.op.core import Op
 from meta.op.core.check import normalize_axes
 from meta.op.core.padding import pad_pairs
 from meta.passes.calls import tensor_of, tensor_type
-from meta.passes.lifetimes import type_bytes
+from meta.passes.liveness import type_bytes
 
 LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 """The axes of an array with its channels first, in the order with the channels last; and back."""
 Ints = int | tuple[int, ...]
-WHOLE = 2**63 - 1
+AXIS_END = 2**63 - 1
 """An end behind the end of every axis."""
 LAYOUTS = {"layout": "NHWC", "kernel_layout": "OHWI", "out_layout": "NHWC"}
 
@@ -34,7 +34,7 @@ def is_image(type_: Type | None) -> bool:
     return isinstance(type_, TensorType) and type_.ndim == 4 and type_.is_static
 
 
-def ordered(type_: Type) -> TensorType:
+def channels_last_type(type_: Type) -> TensorType:
     """Return the type of an array with the channels last."""
     assert isinstance(type_, TensorType)
     return type_.with_shape(tuple(type_.shape[i] for i in LAST))
@@ -124,7 +124,7 @@ def _convolution(at: ImageCall, kernel: Expr, *images: Expr) -> bool:
     if at.function.tries:
         if tensor_of(kernel).dtype not in DTYPES[on]:
             return False
-    elif not gains(on, tensor_of(kernel), [tensor_of(a) for a in images], window, by_kernel):
+    elif not layout_pays(on, tensor_of(kernel), [tensor_of(a) for a in images], window, by_kernel):
         return False
     # With the channels first, ATen on the CPU transposes for a product, too. A gradient of a kernel
     # is a sum over images even of products.
@@ -133,7 +133,7 @@ def _convolution(at: ImageCall, kernel: Expr, *images: Expr) -> bool:
     return True
 
 
-def gains(
+def layout_pays(
     on: str,
     kernel: TensorType,
     images: Sequence[TensorType],
@@ -152,7 +152,7 @@ def gains(
         if kernel.dtype != "float32" or config.get("META_TF32"):
             return True
         single = window[2] > 1 and kernel.shape[1] == 1
-        return single and sum(map(type_bytes, images)) >= LARGE
+        return single and sum(map(type_bytes, images)) >= LARGE_IMAGE_BYTES
     if _is_product(kernel, window, on):
         return True
     # A kernel is laid out anew in each call, which costs more than a few pixels gain; less so one
@@ -169,7 +169,7 @@ def _is_product(kernel: TensorType, window: tuple[Ints, Ints, int], on: str) -> 
     return kernel.shape[2:] == (1, 1) and plain
 
 
-def moved(*of: str, name: str, first: tuple[Any, ...], last: Any) -> Rule:
+def layout_rule(*of: str, name: str, first: tuple[Any, ...], last: Any) -> Rule:
     """Return the rule of operators of which arguments have the channels last, and one attribute
     says so: the layout, or the axis of the channels. Of several results, only fields may be used.
     """
@@ -204,7 +204,7 @@ def strided_slice(at: ImageCall) -> Call | None:
     rest = 4 - len(begin)
     parts = {
         "begin": (*begin, *[0] * rest),
-        "end": (*end, *[WHOLE] * rest),
+        "end": (*end, *[AXIS_END] * rest),
         "strides": (*(strides[i % len(strides)] for i in range(len(begin))), *[1] * rest),
     }
     return at.call(**at.last("x"), **{n: tuple(v[i] for i in LAST) for n, v in parts.items()})
@@ -234,7 +234,7 @@ def concat(at: ImageCall) -> Call | None:
 def elementwise(at: ImageCall) -> Call | None:
     """Operators that know no axes, of arrays that are mostly there with the channels last."""
     tensors = {n: a for n, a in at.args.items() if isinstance(a, Expr) and not _is_scalar(a)}
-    if at.op.random or at.op.schema.written or not _knows_no_axes(at) or not tensors:
+    if at.op.random or at.op.schema.written or not _is_axis_free(at) or not tensors:
         return None
     if not all(is_image(t) for t in (at.result.type, *map(type_of, tensors.values()))):
         return None
@@ -249,7 +249,7 @@ def _is_scalar(atom: Expr) -> bool:
     return type_ is not None and type_.ndim == 0
 
 
-def _knows_no_axes(at: ImageCall) -> bool:
+def _is_axis_free(at: ImageCall) -> bool:
     """Whether an operator is elementwise, and no attribute of the call is a number of an axis."""
     kinds = {d.fusion for d in at.op.aspects.dialect_ops if d.fusion is not None}
     attributes = (at.args[s.name] for s in at.op.schema.slots if s.kind == "attribute")
@@ -262,17 +262,17 @@ RULES: dict[Op, Rule] = {
     **dict.fromkeys((op.conv2d_dx, op.conv2d_dw), conv2d_gradient),
     **dict.fromkeys(
         (op.batch_norm_train, op.batch_norm_infer, op.bias_add),
-        moved("x", name="axis", first=(1,), last=3),
+        layout_rule("x", name="axis", first=(1,), last=3),
     ),
-    op.batch_norm_train_dxwb: moved("x", "dy", name="axis", first=(1,), last=3),
-    op.split: moved("x", name="axis", first=(1, -3), last=3),
+    op.batch_norm_train_dxwb: layout_rule("x", "dy", name="axis", first=(1,), last=3),
+    op.split: layout_rule("x", name="axis", first=(1, -3), last=3),
     **dict.fromkeys(
         (op.max_pool2d, op.avg_pool2d, op.adaptive_max_pool2d, op.adaptive_avg_pool2d),
-        moved("x", name="layout", first=("NCHW",), last="NHWC"),
+        layout_rule("x", name="layout", first=("NCHW",), last="NHWC"),
     ),
     **dict.fromkeys(
         (op.max_pool2d_dx, op.avg_pool2d_dx, op.adaptive_max_pool2d_dx, op.adaptive_avg_pool2d_dx),
-        moved("x", "y", "dy", name="layout", first=("NCHW",), last="NHWC"),
+        layout_rule("x", "y", "dy", name="layout", first=("NCHW",), last="NHWC"),
     ),
     **dict.fromkeys((op.sum, op.mean), reduction),
     op.concat: concat,
@@ -298,7 +298,7 @@ infers 64 images in 3.3 and 8.7 ms, MobileNetV2 in 2.4 and 6.8, a step of VGG-16
 and 20.8; without, ResNet-50 takes 20.9 and 16.4, and MobileNetV2 3.7 and 6.2 if that is so for the
 convolutions of single channels alone, ResNeXt-50 27.2 and 22.4 if it is so for groups of four.
 """
-LARGE = 4 * 2**20
+LARGE_IMAGE_BYTES = 4 * 2**20
 """Bytes of images from which convolutions of single channels of float32 gain on CUDA. Of one image
 on the same H200 MobileNetV2 infers in 0.498 ms and 0.505, EfficientNet-B0 in 0.997 and 0.958; of 64
 it infers in 5.2 and 8.0.

@@ -10,7 +10,7 @@ from meta.ir import Call, Expr, Function, SymbolicDim, TensorType, Tuple, Var, b
 from meta.ir.node import type_of
 
 
-def open_names(function: Function, given: Iterable[Var]) -> list[str]:
+def free_extent_names(function: Function, given: Iterable[Var]) -> list[str]:
     """Return the names of extents that attributes of calls in a function use, closures in it
     included, and that are a dimension of no ``given`` variable.
     """
@@ -26,12 +26,12 @@ def open_names(function: Function, given: Iterable[Var]) -> list[str]:
     return [n for n in used if SymbolicDim(n) not in known]
 
 
-def captures(closure: Function, scope: Iterable[Var]) -> tuple[Var, ...]:
+def captured_vars(closure: Function, scope: Iterable[Var]) -> tuple[Var, ...]:
     """Return the variables that a closure uses of the code around, and of the ``scope`` those that
     say what extents are which it uses by name.
     """
     captured = dict.fromkeys(free_vars(closure))
-    for name in open_names(closure, (*captured, *closure.params)):
+    for name in free_extent_names(closure, (*captured, *closure.params)):
         says = (v for v in scope if SymbolicDim(name) in _dims([v.type]))
         captured |= dict.fromkeys(islice(says, 1))
     return tuple(captured)

@@ -1,4 +1,4 @@
-"""Which variables share memory, and which of them must not come to share more.
+"""Alias analysis: which variables share memory, and which of them must not come to share more.
 
 A pass that replaces a computed value by another one, or by a constant, makes two values that were
 apart into one buffer. That is right as long as nobody writes to it: see `Buffers.replaceable`.
@@ -29,12 +29,12 @@ from meta.ir import (
 from meta.ir.visit import inner_blocks, nested_bindings
 from meta.passes.call_graph import callees
 from meta.passes.calls import base_op, flat_atoms, has_effect, view_source, written_atoms
-from meta.passes.rewrite import each_function
+from meta.passes.rewrite import map_functions
 
-Views = Callable[[Call], Expr | None]
+ViewRule = Callable[[Call], Expr | None]
 
 
-class Buffers:
+class AliasSets:
     """The buffers of one function's variables.
 
     written: buffers that an operator writes in place, or that are handed to a function, which may;
@@ -49,7 +49,10 @@ class Buffers:
     """
 
     def __init__(
-        self, function: Function, summaries: Summaries | None = None, views: Views = view_source
+        self,
+        function: Function,
+        summaries: AliasSummaries | None = None,
+        views: ViewRule = view_source,
     ) -> None:
         self._summaries, self._views = summaries, views
         # A view's buffer is that of what it views; a tuple's variables are looked through.
@@ -107,7 +110,7 @@ class Buffers:
             return set()
         stored = {leaf for atom in value.stored for leaf in self._leaves(atom)}
         if value.effect is Effect.WRITE:
-            self._unite(owner(self.of(next(operands(value)))), stored)
+            self._unite(owning_tuple(self.of(next(operands(value)))), stored)
         else:
             self._unite(var, {leaf for atom in operands(value) for leaf in self._leaves(atom)})
         return stored
@@ -150,7 +153,7 @@ class Buffers:
 
     def _unite(self, var: Expr, buffers: Iterable[Expr]) -> None:
         for buffer in buffers:
-            self._parent[self._root(owner(self.of(buffer)))] = self._root(var)
+            self._parent[self._root(owning_tuple(self.of(buffer)))] = self._root(var)
             self._parent.setdefault(var, var)
 
     def _with_handed_on(self, leaving: Iterable[Expr]) -> set[Expr]:
@@ -158,7 +161,7 @@ class Buffers:
         pending = [self.of(a) for a in leaving]
         found = set(pending)
         while pending:
-            given = map(self.of, self._handed_on.get(owner(pending.pop()), ()))
+            given = map(self.of, self._handed_on.get(owning_tuple(pending.pop()), ()))
             new = set(given) - found
             found |= new
             pending += new
@@ -170,8 +173,8 @@ class Buffers:
         for buffer in self._parent:
             groups.setdefault(self._root(buffer), set()).add(buffer)
         for item in self._items.values():
-            if owner(item) in self._parent:
-                groups[self._root(owner(item))].add(item)
+            if owning_tuple(item) in self._parent:
+                groups[self._root(owning_tuple(item))].add(item)
         return groups
 
     def of(self, atom: Expr) -> Expr:
@@ -183,7 +186,7 @@ class Buffers:
     def sharing(self, atoms: Iterable[Expr]) -> set[Expr]:
         """Return the buffers of atoms, and those that may be the same memory as one of them."""
         found = {self.of(atom) for atom in atoms}
-        return found.union(*(self._groups.get(self._root(owner(b)), ()) for b in found))
+        return found.union(*(self._groups.get(self._root(owning_tuple(b)), ()) for b in found))
 
     def written_by(self, binding: Binding) -> set[Expr]:
         """Return the buffers that evaluating a binding may write, nested blocks included.
@@ -221,12 +224,12 @@ class Buffers:
         result yet, and if neither is written. It is a result from then on.
         """
         mine, other = self.of(var), self.of(by)
-        if mine not in self.leaving or {mine, owner(other)} & self._parent.keys():
+        if mine not in self.leaving or {mine, owning_tuple(other)} & self._parent.keys():
             return False
         taken = self.written | self.leaving
-        if mine in self.written or other in taken or owner(other) in taken:
+        if mine in self.written or other in taken or owning_tuple(other) in taken:
             return False
-        if owner(mine) not in self._own or owner(other) not in self._own:
+        if owning_tuple(mine) not in self._own or owning_tuple(other) not in self._own:
             return False
         self.leaving.add(other)
         return True
@@ -241,7 +244,7 @@ def _is_new(binding: Binding) -> bool:
     return view_source(call) is None and op.name != "torch_call"  # which may return what it reads
 
 
-def owner(buffer: Expr) -> Expr:
+def owning_tuple(buffer: Expr) -> Expr:
     """Return the tuple whose field a buffer is, for all its fields, or else the buffer itself."""
     while isinstance(buffer, TupleGetItem):
         buffer = buffer.value
@@ -249,7 +252,7 @@ def owner(buffer: Expr) -> Expr:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class AliasSummary:
     """What a call of a global function may do to memory that is not its own.
 
     written: the parameters, by number, whose memory it may write. returned: those whose memory its
@@ -263,16 +266,16 @@ class Summary:
     stores: bool = False
 
 
-class Summaries:
+class AliasSummaries:
     """The summaries of a module's functions, computed on demand: a fixed point over the calls."""
 
-    def __init__(self, module: Module, views: Views = view_source) -> None:
+    def __init__(self, module: Module, views: ViewRule = view_source) -> None:
         self._module, self._views = module, views
-        self._found: dict[str, Summary] = {}
+        self._found: dict[str, AliasSummary] = {}
         values = (b.value for f in module.functions.values() for b in bindings(f))
         self._has_writes = any(v.effect is Effect.WRITE for v in values)
 
-    def __getitem__(self, name: str) -> Summary:
+    def __getitem__(self, name: str) -> AliasSummary:
         if name not in self._found:
             self._solve(name)
         return self._found[name]
@@ -282,7 +285,7 @@ class Summaries:
         while pending:
             name = pending.pop()
             if name not in self._found:
-                self._found[name] = Summary()
+                self._found[name] = AliasSummary()
                 names.append(name)
                 pending += callees(self._module.functions[name])
         changed = True
@@ -291,15 +294,15 @@ class Summaries:
             changed = any(self._found[name] != summary for name, summary in new.items())
             self._found.update(new)
 
-    def _summary(self, function: Function) -> Summary:
-        buffers = Buffers(function, self, self._views)
+    def _summary(self, function: Function) -> AliasSummary:
+        buffers = AliasSets(function, self, self._views)
         stores = self._has_writes and any(self._stores(b.value) for b in bindings(function))
         reached = buffers.results
         if stores:
             reached = buffers.sharing({*reached, *function.params})
-        written, results = (set(map(owner, b)) for b in (buffers.written, reached))
+        written, results = (set(map(owning_tuple, b)) for b in (buffers.written, reached))
         every = IN_PLACE in function.attrs
-        return Summary(
+        return AliasSummary(
             frozenset(i for i, p in enumerate(function.params) if every or p in written),
             frozenset(i for i, p in enumerate(function.params) if p in results),
             frozenset(r for r in results if isinstance(r, Constant)),
@@ -313,10 +316,12 @@ class Summaries:
         return not isinstance(value.callee, GlobalVar) or self._found[value.callee.name].stores
 
 
-def each_with_buffers(module: Module, change: Callable[[Function, Buffers], Function]) -> Module:
+def map_functions_with_aliases(
+    module: Module, change: Callable[[Function, AliasSets], Function]
+) -> Module:
     """Return the module with every function changed, given its buffers."""
-    summaries = Summaries(module)
-    return each_function(module, lambda f: change(f, Buffers(f, summaries)))
+    summaries = AliasSummaries(module)
+    return map_functions(module, lambda f: change(f, AliasSets(f, summaries)))
 
 
 class Definitions:
@@ -325,7 +330,7 @@ class Definitions:
     `add` every binding of a function, in the order in which `rewrite_function` visits them.
     """
 
-    def __init__(self, function: Function, buffers: Buffers) -> None:
+    def __init__(self, function: Function, buffers: AliasSets) -> None:
         self._buffers = buffers
         self._values: dict[Var, Expr] = {}
         self._readers: dict[Expr, list[Var]] = {}
@@ -339,7 +344,7 @@ class Definitions:
     def add(self, binding: Binding) -> None:
         """Take note of a binding, and of what it writes."""
         for buffer in self._buffers.written_by(binding):
-            for var in self._readers.pop(owner(buffer), ()):
+            for var in self._readers.pop(owning_tuple(buffer), ()):
                 self._values.pop(var, None)
         read = {self._buffers.of(atom) for atom in operands(binding.value)}
         if not self._in_order and read & self._buffers.written:
@@ -347,4 +352,4 @@ class Definitions:
         self._values[binding.var] = binding.value
         # Who writes to the result makes it another value than what was computed.
         for buffer in (*read, self._buffers.of(binding.var)):
-            self._readers.setdefault(owner(buffer), []).append(binding.var)
+            self._readers.setdefault(owning_tuple(buffer), []).append(binding.var)

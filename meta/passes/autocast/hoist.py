@@ -1,4 +1,4 @@
-"""Casts that are moved once all are there.
+"""Casts that are hoisted into callers, or moved, once all are there.
 
 `hoist` moves casts of a function's parameters to its callers, where nobody needs another dtype. The
 result is the same, bit for bit. A loop is a function that calls itself: what it carries along
@@ -31,13 +31,13 @@ from meta.ir import (
 )
 from meta.ir.visit import inner_blocks
 from meta.op.core import Op
-from meta.passes.autocast.casts import Cast, Why
-from meta.passes.buffers import Buffers, Summaries
+from meta.passes.alias_analysis import AliasSets, AliasSummaries
+from meta.passes.autocast.casts import Cast, CastReason
 from meta.passes.call_graph import used_as_values
 from meta.passes.calls import new_call, tensor_of
 from meta.passes.deduplicate import deduplicate, eliminate_common_subexpressions
 from meta.passes.rewrite import rewrite_function, with_value
-from meta.passes.simplify.casts import holds
+from meta.passes.simplify.casts import represents
 
 
 def hoist(module: Module, made: dict[Expr, Cast]) -> Module:
@@ -46,21 +46,21 @@ def hoist(module: Module, made: dict[Expr, Cast]) -> Module:
     made: the casts of the program by their variable, to which those of callers are added. Other
     casts are the user's, and stay where they are.
     """
-    summaries = Summaries(module)
+    summaries = AliasSummaries(module)
     while True:
         found = {
             (name, i): dtype
-            for name in _called_only(module)
+            for name in _with_known_calls(module)
             if not (summaries[name].written or summaries[name].stores)
-            for i, dtype in _wanted(name, module.functions[name], made)
+            for i, dtype in _hoistable_params(name, module.functions[name], made)
         }
         if not found:
             return module
-        moved = eliminate_common_subexpressions(_moved(module, found, made))
+        moved = eliminate_common_subexpressions(_hoist_casts(module, found, made))
         module = deduplicate(moved)  # two versions of a function may be one now
 
 
-def _called_only(module: Module) -> Iterator[str]:
+def _with_known_calls(module: Module) -> Iterator[str]:
     """Yield the functions whose calls are all known: they are not main, and no values."""
     handed_on = used_as_values(module)
     for name, function in module.functions.items():
@@ -68,7 +68,9 @@ def _called_only(module: Module) -> Iterator[str]:
             yield name
 
 
-def _wanted(name: str, function: Function, made: dict[Expr, Cast]) -> Iterator[tuple[int, str]]:
+def _hoistable_params(
+    name: str, function: Function, made: dict[Expr, Cast]
+) -> Iterator[tuple[int, str]]:
     """Yield the parameters that are only cast, to one dtype, or handed on to themselves."""
     seen: dict[Var, set[str | None]] = {p: set() for p in function.params}
     results = (block.result for b in bindings(function) for block in inner_blocks(b.value))
@@ -83,14 +85,14 @@ def _wanted(name: str, function: Function, made: dict[Expr, Cast]) -> Iterator[t
                 continue
             if binding.var in made and isinstance(value, Call) and value.args[0] is atom:
                 seen[atom].add(tensor_of(binding.var).dtype)
-            elif not _handed_on(name, function, value, atom):
+            elif not _passes_to_itself(name, function, value, atom):
                 seen[atom].add(None)
     for i, param in enumerate(function.params):
         if len(seen[param]) == 1 and None not in seen[param]:
             yield i, next(d for d in seen[param] if d is not None)
 
 
-def _handed_on(name: str, function: Function, value: Expr, atom: Var) -> bool:
+def _passes_to_itself(name: str, function: Function, value: Expr, atom: Var) -> bool:
     """Whether a call of the function itself gives the parameter to itself, and to no other."""
     if not isinstance(value, Call) or not isinstance(value.callee, GlobalVar):
         return False
@@ -101,10 +103,12 @@ def _handed_on(name: str, function: Function, value: Expr, atom: Var) -> bool:
     return places == [atom] and inside == 1
 
 
-def _moved(module: Module, found: dict[tuple[str, int], str], made: dict[Expr, Cast]) -> Module:
+def _hoist_casts(
+    module: Module, found: dict[tuple[str, int], str], made: dict[Expr, Cast]
+) -> Module:
     """Return the module whose functions take cast what was found, and whose calls cast it."""
     mapping: dict[Var, Var] = {}
-    signatures, summaries = dict(module.functions), Summaries(module)
+    signatures, summaries = dict(module.functions), AliasSummaries(module)
     for (name, i), dtype in found.items():
         param = module.functions[name].params[i]
         mapping[param] = Var(param.name, tensor_of(param).with_dtype(dtype))
@@ -112,13 +116,13 @@ def _moved(module: Module, found: dict[tuple[str, int], str], made: dict[Expr, C
         signatures[name] = replace(module.functions[name], params=tuple(params))
     done = {}
     for name, function in signatures.items():
-        buffers = Buffers(module.functions[name], summaries)
-        moving = _Moving(name, found, signatures, set(mapping.values()), made, buffers)
+        buffers = AliasSets(module.functions[name], summaries)
+        moving = _CastHoister(name, found, signatures, set(mapping.values()), made, buffers)
         done[name] = rewrite_function(function, moving.rule, mapping)
     return module.with_functions(done)
 
 
-class _Moving:
+class _CastHoister:
     """Leaves out casts of parameters that come cast, and puts them in front of calls instead."""
 
     def __init__(
@@ -128,7 +132,7 @@ class _Moving:
         signatures: dict[str, Function],
         params: set[Var],
         made: dict[Expr, Cast],
-        buffers: Buffers,
+        buffers: AliasSets,
     ) -> None:
         self.name, self.found, self.signatures = name, found, signatures
         self.params, self.made, self.buffers = params, made, buffers
@@ -144,7 +148,7 @@ class _Moving:
             if source in self.params:
                 return source
             kept = self.buffers.of(source) not in self.buffers.written
-            if kept and holds(tensor_of(binding.var).dtype, tensor_of(source).dtype):
+            if kept and represents(tensor_of(binding.var).dtype, tensor_of(source).dtype):
                 self._sources[binding.var] = source
         if isinstance(call.callee, GlobalVar):
             name, args = call.callee.name, list(call.args)
@@ -164,13 +168,13 @@ class _Moving:
             return atom
         var, name = Var("", type_.with_dtype(dtype)), atom.name if isinstance(atom, Var) else ""
         reason = f"all that @{callee} does with it is done in {dtype}"
-        why = Why(f"an argument of @{callee}", reason, None, binding.span)
+        why = CastReason(f"an argument of @{callee}", reason, None, binding.span)
         self.made[var] = Cast(self.name, name, type_, dtype, [why])
         new.append(Binding(var, new_call(op.astype, atom, dtype), binding.span))
         return var
 
 
-REASON = "the sum is of the numbers as they are rounded for products"
+NARROW_REASON = "the sum is of the numbers as they are rounded for products"
 
 
 def narrow(module: Module, made: dict[Expr, Cast]) -> Module:
@@ -179,9 +183,9 @@ def narrow(module: Module, made: dict[Expr, Cast]) -> Module:
     made: the casts of autocast by their variable, which are brought up to date. The user's own are
     left as they are. The sums themselves are computed in float32.
     """
-    summaries = Summaries(module)
+    summaries = AliasSummaries(module)
     return module.with_functions(
-        {n: _narrowed(n, f, made, summaries) for n, f in module.functions.items()}
+        {n: _narrow_function(n, f, made, summaries) for n, f in module.functions.items()}
     )
 
 
@@ -195,13 +199,13 @@ class _Readers:
     sums: list[Binding] = field(default_factory=list)
 
 
-def _narrowed(
-    name: str, function: Function, made: dict[Expr, Cast], summaries: Summaries
+def _narrow_function(
+    name: str, function: Function, made: dict[Expr, Cast], summaries: AliasSummaries
 ) -> Function:
     if function.attrs:
         return function
     uses, own = DefUse(function), {b.var: b for b in function.body.bindings}
-    buffers = Buffers(function, summaries)
+    buffers = AliasSets(function, summaries)
     roots = {_root(b, own): made[v].dtype for v, b in own.items() if v in made}
     found = {}
     for root, dtype in roots.items():
@@ -212,7 +216,7 @@ def _narrowed(
             found[root] = readers
     if not found:
         return function
-    return rewrite_function(function, _Narrowing(name, made, found).rule)
+    return rewrite_function(function, _CastNarrower(name, made, found).rule)
 
 
 def _root(binding: Binding, own: Mapping[Var, Binding]) -> Expr:
@@ -261,7 +265,7 @@ def _collect(
     return True
 
 
-class _Narrowing:
+class _CastNarrower:
     """Puts one cast behind each value found, and lets its readers read that."""
 
     def __init__(self, name: str, made: dict[Expr, Cast], found: Mapping[Var, _Readers]) -> None:
@@ -296,7 +300,7 @@ class _Narrowing:
 
     def _sum(self, binding: Binding) -> list[Binding]:
         new, half = list[Binding](), self._read(binding)
-        why = Why("sum.x", REASON, None, binding.span)
+        why = CastReason("sum.x", NARROW_REASON, None, binding.span)
         if half in self._wide:
             self.made[self._wide[half]].needs.append(why)
         else:
@@ -304,7 +308,12 @@ class _Narrowing:
         return [*new, with_value(binding, _of(self._wide[half], binding))]
 
     def _cast(
-        self, source: Expr, dtype: str, needs: list[Why], like: Binding, known: dict[Expr, Var]
+        self,
+        source: Expr,
+        dtype: str,
+        needs: list[CastReason],
+        like: Binding,
+        known: dict[Expr, Var],
     ) -> Binding:
         type_ = tensor_of(source)
         var = known[source] = Var("", type_.with_dtype(dtype))

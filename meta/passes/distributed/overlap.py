@@ -1,4 +1,4 @@
-"""Which collectives of a program can go on beside other work, from where to where."""
+"""Overlap: which collectives of a program can go on beside other work, from where to where."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from meta.ir import (
 )
 from meta.passes.calls import called_op, new_call, view_source
 from meta.passes.effects import Effects
-from meta.passes.lifetimes import Lifetimes, type_bytes
+from meta.passes.liveness import Liveness, type_bytes
 
 STARTS = {
     op.multi_tensor_all_reduce: op.multi_tensor_all_reduce_start,
@@ -39,7 +39,7 @@ GATHERS = op.all_gather, op.multi_tensor_all_gather
 
 
 @dataclass(eq=False)
-class Flight:
+class Overlap:
     """A collective by the number of its binding: what starts it behind binding ``begin``, and what
     waits for it before binding ``end``; whether work can run beside it. bytes: of the memory that
     it holds meanwhile. is_apart: whether what it returns is other memory than what it is given.
@@ -63,12 +63,12 @@ class Flight:
         return self.is_apart and type_bytes(type_of(self.values)) == self.bytes
 
 
-def flights_of(module: Module) -> Iterator[Flight]:
+def overlaps_of(module: Module) -> Iterator[Overlap]:
     """Yield the collectives of main that can be apart."""
     main = module.main
     if not any(called_op(b.value) in STARTS for b in main.body.bindings):
         return
-    nodes = to_graph(main.body, Effects(main, Lifetimes(main, module)).places)
+    nodes = to_graph(main.body, Effects(main, Liveness(main, module)).places)
     # A view reads nothing: who reads it does.
     first_after = [len(nodes)] * len(nodes)
     for node in reversed(nodes):
@@ -108,7 +108,7 @@ def flights_of(module: Module) -> Iterator[Flight]:
             values = var if isinstance(var.type, TupleType) else Tuple((var,))
             count = max(count, type_bytes(var.type))
             wait = new_call(op.collective_wait, values, over, size, given)
-        yield Flight(
+        yield Overlap(
             *(node.position, begin, end, values, count),
             Binding(var, Call(start, call.args), span),
             Binding(Var("wait", TupleType(())), wait, span),

@@ -13,7 +13,7 @@ import pytest
 import meta
 from meta import passes
 from meta.ir import Module, parse
-from meta.passes.buffers import Buffers, Summaries, Summary
+from meta.passes.alias_analysis import AliasSets, AliasSummaries, AliasSummary
 from meta.vm.interpreter import run_module
 
 WRITE = "sgd(%r, %g, %v, learning_rate=1.0, mu=0.0)"
@@ -162,10 +162,10 @@ def test_summaries_follow_loops_and_functions() -> None:
         }
         return %r
     }""")
-    summaries = Summaries(module)
-    assert summaries["g"] == Summary(frozenset(), frozenset({1}))
-    assert summaries["f"] == Summary(frozenset({1}), frozenset({0}))
-    main = Buffers(module.main, summaries)
+    summaries = AliasSummaries(module)
+    assert summaries["g"] == AliasSummary(frozenset(), frozenset({1}))
+    assert summaries["f"] == AliasSummary(frozenset({1}), frozenset({0}))
+    main = AliasSets(module.main, summaries)
     x, y, _ = module.main.params
     (call,) = module.main.body.bindings
     assert main.written == {y} and main.written_by(call) == {y}
