@@ -64,7 +64,7 @@ def test_results_and_steps_are_torchs(
     shape: tuple[int, ...],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(channels_last_rules, "LARGE", 0)
+    monkeypatch.setattr(channels_last_rules, "LARGE_IMAGE_BYTES", 0)
     torch.manual_seed(0)
     module = Network(groups, kernel, stride, dilation, times)
     x, labels = torch.randn(shape), torch.randint(5, shape[:1])

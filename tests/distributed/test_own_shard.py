@@ -220,7 +220,7 @@ def compare(found: list[dict[str, Any]], alone: dict[str, Any], dtype: str) -> N
 @pytest.fixture
 def parted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few bytes are worth a part."""
-    monkeypatch.setattr(chunk_updates, "LEAST", 64)
+    monkeypatch.setattr(chunk_updates, "MIN_CHUNK_BYTES", 64)
 
 
 @pytest.mark.usefixtures("parted")

@@ -405,7 +405,7 @@ def test_per_run_the_results_are_the_same() -> None:
     module = infer_type(parse(f"func @main({head}) {{\n{body}\n%r = relu(%n)\nreturn %r\n}}"))
     given = [torch.rand(s) + 0.1 for s in types.values()]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fold, "WORTH", 0)
+        patch.setattr(fold, "MIN_RESULT_BYTES", 0)
         folded = fold_batch_norm(module, device=Device("cuda:0"))
     assert "batch_norm_infer" not in operators(folded) and LIST not in operators(folded)
     results = [
