@@ -40,15 +40,14 @@ from typing import Any
 
 import torch
 from command import add_outputs, parser_of
-from models.contenders import MOMENTUM, RATE
+from models import Task, sgd_row
+from models.contenders import program
 from models.encoder import encoder
-from models.network import Network, WithLoss
 from report import conditions, plain
 from torch.nn.functional import cross_entropy
 from torch.profiler import ProfilerActivity, profile
 
 import meta
-from meta.optim import with_sgd
 
 BOUND_GOAL, BUDGET_SHARE, TIME_GOAL = 1.05, 0.5, 1.25
 FUSION = ("fuse_dialect", "fuse_operators")
@@ -89,12 +88,10 @@ class Row:
         return {**{n: v for n, v in vars(self).items() if n != "call"}, "ms": self.ms}
 
 
-def ours(network: Network, name: str, budget: int | None = None) -> Row:
+def ours(task: Task, name: str, budget: int | None = None) -> Row:
     """Return a program of `meta`."""
-    model, _ = network.pair()
-    x, labels = network.batch()
-    step = with_sgd(RATE, MOMENTUM)(WithLoss(model))
-    arguments = [meta.array(1.0), meta.array(x), meta.array(labels)]
+    row_of_task = sgd_row(lambda _: task, True)
+    step, arguments = program(row_of_task, task, task.pair()[0], "cpu")
     with meta.PassContext(disabled=WITHOUT.get(name, ())):
         run = meta.vm.compile(step, *arguments, memory_budget=budget)
     memory = run.memory()
@@ -105,11 +102,12 @@ def ours(network: Network, name: str, budget: int | None = None) -> Row:
     return row
 
 
-def theirs(network: Network) -> Row:
+def theirs(task: Task) -> Row:
     """Return torch eager."""
-    _, model = network.pair()
-    x, labels = network.batch()
-    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM)
+    _, model = task.pair()
+    x, labels = task.batch()
+    how = sgd_row(lambda _: task, True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=how.rate, momentum=how.momentum)
 
     def call() -> torch.Tensor:
         loss = cross_entropy(model(x), labels)
@@ -154,19 +152,19 @@ def time_all(rows: list[Row], rounds: int) -> None:
 
 def measure(layers: int, rounds: int) -> list[Row]:
     """Return the rows of one encoder."""
-    network = encoder(layers)
-    rows = [*(ours(network, name) for name in WITHOUT), theirs(network)]
+    task = encoder(layers)
+    rows = [*(ours(task, name) for name in WITHOUT), theirs(task)]
     time_all(rows, rounds)
     return rows
 
 
 def with_budget(layers: int, rounds: int) -> list[Row]:
     """Return the rows of one encoder without and with a budget."""
-    network = encoder(layers)
-    free = ours(network, "compiled")
+    task = encoder(layers)
+    free = ours(task, "compiled")
     assert free.planned is not None
-    small = ours(network, "budget", int(BUDGET_SHARE * free.planned))
-    rows = [free, small, theirs(network)]
+    small = ours(task, "budget", int(BUDGET_SHARE * free.planned))
+    rows = [free, small, theirs(task)]
     time_all(rows, rounds)
     return rows
 

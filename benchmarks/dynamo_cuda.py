@@ -26,8 +26,8 @@ import sys
 from collections.abc import Collection
 from typing import Any
 
+from models.contenders import DYNAMO
 from models.cuda_command import measure, parser_for
-from models.cuda_contenders import DYNAMO
 from models.cuda_records import COMPILED, failed, figure, first, share, shares, what
 from models.cuda_rows import ROWS
 from models.cuda_strangers import EVERY_ROW, STRANGERS

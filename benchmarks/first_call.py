@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 from command import parser_of
-from models.cuda_contenders import Contender
+from models.contenders import Contender
 from models.cuda_rows import ROWS
 from turns import synchronize
 from worker_processes import records_of

@@ -33,8 +33,8 @@ from typing import Any
 
 import torch
 from command import add_names, add_outputs, parser_of
-from models import NETWORKS, Network
-from models.contenders import MODES, NAMES, Contender
+from models import MODES, NETWORKS, row_of
+from models.contenders import ON_CPU, Contender
 from report import conditions, has_compiler, write
 from turns import add_threads, in_turns, set_threads
 from worker_processes import records_of
@@ -43,10 +43,10 @@ LEAST_RATIO, COLD_SHARE, WARM_SECONDS = 1.0, 1 / 3, 1.0
 BEGIN = "<!-- written by benchmarks/models_cpu.py --markdown -->"
 
 
-def measure(network: Network, mode: str, names: list[str], rounds: int) -> dict[str, Any]:
+def measure(network: str, mode: str, names: list[str], rounds: int) -> dict[str, Any]:
     """Return one record: times in milliseconds by contender, and the ratio to the best of torch."""
     torch._dynamo.reset()
-    contenders = {name: Contender(network, name, mode) for name in names}
+    contenders = {name: Contender(row_of(network, mode), name, "cpu") for name in names}
     calls = {name: contender.compiled() for name, contender in contenders.items()}
     compare(contenders, calls)
     ms = in_turns(calls, rounds)
@@ -73,7 +73,7 @@ def _same(found: torch.Tensor, expected: torch.Tensor, what: str) -> None:
 def first_call(network: str, mode: str, name: str, threads: str) -> dict[str, float]:
     """Return the seconds of a first call, in this process."""
     torch.set_num_threads(int(threads))
-    contender = Contender(NETWORKS[network], name, mode)
+    contender = Contender(row_of(network, mode), name, "cpu")
     start = time.perf_counter()
     contender.compiled()()
     return {"seconds": time.perf_counter() - start}
@@ -90,14 +90,14 @@ def first_calls(*given: str) -> dict[str, float]:
     return found
 
 
-def record(network: Network, mode: str, names: list[str], options: Any) -> dict[str, Any]:
+def record(network: str, mode: str, names: list[str], options: Any) -> dict[str, Any]:
     """Return everything about one network in one mode."""
-    result: dict[str, Any] = {"model": network.name, "what": network.what, "mode": mode}
+    result: dict[str, Any] = {"model": network, "what": NETWORKS[network].what, "mode": mode}
     result |= measure(network, mode, names, options.rounds)
     if not options.no_first_call:
         for name in ("meta", "compile"):
             if name in names:
-                seconds = first_calls(network.name, mode, name, str(options.threads))
+                seconds = first_calls(network, mode, name, str(options.threads))
                 result |= {f"{state} {name}": s for state, s in seconds.items()}
     result["missed"] = missed(result)
     return result
@@ -126,7 +126,7 @@ def rows(records: list[dict[str, Any]]) -> list[list[str]]:
             [
                 f"{r['model']} ({r['what']})",
                 r["mode"],
-                *(f"{r['ms'][n]:.3f}" if n in r["ms"] else "" for n in NAMES),
+                *(f"{r['ms'][n]:.3f}" if n in r["ms"] else "" for n in ON_CPU),
                 f"{r['ratio']:.2f}x",
                 *(
                     f"{r[key]:.2f}" if (key := f"{state} {n}") in r else ""
@@ -159,14 +159,14 @@ def main() -> int:
         parser.error("--markdown is for all models and modes")
     set_threads(options.threads)
     compiler = not options.no_compile and has_compiler()
-    names = [name for name in NAMES if compiler or name != "compile"]
+    names = [name for name in ON_CPU if compiler or name != "compile"]
     records = []
     for i, (name, mode) in enumerate([(n, m) for n in chosen for m in modes]):
         if sys.stderr.isatty():
             print(
                 f"\r{i + 1}/{len(chosen) * len(modes)} {name} {mode:12s}", end="", file=sys.stderr
             )
-        records.append(record(NETWORKS[name], mode, names, options))
+        records.append(record(name, mode, names, options))
     if sys.stderr.isatty():
         print("\r" + " " * 40 + "\r", end="", file=sys.stderr)
     where = conditions(compiler, f"medians of {options.rounds} turns")

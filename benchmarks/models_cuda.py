@@ -30,8 +30,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from models.contenders import NAMES
 from models.cuda_command import measure, parser_for
-from models.cuda_contenders import NAMES
 from models.cuda_records import failed, figure, first, share, shares, what
 from models.cuda_rows import ROWS
 from report import write

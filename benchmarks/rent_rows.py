@@ -132,19 +132,15 @@ def rows(device: str) -> dict[str, Row]:
 def _cpu_rows() -> Iterator[Row]:
     from kernel_list import KERNELS
     from kernels_cpu import inputs_of
-    from models import NETWORKS
-    from models.contenders import MODES, program
-
-    def of_network(network: Any, mode: str) -> tuple[Any, Sequence[Any]]:
-        return program(network.pair()[0], *network.batch(), mode == "training")
+    from models import MODES, NETWORKS, row_of
 
     def of_kernel(kernel: Any) -> tuple[Any, Sequence[Any]]:
         return _traced(kernel.meta), [meta.array(t) for t in inputs_of(kernel)]
 
-    for network in NETWORKS.values():
+    for network in NETWORKS:
         for mode in MODES:
-            name = f"{network.name} {mode}"
-            yield Row(name, partial(of_network, network, mode), "cpu", True)
+            make = partial(_of_model, row_of(network, mode), "cpu")
+            yield Row(f"{network} {mode}", make, "cpu", True)
     for kernel in KERNELS:
         yield Row(kernel.name, partial(of_kernel, kernel), "cpu", False)
 
@@ -152,22 +148,24 @@ def _cpu_rows() -> Iterator[Row]:
 def _cuda_rows() -> Iterator[Row]:
     from kernel_list_cuda import KERNELS
     from kernels_cuda import DTYPES, inputs_of
-    from models.cuda_contenders import program
     from models.cuda_rows import ROWS
-
-    def of_model(row: Any) -> tuple[Any, Sequence[Any]]:
-        task = row.task(False)
-        return program(row, task, task.ours().to(device="cuda"), "cuda")
 
     def of_kernel(kernel: Any, dtype: torch.dtype) -> tuple[Any, Sequence[Any]]:
         return _traced(kernel.meta), [meta.array(t) for t in inputs_of(kernel, dtype)]
 
     for name, row in ROWS.items():
-        yield Row(name, partial(of_model, row), "cuda", True, row.precision)
+        yield Row(name, partial(_of_model, row, "cuda"), "cuda", True, row.precision)
     for kernel in KERNELS:
         for precision in kernel.precisions:
             make = partial(of_kernel, kernel, DTYPES[precision])
             yield Row(f"{kernel.name}, {precision}", make, "cuda", False, precision)
+
+
+def _of_model(row: Any, device: str) -> tuple[Any, Sequence[Any]]:
+    from models.contenders import program
+
+    task = row.task(False)
+    return program(row, task, task.ours().to(device=device), device)
 
 
 def _traced(function: Callable[..., Any]) -> Any:

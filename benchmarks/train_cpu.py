@@ -16,13 +16,12 @@ step slower than the better of the two torch ones.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from command import add_names, add_outputs, parser_of
-from models.network import state_of
-from models.task import Task, successors
+from models.contenders import ON_CPU, Contender
+from models.task import Row, Task, successors
 from report import conditions, has_compiler, write
 from sklearn.datasets import load_digits
 from torch import nn
@@ -32,13 +31,10 @@ from turns import add_threads, in_turns, set_threads
 import meta
 from meta.cli.demo.network import GRID, SmallNet
 from meta.model.zoo import GPT2Config, GPT2LMHeadModel, causal_lm_loss
-from meta.optim import with_adamw
-from meta.train.objective import Objective
 
 LEAST_RATIO = 1.0
 BEGIN = "<!-- written by benchmarks/train_cpu.py --markdown -->"
-RATE, COMPARED_STEPS, TOLERANCE = 1e-3, 4, 2e-3
-NAMES = ("meta", "eager", "compile")
+COMPARED_STEPS, TOLERANCE = 4, 2e-3
 BATCH, STEPS, VOCABULARY, WIDTH, HEADS, LAYERS = 16, 64, 128, 128, 4, 2
 
 
@@ -109,53 +105,12 @@ TASKS = {
 }
 
 
-def step_of_meta(task: Task, state: dict[str, torch.Tensor]) -> Callable[[], torch.Tensor]:
-    """Return a step that makes the loss of the batch before its update."""
-    model = task.ours()
-    model.load_state_dict(state)
-    x, target = (meta.array(t) for t in task.batch())
-    step = with_adamw(RATE, weight_decay=0.01)(Objective(model, task.loss))
-    inputs = meta.array(1.0), (x,), (target,)
-    run = meta.vm.compile(step, *inputs)
-    return lambda: run(*inputs).torch()
-
-
-def step_of_torch(
-    task: Task, state: dict[str, torch.Tensor], compiler: bool
-) -> Callable[[], torch.Tensor]:
-    """Return the same step in torch."""
-    model = task.theirs().train()
-    model.load_state_dict(state, strict=False)
-    optimizer = torch.optim.AdamW(model.parameters(), RATE, weight_decay=0.01, fused=True)
-    x, target = task.batch()
-
-    def loss_of(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        return task.their_loss(model(x), target)
-
-    loss, update = loss_of, optimizer.step
-    if compiler:
-        loss, update = torch.compile(loss_of), torch.compile(optimizer.step)
-
-    def step() -> torch.Tensor:
-        optimizer.zero_grad()
-        result = loss(x, target)
-        result.backward()
-        update()
-        return result.detach()
-
-    return step
-
-
 def measure(name: str, names: list[str], rounds: int) -> dict[str, Any]:
     """Return one record: milliseconds by contender, and the ratio to the best of torch."""
     task = TASKS[name]
-    torch.manual_seed(0)
     torch._dynamo.reset()
-    state = state_of(task.theirs())
-    steps = {
-        n: step_of_meta(task, state) if n == "meta" else step_of_torch(task, state, n == "compile")
-        for n in names
-    }
+    row = Row(lambda _: task, True, "float32", "adamw")
+    steps = {n: Contender(row, n, "cpu").compiled() for n in names}
     losses = {n: [step().item() for _ in range(COMPARED_STEPS)] for n, step in steps.items()}
     for n in names:
         for found, expected in zip(losses[n], losses["eager"], strict=True):
@@ -174,7 +129,7 @@ def rows(records: list[dict[str, Any]]) -> list[list[str]]:
         *(
             [
                 *(r["model"], r["what"]),
-                *(f"{r['ms'][n]:.3f}" if n in r["ms"] else "" for n in NAMES),
+                *(f"{r['ms'][n]:.3f}" if n in r["ms"] else "" for n in ON_CPU),
                 f"{r['ratio']:.2f}x",
             ]
             for r in records
@@ -194,7 +149,7 @@ def main() -> int:
         parser.error("--markdown is for all models")
     set_threads(options.threads)
     compiler = not options.no_compile and has_compiler()
-    names = [n for n in NAMES if compiler or n != "compile"]
+    names = [n for n in ON_CPU if compiler or n != "compile"]
     records = [measure(name, names, options.rounds) for name in options.models]
     where = conditions(compiler, f"medians of {options.rounds} turns")
     write(options, where, {"models": records}, rows(records), begin=BEGIN)

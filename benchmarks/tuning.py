@@ -34,7 +34,7 @@ from command import add_names, add_outputs, parser_of
 from cuda_kernel import Kernel, normal
 from kernel_list_cuda import KERNELS, WIDE
 from kernels_cuda import DTYPES, compare, inputs_of, precise, timed
-from models.cuda_contenders import AUTOTUNED, Call, Contender
+from models.contenders import AUTOTUNED, Call, Contender
 from models.cuda_rows import ROWS
 from report import conditions_cuda, say, write
 from turns import on_device

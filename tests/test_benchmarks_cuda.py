@@ -225,7 +225,7 @@ def results_of(benchmarks: Any, row: str, name: str, precision: str = "") -> lis
     """Return the results of three calls of a contender on the CPU, in a tiny size."""
     found = benchmarks("models.cuda_strangers").STRANGERS[row]
     found = replace(found, precision=precision or found.precision)
-    call = benchmarks("models.cuda_contenders").Contender(found, name, "cpu", True).compiled()
+    call = benchmarks("models.contenders").Contender(found, name, "cpu", True).compiled()
     return [call().detach().float() for _ in range(3)]
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from meta.model import zoo
-from models.network import Network
+from models.task import classifier
 
 WIDTH, HEADS, INNER, LAYERS, VOCABULARY, POSITIONS = 128, 2, 512, 2, 30522, 512
 EPS = 1e-12
@@ -112,11 +112,10 @@ class TorchBertTiny(nn.Module):
         return self.classifier(self.bert(words))
 
 
-BERT_TINY = Network(
-    "bert-tiny",
+BERT_TINY = classifier(
     "64 words, batch 8",
     lambda: zoo.BertForSequenceClassification(CONFIG),
     TorchBertTiny,
     lambda: torch.randint(VOCABULARY, (8, 64)),
-    classes=2,
+    count=2,
 )

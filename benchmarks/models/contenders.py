@@ -1,101 +1,189 @@
-"""What is compared: calls without arguments that run a network for inference, or train a step."""
+"""What is compared: `Contender`, a row under one library, to be called."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
-from torch.nn.functional import cross_entropy
+from torch import nn
 
 import meta
-from meta.optim import with_sgd
-from models.network import Network, WithLoss, state_of
+from meta.model import Model
+from meta.optim import with_adamw, with_sgd
+from meta.train.objective import Objective
+from models.task import Inputs, Row, Task, TorchTask, scores, state_of
 
-MODES = ("inference", "training")
-NAMES = ("meta", "eager", "compile")
-RATE, MOMENTUM = 0.01, 0.9
+ON_CPU = ("meta", "eager", "compile")
+NAMES = (*ON_CPU, "reduce-overhead")
+DYNAMO = "dynamo"
+"""The contender of dynamo_cuda.py: PyTorch's model, compiled by the backend "meta"."""
+AUTOTUNED = "max-autotune"
+"""The contender of tuning.py: torch.compile that measures its kernels, with CUDA graphs."""
+WEIGHT_DECAY = 0.01
+Call = Callable[[], torch.Tensor]
 
 
 class Contender:
-    """A network under one library, ready to be compiled.
+    """A row under one library, with its model and inputs on the device, not compiled yet.
 
-    ``call()`` runs it once: the scores of a batch, or the loss of a training step, as a tensor.
+    All start from the same random parameters. ``compiled()`` returns what runs it once: the loss of
+    a training step, or the scores, as a tensor. torch.compile does nothing before the first call.
     ``state()`` is a copy of what training changes, under the names of `meta`.
+    META_TF32 is to be set for a row in tf32.
+
+    Attributes
+    ----------
+    inputs, executable: of `meta`, what is compiled and, later, what was made of it; else None.
     """
 
-    def __init__(self, network: Network, name: str, mode: str) -> None:
-        ours, theirs = network.pair()
-        x, labels = network.batch()
-        self.name, self.training = name, mode == "training"
+    def __init__(self, row: Row, name: str, device: str, tiny: bool = False) -> None:
+        task = row.task(tiny)
+        torch.manual_seed(0)
+        with torch.device(device):
+            theirs = task.theirs()
+        self.inputs: tuple[Any, ...] | None = None
+        self.executable: Any = None
         if name == "meta":
+            assert isinstance(task, Task), f"the zoo of meta has no {task.what}"
+            ours = task.ours().to(device=device)
+            ours.load_state_dict(state_of(theirs))
+            del theirs
             self.state = lambda: {n: a.torch().detach().clone() for n, a in ours.state().items()}
-            self._compiled = _of_meta(ours, x, labels, self.training)
+            self._compiled = self._of_meta(row, task, ours, device)
         else:
             self.state = lambda: state_of(theirs)
-            make = _training_of_torch if self.training else _inference_of_torch
-            self._compiled = lambda: make(theirs, x, labels, name == "compile")
+            make = _training_of_torch if row.training else _inference_of_torch
+            self._compiled = lambda: make(row, task, theirs, device, name)
+        gc.collect()
 
-    def compiled(self) -> Callable[[], torch.Tensor]:
-        """Return what runs it. torch.compile does nothing before the first call of that."""
+    def compiled(self) -> Call:
+        """Return what runs it."""
         return self._compiled()
 
+    def _of_meta(self, row: Row, task: Task, model: Model, device: str) -> Callable[[], Call]:
+        run, inputs = program(row, task, model, device)
 
-def program(
-    model: meta.Model, x: torch.Tensor, labels: torch.Tensor, training: bool
-) -> tuple[Any, list[meta.ndarray]]:
-    """Return what `meta.vm.compile` gets for inference or a training step, and its inputs."""
-    if training:
-        step = with_sgd(RATE, MOMENTUM)(WithLoss(model))
-        return step, [meta.array(1.0), meta.array(x), meta.array(labels)]
-    return model.eval(), [meta.array(x)]
+        def compiled() -> Call:
+            executable = self.executable = meta.vm.compile(run, *inputs)
+            return lambda: executable(*inputs).torch()
 
-
-def _of_meta(
-    model: meta.Model, x: torch.Tensor, labels: torch.Tensor, training: bool
-) -> Callable[[], Callable[[], Any]]:
-    step, inputs = program(model, x, labels, training)
-
-    def compiled() -> Callable[[], Any]:
-        executable = meta.vm.compile(step, *inputs)
-
-        def call() -> Any:
-            return executable(*inputs).torch()
-
-        return call
-
-    return compiled
+        self.inputs = inputs
+        return compiled
 
 
-def _inference_of_torch(
-    model: torch.nn.Module, x: torch.Tensor, _: torch.Tensor, compiler: bool
-) -> Callable[[], Any]:
-    run = torch.compile(model.eval()) if compiler else model.eval()
+def program(row: Row, task: Task, model: Model, device: str) -> tuple[Any, tuple[Any, ...]]:
+    """Return what `meta.vm.compile` gets for a row, and its inputs."""
+    x, target = (meta.array(t, device=device) for t in task.batch())
+    if row.training:
+        if row.optimizer == "sgd":
+            step = with_sgd(row.rate, row.momentum)
+        else:
+            step = with_adamw(row.rate, weight_decay=WEIGHT_DECAY)
+        run = step(Objective(model, task.loss))
+        if row.dtype != "float32":
+            run = meta.amp.autocast(run, row.precision)
+        return run, (meta.array(1.0, device=device), (x,), (target,))
+    if x.dtype == "float32":
+        x = x.to(dtype=row.dtype)
+    return model.to(dtype=row.dtype).eval(), (x,)
 
-    def call() -> torch.Tensor:
-        with torch.inference_mode():
-            return run(x)
 
-    return call
+def _optimizer(row: Row, model: nn.Module) -> torch.optim.Optimizer:
+    parameters, rate = model.parameters(), row.rate
+    if row.optimizer == "sgd":
+        return torch.optim.SGD(parameters, rate, momentum=row.momentum, fused=row.fused)
+    return torch.optim.AdamW(parameters, rate, weight_decay=WEIGHT_DECAY, fused=row.fused)
 
 
-def _training_of_torch(
-    model: torch.nn.Module, x: torch.Tensor, labels: torch.Tensor, compiler: bool
-) -> Callable[[], Any]:
-    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM)
+def _batch(row: Row, task: TorchTask, device: str) -> tuple[Inputs, torch.Tensor]:
+    """Return torch's inputs and targets, as dtype and layout of the row are."""
 
-    def loss_of(x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        return cross_entropy(model(x), labels)
+    def placed(x: torch.Tensor) -> torch.Tensor:
+        x = x.to(device)
+        if row.channels_last:
+            x = x.to(memory_format=torch.channels_last)
+        return x if row.training or not x.is_floating_point() else x.to(getattr(torch, row.dtype))
 
-    loss, update = loss_of, optimizer.step
-    if compiler:
-        loss, update = torch.compile(loss_of), torch.compile(optimizer.step)
+    x, target = task.batch()
+    inputs = {k: placed(v) for k, v in x.items()} if isinstance(x, dict) else placed(x)
+    return inputs, target.to(device)
 
-    def call() -> torch.Tensor:
+
+def _called(run: Callable[..., Any], x: Inputs) -> Any:
+    return run(**x) if isinstance(x, dict) else run(x)
+
+
+def _options(name: str) -> dict[str, Any]:
+    if name == DYNAMO:
+        import meta.frontend.dynamo  # noqa: F401  (registers the backend)
+
+        return {"backend": "meta"}
+    return {"mode": name} if name in (*NAMES[3:], AUTOTUNED) else {}
+
+
+def _allow_tf32(row: Row) -> None:
+    if row.precision == "tf32":
+        torch.set_float32_matmul_precision("high")
+        torch.backends.cudnn.allow_tf32 = True
+
+
+def _training_of_torch(row: Row, task: TorchTask, model: nn.Module, device: str, name: str) -> Call:
+    _allow_tf32(row)
+    model = model.train()
+    if row.channels_last:
+        model = model.to(memory_format=torch.channels_last)
+    optimizer = _optimizer(row, model)
+    x, target = _batch(row, task, device)
+
+    def mixed() -> AbstractContextManager[Any]:
+        if row.dtype == "float32":
+            return nullcontext()
+        return torch.autocast(device, getattr(torch, row.dtype))
+
+    def loss_of(x: Inputs, target: torch.Tensor) -> torch.Tensor:
+        return task.their_loss(_called(model, x), target)
+
+    loss = loss_of if name == "eager" else torch.compile(loss_of, **_options(name))
+    on_cpu = device == "cpu" and name == "compile"  # on CUDA, fused kernels are as fast as can be
+    update = torch.compile(optimizer.step) if on_cpu else optimizer.step
+    return partial(training_step(loss, optimizer, mixed, update), x, target)
+
+
+def training_step(
+    loss: Callable[..., torch.Tensor],
+    optimizer: torch.optim.Optimizer,
+    mixed: Callable[[], AbstractContextManager[Any]],
+    update: Callable[[], Any],
+) -> Callable[..., torch.Tensor]:
+    """Return what runs forward, in a block of ``mixed``, backward and update, for a batch."""
+
+    def step(*batch: Any) -> torch.Tensor:
         optimizer.zero_grad()
-        result = loss(x, labels)
+        with mixed():
+            result = loss(*batch)
         result.backward()
         update()
         return result.detach()
+
+    return step
+
+
+def _inference_of_torch(
+    row: Row, task: TorchTask, model: nn.Module, device: str, name: str
+) -> Call:
+    _allow_tf32(row)
+    model = model.eval().to(getattr(torch, row.dtype))
+    if row.channels_last:
+        model = model.to(memory_format=torch.channels_last)
+    x, _ = _batch(row, task, device)
+    run = model if name == "eager" else torch.compile(model, **_options(name))
+
+    def call() -> torch.Tensor:
+        with torch.inference_mode():
+            return scores(_called(run, x))
 
     return call

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity
 
-from models.cuda_contenders import Call, Contender
+from models.contenders import Call, Contender
 
 STEPS, TOP, NAME = 3, 30, 110
 KINDS = (

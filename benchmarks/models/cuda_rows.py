@@ -9,8 +9,6 @@ are imported where they are asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -28,40 +26,10 @@ from meta.model.zoo import (
     causal_lm_loss,
     masked_lm_loss,
 )
-from models.task import Task, TorchTask, classes, successors
+from models.task import Row, Task, classes, successors
 
 MASKED, SEED = 0.15, 1
 IGNORED = -100
-
-
-@dataclass(frozen=True)
-class Row:
-    """A task and how it is run.
-
-    Attributes
-    ----------
-    training: a step (forward, backward, update), or inference. precision: "float16" or "bfloat16",
-    mixed for training and of all arrays for inference, or "tf32", of float32. optimizer: "sgd" or
-    "adamw". channels_last: whether torch's model and images are laid out so, which is faster.
-    gigabytes: of the device's memory, more than one contender takes; how many run at the same time
-    follows from it. time, memory, first_call: the goals of models_cuda.py, as shares of the best
-    torch contender's figures; None where there is none.
-    """
-
-    task: Callable[[bool], TorchTask]
-    training: bool
-    precision: str
-    optimizer: str = "sgd"
-    channels_last: bool = False
-    gigabytes: float = 5.0
-    time: float = 0.9
-    memory: float | None = None
-    first_call: float | None = None
-
-    @property
-    def dtype(self) -> str:
-        """What operators compute in."""
-        return "float32" if self.precision == "tf32" else self.precision
 
 
 def bert(layers: int, batch: int, steps: int, tiny: bool, times: int = 1) -> Task:
@@ -158,9 +126,18 @@ ROWS = {
     "bert1-train-fp16": Row(partial(bert, 1, 8, 128), True, "float16"),
     "bert-train-fp16": Row(partial(bert, 12, 32, 128), True, "float16", memory=0.9, first_call=0.2),
     "bert-train-tf32": Row(partial(bert, 12, 32, 128), True, "tf32"),
-    "gpt2-train-bf16": Row(partial(gpt2, 8, 512, 0.0), True, "bfloat16", "adamw", gigabytes=8),
+    "gpt2-train-bf16": Row(
+        partial(gpt2, 8, 512, 0.0), True, "bfloat16", "adamw", 1e-4, gigabytes=8
+    ),
     "gpt2-dropout-train-bf16": Row(
-        partial(gpt2, 8, 512, 0.1), True, "bfloat16", "adamw", gigabytes=8, time=0.85, memory=1.0
+        partial(gpt2, 8, 512, 0.1),
+        True,
+        "bfloat16",
+        "adamw",
+        1e-4,
+        gigabytes=8,
+        time=0.85,
+        memory=1.0,
     ),
     "resnet50-train-fp16": Row(partial(resnet50, 64), True, "float16", channels_last=True),
     "resnet50-train-tf32": Row(partial(resnet50, 64), True, "tf32", channels_last=True),

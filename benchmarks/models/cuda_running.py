@@ -21,8 +21,8 @@ import torch
 from report import say
 from worker_processes import GroupFailed, WorkerGroup, environment
 
-from models.cuda_rows import Row
 from models.cuda_strangers import EVERY_ROW
+from models.task import Row
 
 CONTEXT_GIGABYTES = 0.7
 """What a process takes of a device before it has an array there, or more."""

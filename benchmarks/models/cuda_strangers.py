@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from models.cuda_rows import IGNORED, MASKED, ROWS, SEED, Row
-from models.task import TorchTask, classes, successors
+from models.cuda_rows import IGNORED, MASKED, ROWS, SEED
+from models.task import Row, TorchTask, classes, successors
 
 IMAGES, PIXELS, TINY_PIXELS = 64, 224, 64
 CLASSES = 1000
@@ -210,6 +210,7 @@ STRANGERS = {
         training,
         "bfloat16",
         "adamw",
+        1e-4,
         **(more if training else more | {"gigabytes": INFERENCE_GIGABYTES}),
     )
     for name, (task, more) in _MODELS.items()

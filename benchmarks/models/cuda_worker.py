@@ -24,7 +24,7 @@ import torch
 from turns import steps
 from worker_processes import answers_alone
 
-from models.cuda_contenders import AUTOTUNED, DYNAMO, NAMES, Call, Contender
+from models.contenders import AUTOTUNED, DYNAMO, NAMES, Call, Contender
 from models.cuda_profile import profile
 from models.cuda_strangers import EVERY_ROW
 

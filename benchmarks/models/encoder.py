@@ -14,7 +14,7 @@ from torch import nn
 
 from meta import op
 from meta.model import GELU, LayerNorm, Linear, Model, Sequential, trace
-from models.network import Network
+from models.task import Task, classifier
 
 BATCH, STEPS, WIDTH, HEADS, CLASSES = 8, 64, 256, 4, 10
 
@@ -95,10 +95,9 @@ class TorchEncoder(nn.Module):
         return self.fc(self.layers(x).mean(1))
 
 
-def encoder(layers: int) -> Network:
+def encoder(layers: int) -> Task:
     """Return an encoder of so many layers."""
-    return Network(
-        f"encoder-{layers}",
+    return classifier(
         f"{layers} layer(s) of width {WIDTH}, {BATCH} x {STEPS}",
         partial(Encoder, layers),
         partial(TorchEncoder, layers),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from meta.model.zoo import LeNet
-from models.network import Network
+from models.task import classifier
 
 
 class TorchLeNet(torch.nn.Module):
@@ -25,11 +25,10 @@ class TorchLeNet(torch.nn.Module):
         return self.fc3(torch.relu(self.fc2(x)))
 
 
-LENET = Network(
-    "lenet",
+LENET = classifier(
     "28x28, batch 64",
     LeNet,
     TorchLeNet,
     lambda: torch.randn(64, 1, 28, 28),
-    classes=10,
+    count=10,
 )

@@ -9,7 +9,7 @@ import torch
 
 from meta import op
 from meta.model import Linear, Model, trace
-from models.network import Network
+from models.task import classifier
 
 SIZES = (784, 512, 512, 10)
 
@@ -39,11 +39,10 @@ class TorchMultiLayer(torch.nn.Module):
         return self.fc3(torch.relu(self.fc2(torch.relu(self.fc1(x)))))
 
 
-MLP = Network(
-    "mlp",
+MLP = classifier(
     "784-512-512-10, batch 64",
     MultiLayer,
     TorchMultiLayer,
     lambda: torch.randn(64, 784),
-    classes=10,
+    count=10,
 )

@@ -14,6 +14,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,9 +24,9 @@ import meta
 from meta.model import Model
 from meta.optim import with_adamw
 from meta.train.objective import Objective
-from models.network import state_of
+from models.contenders import training_step
 from models.rank_rows import RankRow
-from models.task import Task, scores
+from models.task import Task, scores, state_of
 
 RATE, WEIGHT_DECAY = 1e-4, 0.01
 BATCHES = 4
@@ -227,13 +228,6 @@ def _stepping(
     place: Place,
 ) -> Call:
     optimizer = torch.optim.AdamW(model.parameters(), RATE, weight_decay=WEIGHT_DECAY, fused=True)
-
-    def call(number: int) -> torch.Tensor:
-        optimizer.zero_grad()
-        with torch.autocast(place.kind, getattr(torch, PRECISION)):
-            result = loss_of(*batches[number])
-        result.backward()
-        optimizer.step()
-        return result.detach()
-
-    return call
+    mixed = partial(torch.autocast, place.kind, getattr(torch, PRECISION))
+    step = training_step(loss_of, optimizer, mixed, optimizer.step)
+    return lambda number: step(*batches[number])

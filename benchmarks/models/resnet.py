@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from meta.model.zoo import resnet18
-from models.network import Network
+from models.task import classifier
 
 
 class TorchBlock(nn.Module):
@@ -54,11 +54,10 @@ class TorchResNet18(nn.Module):
         return self.fc(nn.functional.adaptive_avg_pool2d(x, 1).flatten(1))
 
 
-RESNET18 = Network(
-    "resnet18",
+RESNET18 = classifier(
     "64x64, batch 8",
     resnet18,
     TorchResNet18,
     lambda: torch.randn(8, 3, 64, 64),
-    classes=1000,
+    count=1000,
 )
