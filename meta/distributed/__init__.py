@@ -6,7 +6,7 @@
 number of ranks of the mesh.
 """
 
-from meta.distributed.calls import (
+from meta.distributed.collectives import (
     all_gather,
     all_reduce,
     all_to_all,
@@ -24,17 +24,17 @@ from meta.distributed.calls import (
     send_recv,
     size,
 )
+from meta.distributed.fake_mesh import planned
 from meta.distributed.launch import end, init
 from meta.distributed.measure_links import measure_links
-from meta.distributed.planned import planned
-from meta.distributed.processes import Mesh
-from meta.distributed.simulated import simulate
+from meta.distributed.process_mesh import Mesh
+from meta.distributed.simulated_mesh import simulate
 from meta.distributed.tensor_parallel import (
     explain_tensor_parallel,
     tensor_parallel,
     tensor_parallel_plan,
 )
-from meta.distributed.whole import whole
+from meta.distributed.unshard import whole
 
 __all__ = [
     "Mesh",

@@ -12,13 +12,13 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from meta.base import config
 from meta.base.errors import DistributedError
-from meta.distributed.watch import GONE, WHAT, Watch
+from meta.distributed.watchdog import MESSAGE, STORE_LOST, Watchdog
 from meta.runtime.mesh import NO_MESH, set_process_mesh
 from meta.vm import graph_ranks
 
 TIMEOUT = 300.0
 """Seconds after which a rank that waits for others is an error."""
-_watch: list[Watch] = []
+_watch: list[Watchdog] = []
 _inits = [0]
 _has_gpu: list[int] = []
 """The number on the host of the GPU that this process has, if it has one."""
@@ -60,9 +60,9 @@ def init(device: str | None = None, timeout: float = TIMEOUT) -> None:
     client = PrefixStore(f"{prefix}/watch", _store(*place, False, timeout))
     gpu = 0 if kind == "cuda" else None
     try:
-        watch = Watch(client, rank, size, timeout, keeps_store, gpu)
+        watch = Watchdog(client, rank, size, timeout, keeps_store, gpu)
     except RuntimeError as error:
-        raise DistributedError(WHAT, found=GONE) from error
+        raise DistributedError(MESSAGE, found=STORE_LOST) from error
     try:
         watch.meet("init")
         with watch.joining("init"):
@@ -124,7 +124,7 @@ def _store(host: str, port: int, keeps: bool, timeout: float) -> TCPStore:
         ) from error
 
 
-def watch() -> Watch:
+def watch() -> Watchdog:
     """Return what watches the processes; DistributedError without `init`."""
     if not _watch:
         raise DistributedError("there are no processes yet", hint="meta.distributed.init()")

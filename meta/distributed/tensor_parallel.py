@@ -10,10 +10,10 @@ from typing import Any
 from meta import op
 from meta.base.errors import ArgumentError, DistributedError, UnknownName
 from meta.base.registry import nearest
-from meta.distributed.calls import rank
+from meta.distributed.collectives import rank
 from meta.model.layers.basic import Embedding
 from meta.model.model import Model
-from meta.model.parts import exchanges_noted
+from meta.model.sharded_trace import record_exchanges
 from meta.passes.distributed.sharding import InsertedCollective
 from meta.runtime.array_key import key_of
 from meta.runtime.mesh import axis_group, axis_size, current_mesh
@@ -21,9 +21,9 @@ from meta.runtime.ndarray import ndarray
 from meta.runtime.placement import Placement, Split
 from meta.runtime.random import default
 
-COLUMN, ROW, VOCABULARY, WHOLE = "column", "row", "vocabulary", "whole"
-STYLES = (COLUMN, ROW, VOCABULARY, WHOLE)
-_HABITS = {"ColwiseParallel": COLUMN, "RowwiseParallel": ROW}
+COLUMN, ROW, VOCABULARY, REPLICATED = "column", "row", "vocabulary", "whole"
+STYLES = (COLUMN, ROW, VOCABULARY, REPLICATED)
+_TORCH_STYLES = {"ColwiseParallel": COLUMN, "RowwiseParallel": ROW}
 """By the name of a class of torch, the style that is meant."""
 _AXES_OF_STYLE = {COLUMN: 0, ROW: 1}
 """Which of `Model.feature_axes` is cut: that of output, or of input features."""
@@ -222,18 +222,18 @@ def _of_entry(
                 expected="a layer with feature_axes, such as Linear and Embedding",
                 hint=f'name its arrays: {{"{path}.weight": 0}} divides one along axis 0',
             )
-        for name, of in value.feature_axes.items() if fits and style != WHOLE else ():
+        for name, of in value.feature_axes.items() if fits and style != REPLICATED else ():
             array = getattr(value, name, None)
             if array is not None:
                 axes[f"{path}.{name}"] = array, of[_which(value, style)]
-        if style == WHOLE:
+        if style == REPLICATED:
             axes = {f"{path}.{n}": (a, None) for n, a in value.state_dict().items()}
-    if not (fits or style == WHOLE) or type(joined) is not int or joined < 1:
+    if not (fits or style == REPLICATED) or type(joined) is not int or joined < 1:
         raise ArgumentError(
             f"the plan divides {path!r} in a way that is not known",
             expected=expected,
             found=repr(how),
-            hint=f'write "{habit}"' if (habit := _HABITS.get(type(style).__name__)) else None,
+            hint=f'write "{habit}"' if (habit := _TORCH_STYLES.get(type(style).__name__)) else None,
         )
     return {
         name: (array, _split(name, array, axis, over, ranks, joined))
@@ -295,7 +295,7 @@ def explain_tensor_parallel(model: Model, *args: Any, **kwargs: Any) -> TensorPa
     entry = model.traced_entry()
     state = model.state()
     device = next(iter(state.values())).device
-    with exchanges_noted() as exchanges:
+    with record_exchanges() as exchanges:
         entry.program_on_types(device, *args, **kwargs)
     arrays = {name: (a.placement.shape, a.shape) for name, a in state.items()}
     return TensorParallelReport(arrays, tuple(exchanges))

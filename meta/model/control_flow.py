@@ -20,16 +20,16 @@ from meta import op
 from meta.base.errors import TraceError, TypeInferError
 from meta.ir import Block, If
 from meta.ir.dims import SymbolicDim
-from meta.model.carried import (
+from meta.model.carry import (
     HINT,
-    Carried,
-    named,
-    next_carried,
+    Carry,
+    function_name,
+    next_carry,
     predicate,
     require_functions,
     truth,
 )
-from meta.model.loop import Loop, packed, packed_type, unpacked
+from meta.model.loop import Loop, pack, packed_type, unpack
 from meta.op.core.handler import current
 from meta.op.core.tracing import BlockTrace, Symbol, Trace
 from meta.runtime.ndarray import array
@@ -56,26 +56,26 @@ def cond(
     trace = current()
     if isinstance(pred, bool) or not isinstance(trace, Trace):
         chosen = then_fn if truth(pred, "pred") else else_fn
-        return Carried(chosen(*operands)).tree()
+        return Carry(chosen(*operands)).tree()
     condition = predicate(trace.lift(pred), "pred")
     blocks: list[Block] = []
-    states: list[Carried] = []
+    states: list[Carry] = []
     for function in (then_fn, else_fn):
         block = BlockTrace(trace)
         first = states[0] if states else None
-        state = Carried(block.run(function, *operands), block, first)
-        blocks.append(block.builder.finish(packed([s.atom for s in state.leaves])))
+        state = Carry(block.run(function, *operands), block, first)
+        blocks.append(block.builder.finish(pack([s.atom for s in state.leaves])))
         states.append(state)
     then, other = states
     if then.key != other.key:
         raise TraceError(
             "the branches of cond return different types",
-            expected=f"{then}, as {named(then_fn)} returns",
-            found=f"{other}, from {named(else_fn)}",
+            expected=f"{then}, as {function_name(then_fn)} returns",
+            found=f"{other}, from {function_name(else_fn)}",
             hint=HINT,
         )
     result = trace.emit(If(condition.atom, *blocks), packed_type(then.types))
-    return then.tree(unpacked(result))
+    return then.tree(unpack(result))
 
 
 def while_loop(cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], Any], init: Any) -> Any:
@@ -93,18 +93,16 @@ def while_loop(cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], Any], ini
     require_functions(cond_fn, body_fn)
     trace = current()
     if not isinstance(trace, Trace):
-        state = Carried(init)
+        state = Carry(init)
         while truth(cond_fn(state.tree()), "cond_fn's result", cond_fn):
-            state = next_carried(state, body_fn(state.tree()), "while_loop", body_fn)
+            state = next_carry(state, body_fn(state.tree()), "while_loop", body_fn)
         return state.tree()
-    start = Carried(init, trace)
+    start = Carry(init, trace)
     loop = Loop(trace, "while_loop")
-    state = Carried(start.tree(loop.carry(start, "state")), loop.scope)
+    state = Carry(start.tree(loop.carry(start, "state")), loop.scope)
     found = loop.scope.run(cond_fn, state.tree())
     loop.enter(predicate(loop.scope.lift(found), "cond_fn's result", cond_fn))
-    new = next_carried(
-        state, loop.body.run(body_fn, state.tree()), "while_loop", body_fn, loop.body
-    )
+    new = next_carry(state, loop.body.run(body_fn, state.tree()), "while_loop", body_fn, loop.body)
     return start.tree(loop.finish(new.leaves))
 
 
@@ -138,8 +136,8 @@ def scan(
     require_functions(f)
     trace = current()
     if isinstance(trace, Trace):
-        return _traced_scan(trace, f, Carried(init, trace), _Rows(xs, length, trace), reverse)
-    return _eager_scan(f, Carried(init), _Rows(xs, length, None), reverse)
+        return _traced_scan(trace, f, Carry(init, trace), _Rows(xs, length, trace), reverse)
+    return _eager_scan(f, Carry(init), _Rows(xs, length, None), reverse)
 
 
 # Up to this many rows are one block.
@@ -147,7 +145,7 @@ _BLOCK = 64
 
 
 def _traced_scan(
-    trace: Trace, f: Callable[[Any, Any], Any], start: Carried, rows: _Rows, reverse: bool
+    trace: Trace, f: Callable[[Any, Any], Any], start: Carry, rows: _Rows, reverse: bool
 ) -> tuple[Any, Any]:
     """Run along the rows in one loop, or in a loop over blocks of rows."""
     if isinstance(rows.count, SymbolicDim):
@@ -161,11 +159,11 @@ def _traced_scan(
     def run_block(state: Any, block: Any) -> tuple[Any, Any]:
         inner, (count, xs) = current(), block
         assert isinstance(inner, Trace)
-        return _row_loop(inner, f, Carried(state, inner), _Rows(xs, size, inner), count, reverse)
+        return _row_loop(inner, f, Carry(state, inner), _Rows(xs, size, inner), count, reverse)
 
     outer = _Rows((counts, rows.in_blocks(blocks, size)), None, trace)
     state, stacked = _row_loop(trace, run_block, start, outer, blocks, reverse)
-    ys = Carried(stacked, trace)
+    ys = Carry(stacked, trace)
     flat = [op.reshape(y, (blocks * size, *y.shape[2:]))[: rows.count] for y in ys.leaves]
     return state, ys.tree(flat)
 
@@ -173,7 +171,7 @@ def _traced_scan(
 def _row_loop(
     trace: Trace,
     f: Callable[[Any, Any], Any],
-    start: Carried,
+    start: Carry,
     rows: _Rows,
     count: int | Symbol,
     reverse: bool,
@@ -184,16 +182,16 @@ def _row_loop(
     first = op.full((), 0, "int64", where)
     if reverse:
         first = first + (count - 1)
-    (i,) = loop.carry(Carried(first, trace), "i")
-    state = Carried(start.tree(loop.carry(start, "state")), loop.scope)
+    (i,) = loop.carry(Carry(first, trace), "i")
+    state = Carry(start.tree(loop.carry(start, "state")), loop.scope)
     more = loop.scope.run(lambda: i >= 0 if reverse else i < count)
     loop.enter(loop.scope.lift(more))
     x = loop.body.run(rows.row, i)
-    new, y = _carried_and_y(f, loop.body.run(f, state.tree(), x))
-    new = next_carried(state, new, "scan", f, loop.body)
-    y = Carried(y, loop.body)
+    new, y = _carry_and_output(f, loop.body.run(f, state.tree(), x))
+    new = next_carry(state, new, "scan", f, loop.body)
+    y = Carry(y, loop.body)
     buffers = [op.zeros((rows.count, *r.shape), r.dtype, where) for r in y.leaves]
-    stacks = loop.carry(Carried(buffers, trace), "ys")
+    stacks = loop.carry(Carry(buffers, trace), "ys")
     at = loop.body.run(op.reshape, i, (1,))
     written = [
         loop.body.run(op.scatter_nd, s, at, r) for s, r in zip(stacks, y.leaves, strict=True)
@@ -205,16 +203,16 @@ def _row_loop(
 
 
 def _eager_scan(
-    f: Callable[[Any, Any], Any], state: Carried, rows: _Rows, reverse: bool
+    f: Callable[[Any, Any], Any], state: Carry, rows: _Rows, reverse: bool
 ) -> tuple[Any, Any]:
-    ys: list[Carried] = []
+    ys: list[Carry] = []
     for i in reversed(range(rows.count)) if reverse else range(rows.count):
-        new, y = _carried_and_y(f, f(state.tree(), rows.row(i)))
-        state = next_carried(state, new, "scan", f)
-        ys.append(Carried(y, like=ys[0] if ys else None))
+        new, y = _carry_and_output(f, f(state.tree(), rows.row(i)))
+        state = next_carry(state, new, "scan", f)
+        ys.append(Carry(y, like=ys[0] if ys else None))
         if ys[-1].key != ys[0].key:
             raise TraceError(
-                f"the rows that {named(f)} returns differ",
+                f"the rows that {function_name(f)} returns differ",
                 expected=ys[0],
                 found=f"{ys[-1]}, in row {i}",
             )
@@ -227,7 +225,7 @@ class _Rows:
     """What `scan` runs along: arrays of ``count`` rows, a number or a named extent."""
 
     def __init__(self, xs: Any, length: int | None, trace: Trace | None) -> None:
-        self.state = Carried(xs, trace)
+        self.state = Carry(xs, trace)
         counts: set[Any] = {x.shape[0] if x.ndim else None for x in self.state.leaves}
         if length is not None:
             counts.add(length)
@@ -264,10 +262,10 @@ class _Rows:
         return self.state.tree(leaves)
 
 
-def _carried_and_y(f: Callable[..., Any], result: Any) -> tuple[Any, Any]:
+def _carry_and_output(f: Callable[..., Any], result: Any) -> tuple[Any, Any]:
     if not isinstance(result, tuple) or len(result) != 2:
         raise TraceError(
-            f"{named(f)} does not return what scan needs",
+            f"{function_name(f)} does not return what scan needs",
             expected="a tuple (state, y)",
             found=f"{type(result).__name__}",
         )

@@ -12,9 +12,9 @@ from meta import op
 from meta.base.errors import GradientError
 from meta.grad.core import functions
 from meta.ir import Function, Module, TensorType, Var
-from meta.model.gathered import as_whole, flat_split
 from meta.model.model import Model
 from meta.model.trace import trace
+from meta.model.zero3 import flat_split, full_shapes
 from meta.op.core import tree
 from meta.op.core.handler import current
 from meta.op.core.tracing import FunctionTrace, Symbol, Trace, Value
@@ -45,7 +45,7 @@ class ValueAndGrad(Model):
     def forward(self, dy: Any, *inputs: Any, **named: Any) -> Any:
         """Return (result of the model, gradients by parameter name)."""
         y, found = self.of_used(dy, *inputs, **named)
-        with as_whole(self.model):
+        with full_shapes(self.model):
             return y, {
                 name: found[name]
                 if name in found
@@ -58,14 +58,14 @@ class ValueAndGrad(Model):
         """Return what `forward` does, in code that is traced, with gradients of the parameters that
         the result is computed from only.
 
-        Parameters of which this rank has flat parts (`meta.model.gathered`) are gathered before
+        Parameters of which this rank has flat parts (`meta.model.zero3`) are gathered before
         they are used (`gather_parameters`), within ``self.gather_limit`` bytes. Their gradients are
         of the whole parameters, by this rank's result.
         """
         outer = current()
         assert isinstance(outer, Trace)
         entry = self.model.traced_entry()
-        with as_whole(self.model):
+        with full_shapes(self.model):
             program = entry.program_on_types(outer.device, *inputs, **named)
         names = {id(a): n for n, a in self.model.named_parameters() if a.requires_grad}
         first = len(program.module.main.params) - len(program.arrays)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from meta.ir import Call, Expr, Function, FuncType, GlobalVar, If, Tuple, TupleType, Type, Var
-from meta.model.carried import Carried
+from meta.model.carry import Carry
 from meta.op.core import tree
 from meta.op.core.tracing import BlockTrace, FunctionTrace, Symbol, Trace, Value
 
@@ -23,7 +23,7 @@ class Loop:
         self.inits: list[Value] = []
         self.params: list[Value] = []
 
-    def carry(self, start: Carried, name: str) -> list[Any]:
+    def carry(self, start: Carry, name: str) -> list[Any]:
         """Add carried values; return what stands for them in the loop."""
         names = tree.leaf_names(start.structure, name)
         added = [
@@ -45,7 +45,7 @@ class Loop:
         self.inits, self.params = [*self.inits, *self.scope.first_keys], [*self.params, *keys]
         outside, inside = list(self.scope.captured), list(self.scope.captured.values())
         params = [_var(s) for s in (*self.params, *inside)]
-        result = packed(params[: len(self.params)])
+        result = pack(params[: len(self.params)])
         type_ = packed_type([s.type for s in self.params])
         types = tuple(s.type for s in (*self.params, *inside))
         loop = GlobalVar(self.name, FuncType(types, type_))
@@ -57,7 +57,7 @@ class Loop:
         block = self.scope.builder.finish(self.scope.builder.emit(choice, type_, span=site))
         self.trace.functions[self.name] = Function(tuple(params), block, type_)
         call = Call(loop, (*(s.atom for s in self.inits), *outside))
-        return unpacked(self.trace.emit(call, type_))[:wanted]
+        return unpack(self.trace.emit(call, type_))[:wanted]
 
 
 class _LoopTrace(FunctionTrace):
@@ -79,18 +79,18 @@ class _LoopTrace(FunctionTrace):
         return cast(Symbol, key)
 
 
-def packed(atoms: list[Any]) -> Expr:
+def pack(atoms: list[Any]) -> Expr:
     """Return one atom for a list of them: itself where it is one."""
     return atoms[0] if len(atoms) == 1 else Tuple(tuple(atoms))
 
 
 def packed_type(types: list[Type]) -> Type:
-    """Return the type of what `packed` returns for atoms of these types."""
+    """Return the type of what `pack` returns for atoms of these types."""
     return types[0] if len(types) == 1 else TupleType(tuple(types))
 
 
-def unpacked(symbols: Any) -> list[Value]:
-    """Return the values of what `packed` returned."""
+def unpack(symbols: Any) -> list[Value]:
+    """Return the values of what `pack` returned."""
     return list(symbols) if isinstance(symbols, tuple) else [symbols]
 
 

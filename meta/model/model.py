@@ -20,7 +20,7 @@ from meta.base.errors import ArgumentError, DistributedError, MetaError, Unknown
 from meta.base.signature_check import require_bindable
 from meta.grad.core import no_grad
 from meta.model.recompute import call_checkpointed
-from meta.model.state import Replacement, Unmatched, load, named
+from meta.model.state import Replacement, Unmatched, array_names, load
 from meta.model.summary import Summary, summarize
 from meta.op.core import tree
 from meta.runtime.master_weights import add_master, masters_of
@@ -77,7 +77,7 @@ class Model:
     # Whether ranks have parts of its arrays; see `meta.distributed.tensor_parallel`.
     _divided = False
     _training = True
-    # Why it is not called now, and what to do; see `meta.model.gathered`.
+    # Why it is not called now, and what to do; see `meta.model.zero3`.
     _refused: tuple[str, str] | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -232,14 +232,14 @@ class Model:
 
     def state(self) -> dict[str, ndarray]:
         """Return parameters and other arrays by dotted name ("conv1.weight"), each array once."""
-        names = named(self)
+        names = array_names(self)
         return {name: names.arrays[name] for name in names.first_names().values()}
 
     def state_dict(self) -> dict[str, ndarray]:
         """Return the arrays of `state` under every name that they have: of tied weights, as torch
         does, each.
         """
-        return named(self).arrays
+        return array_names(self).arrays
 
     def named_parameters(self) -> Iterator[tuple[str, ndarray]]:
         """Iterate over pairs of dotted name and array for the arrays that are trained, each array

@@ -10,8 +10,8 @@ from typing import Any, cast
 from meta import op
 from meta.grad.core import checkpointed
 from meta.ir import CHECKPOINT, Call, Function, FuncType, GlobalVar, Var
-from meta.model.carried import Carried
-from meta.model.loop import packed, packed_type, unpacked
+from meta.model.carry import Carry
+from meta.model.loop import pack, packed_type, unpack
 from meta.op.core import tree
 from meta.op.core.handler import current
 from meta.op.core.tracing import FunctionTrace, Symbol, Trace, Value
@@ -45,8 +45,8 @@ def _traced(trace: Trace, block: Callable[..., Any], arguments: Any, name: str) 
     names = [n if n.isidentifier() else "x" for n in names]
     params = [scope.parameter(v.type, n)[1] for v, n in zip(given, names, strict=True)]
     args, kwargs = tree.unflatten(structure, params)
-    result = Carried(scope.run(lambda: block(*args, **kwargs)), scope)
-    body = scope.builder.finish(packed([leaf.atom for leaf in result.leaves]))
+    result = Carry(scope.run(lambda: block(*args, **kwargs)), scope)
+    body = scope.builder.finish(pack([leaf.atom for leaf in result.leaves]))
     type_ = packed_type(result.types)
     outside = [*given, *(first for first, _ in scope.keys)]
     inside = [*params, *(key for _, key in scope.keys), *scope.captured.values()]
@@ -55,7 +55,7 @@ def _traced(trace: Trace, block: Callable[..., Any], arguments: Any, name: str) 
     trace.functions[unique] = Function(variables, body, type_, {CHECKPOINT: True})
     callee = GlobalVar(unique, FuncType(tuple(v.type for v in inside), type_))
     call = Call(callee, (*(v.atom for v in outside), *scope.captured))
-    return result.tree(unpacked(trace.emit(call, type_)))
+    return result.tree(unpack(trace.emit(call, type_)))
 
 
 class _CheckpointTrace(FunctionTrace):

@@ -44,7 +44,7 @@ class Unmatched(NamedTuple):
     unknown: tuple[str, ...]
 
 
-class Named(NamedTuple):
+class ArrayNames(NamedTuple):
     """A model's names: ``arrays`` has every name of every array, in the order of the attributes;
     ``not_kept`` are those that a source may have besides; ``renamed`` the rules for names of a
     source that begin with a path.
@@ -69,7 +69,7 @@ class Named(NamedTuple):
         return first
 
 
-def named(model: Model) -> Named:
+def array_names(model: Model) -> ArrayNames:
     """Return the names of a model: the dotted paths on which its arrays are found."""
     arrays: dict[str, ndarray] = {}
     not_kept: set[str] = set()
@@ -81,12 +81,12 @@ def named(model: Model) -> Named:
             inside = f"{path}." if path else ""
             not_kept |= {inside + name for name in value.not_kept}
             renamed += [(inside, *rule) for rule in value.renamed]
-    return Named(arrays, frozenset(not_kept), tuple(renamed))
+    return ArrayNames(arrays, frozenset(not_kept), tuple(renamed))
 
 
 def load(model: Model, state: Mapping[str, object], strict: bool) -> Unmatched:
     """Overwrite a model's arrays in place; see `Model.load_state_dict`."""
-    names = named(model)
+    names = array_names(model)
     first = names.first_names()
     given: dict[str, dict[str, ndarray]] = {}  # what the state has for each array, by its names
     typed: set[str] = set()
@@ -157,30 +157,30 @@ def _kind(dtype: str) -> str:
 
 
 # So many names of a kind are listed; a state of another model would fill screens.
-_LISTED = 40
+_MAX_NAMES = 40
 
 
 def _does_not_fit(count: int, unmatched: Unmatched, problems: list[str]) -> FormatError:
     missing, unknown = unmatched
     lines = []
     if missing:
-        lines.append(f"missing: {listed([repr(n) for n in missing])}")
+        lines.append(f"missing: {join_names([repr(n) for n in missing])}")
     if unknown:
-        told = [_with_nearest(n, missing) for n in unknown[:_LISTED]]
-        lines.append(f"unknown: {listed([*told, *unknown[_LISTED:]])}")
+        told = [_with_nearest(n, missing) for n in unknown[:_MAX_NAMES]]
+        lines.append(f"unknown: {join_names([*told, *unknown[_MAX_NAMES:]])}")
     lines += problems
     return FormatError(
         "the state does not fit this model",
         expected=f"its {count} arrays by name",
         found="\n            ".join(lines),
-        hint=_advice(missing, unknown),
+        hint=_hint(missing, unknown),
     )
 
 
-def listed(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """Return names as text; of very many the first ones."""
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(names[:_LISTED]) + more
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return ", ".join(names[:_MAX_NAMES]) + more
 
 
 def _with_nearest(name: str, names: tuple[str, ...]) -> str:
@@ -188,7 +188,7 @@ def _with_nearest(name: str, names: tuple[str, ...]) -> str:
     return f"{name!r} (the model has {' or '.join(map(repr, near))})" if near else repr(name)
 
 
-def _advice(missing: tuple[str, ...], unknown: tuple[str, ...]) -> str | None:
+def _hint(missing: tuple[str, ...], unknown: tuple[str, ...]) -> str | None:
     """Say what to do where it shows: most names differ by one prefix, or only some fit."""
     if not missing and not unknown:
         return None

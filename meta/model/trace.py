@@ -20,10 +20,10 @@ from meta.base.device import CPU, Device
 from meta.base.errors import ArgumentError, TraceError
 from meta.base.source import python_function, python_span
 from meta.ir import Function, Module, TensorType, Type, free_vars, type_of
-from meta.model.host_draws import refuse_host_draws
+from meta.model.buffer_mutation import BufferMutation, with_mutations
+from meta.model.host_rng import refuse_host_rng
 from meta.model.model import Model
-from meta.model.own_state import OwnState, with_updates
-from meta.model.parts import for_parts, is_divided, traced_view
+from meta.model.sharded_trace import full_shapes_while_traced, is_sharded, shard_program
 from meta.op.core import Op, tree
 from meta.op.core.call import array_type
 from meta.op.core.handler import current, use
@@ -80,7 +80,7 @@ class Traced:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         handler = current()
         if isinstance(handler, Trace):
-            if self.owner is not None and is_divided(self.owner):
+            if self.owner is not None and is_sharded(self.owner):
                 return self._inlined(handler, args, kwargs)
             return self.function(*self._with_owner(args), **kwargs)
         if not isinstance(handler, Eager):
@@ -156,11 +156,11 @@ class Traced:
         return bind(self.name, self.given, args, kwargs, site)
 
     def _trace(self, trace: Trace, types: Sequence[Type], structure: Any) -> Program:
-        with traced_view(self.owner) as whole:
+        with full_shapes_while_traced(self.owner) as whole:
             program = self._as_written(trace, types, structure)
         if not whole:
             return program
-        module = for_parts(program.module, program.arrays, trace.device)
+        module = shard_program(program.module, program.arrays, trace.device)
         return replace(program, module=module)
 
     def _as_written(self, trace: Trace, types: Sequence[Type], structure: Any) -> Program:
@@ -179,14 +179,14 @@ class Traced:
         given = tree.unflatten(structure, symbols)
         run = functools.partial(trace.run, self._call, given)
         again = functools.partial(BlockTrace(trace).run, self._call, given)
-        own, site = OwnState(self.owner), python_span(self.function)
-        with own.kept():
-            result = refuse_host_draws(run, again, self.function, self.owner)
-            assigned = own.assigned(trace, site)
+        own, site = BufferMutation(self.owner), python_span(self.function)
+        with own.restored():
+            result = refuse_host_rng(run, again, self.function, self.owner)
+            assigned = own.collect(trace, site)
             self._check_no_leak()
         leaves, out_structure = tree.flatten(result)
         body = trace.finish(tuple(leaves) if out_structure is not tree.LEAF else leaves[0])
-        body = with_updates(body, assigned, site)
+        body = with_mutations(body, assigned, site)
         free = set(free_vars(body))
         used = [(v, a) for v, a in params if v in free]
         main = Function((*inputs, *(v for v, _ in used)), body, type_of(body.result))

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from meta import op
-from meta.model.gathered import split_flat
 from meta.model.model import Model
+from meta.model.zero3 import shard_parameters
 from meta.passes.distributed.flat_shards import (
     bucket_all_gather,
     bucket_reduce_scatter,
@@ -53,7 +53,7 @@ class Ranks:
         for value in model.state().values():
             value.update(op.broadcast_from(value, self.over, self.size))
         if self.zero == 3:
-            split_flat(model, self.split)
+            shard_parameters(model, self.split)
 
     def placement(self, array: ndarray) -> Placement:
         """Return which part of a parameter this rank updates."""

@@ -12,10 +12,10 @@ from typing import Any
 from meta import op
 from meta.base.dtype import is_float, promote
 from meta.base.errors import ArgumentError
-from meta.model.gathered import WITHIN, gathered
 from meta.model.gradient import value_and_grad
 from meta.model.model import Model
 from meta.model.trace import trace
+from meta.model.zero3 import WITHIN, gather_parameters
 from meta.op.core import tree
 from meta.optim.groups import listed_groups
 from meta.optim.loss_scale import LossScale
@@ -246,7 +246,7 @@ class TrainingStep(Model):
         """
         self._refused = WITHIN
         try:
-            with gathered(self.model):
+            with gather_parameters(self.model):
                 yield
         finally:
             self._refused = None

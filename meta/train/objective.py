@@ -12,10 +12,10 @@ from meta.base.dtype import is_float, promote
 from meta.base.errors import ArgumentError
 from meta.base.source import definition_span
 from meta.ir import TensorType
-from meta.model.gathered import as_whole
 from meta.model.model import Model
 from meta.model.trace import trace
 from meta.model.wrapper import Wrapper
+from meta.model.zero3 import full_shapes
 from meta.runtime.ndarray import ndarray
 from meta.train.batch import Batch
 from meta.train.metric import Metric
@@ -99,7 +99,7 @@ class MeanOverRanks(Wrapper):
 
 def loss_dtype(objective: Model, batch: Batch) -> str:
     """Return the dtype of an objective's result, by tracing it."""
-    with as_whole(objective):
+    with full_shapes(objective):
         type_ = objective.program(batch.inputs, batch.targets).module.main.result_type
     assert isinstance(type_, TensorType)
     return type_.dtype

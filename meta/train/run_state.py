@@ -8,7 +8,7 @@ from pathlib import Path
 
 from meta.base.errors import FormatError
 from meta.model.model import Model
-from meta.model.state import listed
+from meta.model.state import join_names
 from meta.runtime.mesh import current_mesh
 from meta.runtime.ndarray import ndarray
 from meta.train.callback import Callback
@@ -90,8 +90,8 @@ def _require_same_arrays(
     if unknown or missing:
         raise FormatError(
             f"the checkpoint is of another run: {what} has other arrays",
-            expected=f"exactly {len(own)} arrays; missing: {listed(missing) or 'none'}",
-            found=f"unknown: {listed(unknown) or 'none'}",
+            expected=f"exactly {len(own)} arrays; missing: {join_names(missing) or 'none'}",
+            found=f"unknown: {join_names(unknown) or 'none'}",
             hint="train another model, or with another optimizer, in another folder",
         )
     for name, array in own.items():

@@ -1,7 +1,7 @@
 """What goes wrong among ranks on NCCL: no kernel waits for ever, and the others say who is missing.
 
 The thread that watches a process ends it where launched work does not come to its end; see
-`meta.distributed.watch`. On the CPU: tests/distributed/test_faults.py.
+`meta.distributed.watchdog`. On the CPU: tests/distributed/test_faults.py.
 """
 
 from __future__ import annotations

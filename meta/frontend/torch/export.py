@@ -20,7 +20,7 @@ from meta.base.errors import MetaError
 from meta.frontend.aten.graph import without_converter
 from meta.frontend.aten.registry import AtenError
 from meta.frontend.torch.containers import adopt, adopt_classes, flat, is_leaf
-from meta.model.host_draws import refuse_host_draws
+from meta.model.host_rng import refuse_host_rng
 from meta.op.core import tree
 
 NO_GRADIENT = torch.ops.higher_order.wrap_with_set_grad_enabled
@@ -87,7 +87,7 @@ def exported(
         return functional(torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes))
 
     with _mode(module, training), _with_forward(module, flattened), _refusals():
-        program = refuse_host_draws(run, lambda: forward(*inputs, **keywords), forward, None)
+        program = refuse_host_rng(run, lambda: forward(*inputs, **keywords), forward, None)
     return Exported(program, objects, lambda leaves: tree.unflatten(structures[-1], leaves))
 
 

@@ -17,7 +17,7 @@ import meta
 from meta import op
 from meta.base.errors import ArgumentError, TypeInferError
 from meta.model import Model, load_weights, save_weights, trace, zoo
-from meta.model.state import named
+from meta.model.state import array_names
 from tests.model.zoo.vision import FULL, PARAMETERS, SMALL, Vision
 
 LIMIT = 1e-4
@@ -55,7 +55,7 @@ def pair(vision: Vision, path: Path) -> tuple[Model, torch.nn.Module, dict[str, 
     safetensors.torch.save_file(state, path)
     ours = vision.ours()
     load_weights(ours, path, strict=True)
-    names = named(ours)
+    names = array_names(ours)
     return ours, theirs.train(), {n: names.own(n) for n in state}
 
 
@@ -218,7 +218,7 @@ def test_a_file_of_transformers_in_parts(tmp_path: Path) -> None:
     ours = vision.ours()
     load_weights(ours, tmp_path / "model.safetensors.index.json", strict=True)
     state = theirs.state_dict()
-    names = named(ours)
+    names = array_names(ours)
     assert all(
         torch.equal(ours.state()[names.own(n)].torch(), v) for n, v in state.items() if v.ndim
     )

@@ -14,10 +14,10 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.distributed_c10d import _coalescing_manager
 
 from meta.base.errors import DistributedError
-from meta.distributed import beside
+from meta.distributed import async_collectives
 from meta.distributed.launch import watch
-from meta.distributed.simulated import ALIKE
-from meta.distributed.watch import Watch
+from meta.distributed.simulated_mesh import TENSOR_PARALLEL_AXIS
+from meta.distributed.watchdog import Watchdog
 from meta.runtime.mesh import RankMesh, axis_sizes, current_mesh, set_process_mesh
 from meta.runtime.rank_consistency import digest, first_difference
 
@@ -27,7 +27,7 @@ _SUMS = {
     "max": dist.ReduceOp.MAX,
     "min": dist.ReduceOp.MIN,
 }
-DIGEST = 16
+DIGEST_BYTES = 16
 """Bytes by which ranks compare what they call."""
 
 # Their names from PyTorch 2.13 on, which warns of the earlier ones.
@@ -47,7 +47,9 @@ class Mesh:
     make the same mesh, or one does not come.
     """
 
-    def __init__(self, sizes: int | Mapping[str, int], alike: str | Sequence[str] = ALIKE) -> None:
+    def __init__(
+        self, sizes: int | Mapping[str, int], alike: str | Sequence[str] = TENSOR_PARALLEL_AXIS
+    ) -> None:
         self.sizes = axis_sizes(sizes)
         own = watch()
         count = 1
@@ -75,7 +77,7 @@ class Mesh:
         )  # fmt: skip
         set_process_mesh(RankMesh.of(found, (alike,) if isinstance(alike, str) else tuple(alike)))
 
-    def _group(self, own: Watch, axis: str) -> _ProcessGroup:
+    def _group(self, own: Watchdog, axis: str) -> _ProcessGroup:
         """Return this process's group along an axis; all processes make all groups of it."""
         at = list(self.sizes).index(axis)
         strides = [1]
@@ -115,7 +117,7 @@ class _ProcessGroup:
     group: PyTorch's. ranks: the numbers of its members among all processes.
     """
 
-    def __init__(self, axis: str, group: Any, ranks: list[int], own: Watch) -> None:
+    def __init__(self, axis: str, group: Any, ranks: list[int], own: Watchdog) -> None:
         self.axis, self.group, self.ranks = axis, group, ranks
         self.rank, self.size = ranks.index(own.rank), len(ranks)
         self._watch = own
@@ -173,7 +175,7 @@ class _ProcessGroup:
         return found
 
     def start(self, run: Callable[[], None], written: list[torch.Tensor]) -> Callable[[], None]:
-        return beside.start(run, written[0].device)
+        return async_collectives.start(run, written[0].device)
 
     def gather(self, data: bytes, what: str) -> list[bytes]:
         """Return what each rank gives; see `meta.runtime.mesh.Group`."""
@@ -213,7 +215,7 @@ class _ProcessGroup:
         """Let an error of PyTorch's in a block be one that says which ranks are missing. It comes
         behind what was started.
         """
-        beside.idle()
+        async_collectives.synchronize()
         self._watch.enter(self.axis, call)
         try:
             yield

@@ -1,4 +1,6 @@
-"""Arrays that a model sets while it is traced (``self.count += 1``): the program updates them."""
+"""Mutation of buffers: arrays that a model sets while it is traced (``self.count += 1``): the
+program updates them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from meta.op.core.tracing import Trace, Value
 from meta.runtime.ndarray import ndarray
 
 
-class OwnState:
+class BufferMutation:
     """The array attributes of a model and all inside, as they are before a trace."""
 
     def __init__(self, owner: Any) -> None:
@@ -30,7 +32,7 @@ class OwnState:
         ]
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
+    def restored(self) -> Iterator[None]:
         """Set the attributes that hold a traced value back at the end."""
         try:
             yield
@@ -39,7 +41,7 @@ class OwnState:
                 if isinstance(model.settable().get(name), Value):
                     model.settable()[name] = array
 
-    def assigned(self, trace: Trace, site: Span | None) -> dict[Expr, Value]:
+    def collect(self, trace: Trace, site: Span | None) -> dict[Expr, Value]:
         """Set the attributes back that hold another array, or a value of this trace; return these
         by what stands for the array. TraceError for a value of another type, a parameter that is
         trained, and an array under two names that are set to two values.
@@ -73,7 +75,7 @@ class OwnState:
         return found
 
 
-def with_updates(body: Block, assigned: Mapping[Expr, Value], site: Span | None) -> Block:
+def with_mutations(body: Block, assigned: Mapping[Expr, Value], site: Span | None) -> Block:
     """Return a body that writes arrays at its end. What it reads of them are copies, so that
     results, other values and gradients see the arrays as they were before.
     """

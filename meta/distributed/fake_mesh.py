@@ -1,4 +1,4 @@
-"""A mesh that is not there, to trace and compile programs for: `planned`.
+"""A fake mesh, of ranks that are not there, to trace and compile programs for: `planned`.
 
 Such a program is never run here. `meta.analysis.scaling` predicts what it takes, `memory()` says
 what it needs.
@@ -34,13 +34,13 @@ def planned(sizes: int | Mapping[str, int]) -> Iterator[None]:
     64
     """
     with use_mesh(
-        RankMesh({axis: _PlannedGroup(axis, size) for axis, size in axis_sizes(sizes).items()})
+        RankMesh({axis: _FakeGroup(axis, size) for axis, size in axis_sizes(sizes).items()})
     ):
         yield
 
 
 @dataclass
-class _PlannedGroup:
+class _FakeGroup:
     """A group whose other ranks are not there; see `meta.runtime.mesh.Group`."""
 
     axis: str

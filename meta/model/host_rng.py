@@ -25,7 +25,7 @@ from meta.base.source import Span, python_function, python_span
 Read = Callable[[], Any]
 
 
-def refuse_host_draws(
+def refuse_host_rng(
     run: Callable[[], Any], again: Callable[[], Any], function: Any, owner: Any
 ) -> Any:
     """Return ``run()``; TraceError if a random number is drawn meanwhile, but by an operator.
@@ -33,7 +33,7 @@ def refuse_host_draws(
     again: runs the function anew and leaves the program under construction as it is. function: what
     is traced. owner: the model whose method it is, or None.
     """
-    reads = {**_GLOBAL, **_named(function, owner)}
+    reads = {**_GLOBAL, **_referenced_generators(function, owner)}
     before = {name: read() for name, read in reads.items()}
     result = run()
     drawn = next((name for name, read in reads.items() if read() != before[name]), None)
@@ -51,15 +51,15 @@ def refuse_host_draws(
     )
 
 
-def _frozen(state: Any) -> Any:
+def _comparable_state(state: Any) -> Any:
     """Return a generator's state with copies of its arrays, so that it can be compared."""
     if isinstance(state, dict):
-        return {name: _frozen(value) for name, value in state.items()}
+        return {name: _comparable_state(value) for name, value in state.items()}
     return state.tobytes() if isinstance(state, np.ndarray) else state
 
 
 def _numpy() -> Any:
-    return _frozen(np.random.get_state(legacy=False))
+    return _comparable_state(np.random.get_state(legacy=False))
 
 
 def _torch() -> bytes:
@@ -80,7 +80,7 @@ _GLOBAL: dict[str, Read] = {
 }
 
 
-def _named(function: Any, owner: Any) -> dict[str, Read]:
+def _referenced_generators(function: Any, owner: Any) -> dict[str, Read]:
     """Return how to read the generators that a function closes over, uses as globals, or finds in
     the attributes of its model.
     """
@@ -99,9 +99,9 @@ def _named(function: Any, owner: Any) -> dict[str, Read]:
 def _reader(value: Any) -> Read | None:
     match value:
         case np.random.Generator():
-            return lambda: _frozen(value.bit_generator.state)
+            return lambda: _comparable_state(value.bit_generator.state)
         case np.random.RandomState():
-            return lambda: _frozen(value.get_state(legacy=False))
+            return lambda: _comparable_state(value.get_state(legacy=False))
         case torch.Generator():
             return lambda: value.get_state().cpu().numpy().tobytes()
         case random.Random():

@@ -31,7 +31,7 @@ def whole(x: ndarray | Mapping[str, ndarray]) -> ndarray | dict[str, ndarray]:
     True
     """
     if isinstance(x, ndarray):
-        return _whole(x)
+        return _unshard(x)
     if not isinstance(x, Mapping) or not all(isinstance(a, ndarray) for a in x.values()):
         raise ArgumentError(
             "these have no parts",
@@ -42,11 +42,11 @@ def whole(x: ndarray | Mapping[str, ndarray]) -> ndarray | dict[str, ndarray]:
     gathered: dict[int, ndarray] = {}
     for array in x.values():
         if id(array) not in gathered:
-            gathered[id(array)] = _whole(array)
+            gathered[id(array)] = _unshard(array)
     return {name: gathered[id(array)] for name, array in x.items()}
 
 
-def _whole(x: ndarray) -> ndarray:
+def _unshard(x: ndarray) -> ndarray:
     if not x.placement.splits:
         return x
     tensor = gather_shards(x.tensor.detach(), x.placement, Placement(x.placement.shape))

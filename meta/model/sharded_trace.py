@@ -1,9 +1,10 @@
 """Models of whose arrays each rank has a part (`ndarray.placement`; `meta.distributed`).
 
 Such a model is traced as it is written, for one device: while its code runs, its arrays have the
-shapes of the whole (`traced_view`). The program is then written for parts (`for_parts`), by the
-pass `tensor_parallel`. A model that returns gradients or uses them up (`Model.records` is False) is
-traced on parts: what the models inside of it compute is written for parts already.
+shapes of the whole (`full_shapes_while_traced`). The program is then written for parts
+(`shard_program`), by the pass `tensor_parallel`. A model that returns gradients or uses them up
+(`Model.records` is False) is traced on parts: what the models inside of it compute is written for
+parts already.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from meta.runtime.array_key import key_of
 from meta.runtime.ndarray import ndarray
 from meta.runtime.placement import Split
 
-_whole: ContextVar[bool] = ContextVar("meta_arrays_seen_whole", default=False)
+_full_shapes: ContextVar[bool] = ContextVar("meta_arrays_seen_whole", default=False)
 
 
-def is_divided(model: Model) -> bool:
+def is_sharded(model: Model) -> bool:
     """Whether this model's own code is written for parts of its arrays, not yet as a piece of a
     larger model that is.
     """
-    return model._divided and not _whole.get()
+    return model._divided and not _full_shapes.get()
 
 
 def _axis_splits(array: ndarray) -> list[Split]:
@@ -40,17 +41,17 @@ def _axis_splits(array: ndarray) -> list[Split]:
 
 
 @contextmanager
-def traced_view(model: Model | None) -> Iterator[bool]:
+def full_shapes_while_traced(model: Model | None) -> Iterator[bool]:
     """Give a model's arrays the shapes that they have for its code, in a block that traces it;
     yield whether these are those of the whole, of a program that is then written for parts.
     """
-    if model is None or (_whole.get() and model.records):
+    if model is None or (_full_shapes.get() and model.records):
         yield False
         return
     # The arrays say it, not the model: they may be another model's, too.
     arrays = list(model.state().values()) if model.records else []
     whole = any(_axis_splits(a) for a in arrays)
-    token = _whole.set(whole)
+    token = _full_shapes.set(whole)
     arrays = [a for a in arrays if a.placement.splits] if whole else []
     before = [(a, a.tensor, a.key) for a in arrays]
     try:
@@ -60,28 +61,28 @@ def traced_view(model: Model | None) -> Iterator[bool]:
             array.key = key_of(array.tensor)
         yield whole
     finally:
-        _whole.reset(token)
+        _full_shapes.reset(token)
         for array, tensor, key in before:
             array.tensor, array.key = tensor, key
 
 
-_noted: ContextVar[list[InsertedCollective] | None] = ContextVar(
+_exchange_recorder: ContextVar[list[InsertedCollective] | None] = ContextVar(
     "meta_noted_exchanges", default=None
 )
 
 
 @contextmanager
-def exchanges_noted() -> Iterator[list[InsertedCollective]]:
+def record_exchanges() -> Iterator[list[InsertedCollective]]:
     """Yield a list of the collectives that are put into programs which are traced in the block."""
     exchanges: list[InsertedCollective] = []
-    token = _noted.set(exchanges)
+    token = _exchange_recorder.set(exchanges)
     try:
         yield exchanges
     finally:
-        _noted.reset(token)
+        _exchange_recorder.reset(token)
 
 
-def for_parts(module: Module, arrays: Sequence[ndarray], device: Device) -> Module:
+def shard_program(module: Module, arrays: Sequence[ndarray], device: Device) -> Module:
     """Write a program, whose last parameters are ``arrays``, for the parts of them."""
     first = len(module.main.params) - len(arrays)
     cuts: dict[tuple[str, int], dict[int, tuple[int, int]]] = {}
@@ -99,6 +100,11 @@ def for_parts(module: Module, arrays: Sequence[ndarray], device: Device) -> Modu
             at[first + number] = split.axis, split.joined
     for (over, size), along in cuts.items():
         module = tensor_parallel(
-            module, over=over, size=size, cuts=along, device=device, exchanges=_noted.get()
+            module,
+            over=over,
+            size=size,
+            cuts=along,
+            device=device,
+            exchanges=_exchange_recorder.get(),
         )
     return module

@@ -1,8 +1,9 @@
-"""A model of whose parameters a rank has parts: whole parameters in their place, for a block.
+"""ZeRO stage 3, a model of whose parameters a rank has parts: whole parameters in their place, for
+a block.
 
 An array of which the elements are split (`Split` without an axis) has another shape than the code
-of the model expects. So such a model is not called, but in `gathered`, and it is traced in
-`as_whole`, on types alone.
+of the model expects. So such a model is not called, but in `gather_parameters`, and it is traced in
+`full_shapes`, on types alone.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ REFUSED = (
 WITHIN = "the model's parameters are whole (step.gathered())", "make steps outside of the block"
 
 
-def split_flat(model: Model, split: Split) -> None:
+def shard_parameters(model: Model, split: Split) -> None:
     """Leave this rank its part of each parameter of a model; it is not called any more."""
     for _, array in model.named_parameters():
         placement = array.placement.then(split)
@@ -43,13 +44,13 @@ def flat_split(array: ndarray) -> Split | None:
     return splits[-1] if splits and splits[-1].axis is None else None
 
 
-def _before(placement: Placement) -> Placement:
+def _without_last_split(placement: Placement) -> Placement:
     """Return the placement without its last split."""
     return Placement(placement.shape, placement.splits[:-1])
 
 
 @contextmanager
-def _callable(model: Model) -> Iterator[list[ndarray]]:
+def _allow_calls(model: Model) -> Iterator[list[ndarray]]:
     """Let a model be called in a block; give the arrays that are to be whole in it."""
     models = [m for m in model.models() if m._refused == REFUSED]
     arrays = [a for a in model.state().values() if flat_split(a) is not None]
@@ -66,11 +67,11 @@ def _callable(model: Model) -> Iterator[list[ndarray]]:
 
 
 @contextmanager
-def as_whole(model: Model) -> Iterator[None]:
+def full_shapes(model: Model) -> Iterator[None]:
     """Let the parameters of a model have their whole shapes, and no values, for a block."""
-    with _callable(model) as arrays:
+    with _allow_calls(model) as arrays:
         for array in arrays:
-            before = _before(array.placement)
+            before = _without_last_split(array.placement)
             nothing = torch.empty((), dtype=array.tensor.dtype, device=array.tensor.device)
             key = array_key(before.local, array.dtype, array.device)
             replace_shard(array, nothing.expand(before.local), key, before)
@@ -78,14 +79,14 @@ def as_whole(model: Model) -> Iterator[None]:
 
 
 @contextmanager
-def gathered(model: Model) -> Iterator[None]:
+def gather_parameters(model: Model) -> Iterator[None]:
     """Let the parameters of a model be whole for a block, which all ranks enter; what is written to
     them stays.
     """
-    with _callable(model) as arrays:
+    with _allow_calls(model) as arrays:
         parts = [(a, a.tensor, a.placement) for a in arrays]
         for array, part, placement in parts:
-            before = _before(placement)
+            before = _without_last_split(placement)
             tensor = gather_shards(part.detach(), placement, before)
             replace_shard(array, tensor, key_of(tensor), before)
         yield

@@ -12,10 +12,10 @@ from queue import SimpleQueue
 
 import torch
 
-Run = Callable[[], None]
+Work = Callable[[], None]
 
 
-def start(run: Run, device: torch.device) -> Run:
+def start(run: Work, device: torch.device) -> Work:
     """Let ``run`` begin, behind what was launched on the current stream; return what waits for it.
 
     On CUDA the stream waits that is current then, and not the host. On the CPU an error of ``run``
@@ -25,30 +25,30 @@ def start(run: Run, device: torch.device) -> Run:
         return _on_stream(run, device)
     future = Future[None]()
     _queue().put((run, future))
-    _pending.append(future)
+    _pending_work.append(future)
     return future.result
 
 
-def idle() -> None:
+def synchronize() -> None:
     """Wait until the thread has nothing to do, unless this is that thread: a collective that is not
     started comes behind those that were.
     """
-    if _pending and threading.current_thread().name != _NAME:
-        for future in _pending:
+    if _pending_work and threading.current_thread().name != _THREAD_NAME:
+        for future in _pending_work:
             future.exception()
-        _pending.clear()
+        _pending_work.clear()
 
 
-_NAME = "collectives of meta"
-_pending: list[Future[None]] = []
+_THREAD_NAME = "collectives of meta"
+_pending_work: list[Future[None]] = []
 
 
 @lru_cache
-def _queue() -> SimpleQueue[tuple[Run, Future[None]]]:
+def _queue() -> SimpleQueue[tuple[Work, Future[None]]]:
     """Return what the thread takes from, which is begun with it. At the end of the process nobody
     waits for the thread, which may wait for others.
     """
-    queue = SimpleQueue[tuple[Run, Future[None]]]()
+    queue = SimpleQueue[tuple[Work, Future[None]]]()
 
     def work() -> None:
         while True:
@@ -60,11 +60,11 @@ def _queue() -> SimpleQueue[tuple[Run, Future[None]]]:
             else:
                 future.set_result(None)
 
-    threading.Thread(target=work, name=_NAME, daemon=True).start()
+    threading.Thread(target=work, name=_THREAD_NAME, daemon=True).start()
     return queue
 
 
-def _on_stream(run: Run, device: torch.device) -> Run:
+def _on_stream(run: Work, device: torch.device) -> Work:
     here, beside = torch.cuda.current_stream(device), _stream(device.index)
     beside.wait_stream(here)
     with torch.cuda.stream(beside):

@@ -1,4 +1,4 @@
-"""What control flow carries: nested containers of arrays or symbols, and the checks on them."""
+"""The carry of control flow: nested containers of arrays or symbols, and the checks on them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BOOL = TensorType((), "bool")
 HINT = "cast, reshape or fill what differs; a Python number is float32, int64 or bool"
 
 
-class Carried:
+class Carry:
     """A nested container of arrays, or while tracing of symbols, taken apart.
 
     ``key`` is the same for states of one structure and types; ``str`` shows both. The keys of dicts
@@ -31,7 +31,7 @@ class Carried:
 
     structure: Any
 
-    def __init__(self, value: Any, trace: Trace | None = None, like: Carried | None = None) -> None:
+    def __init__(self, value: Any, trace: Trace | None = None, like: Carry | None = None) -> None:
         if like is not None:
             value = tree.reorder_like(value, like.structure)
         leaves, self.structure = tree.flatten(value, _is_leaf)
@@ -50,16 +50,16 @@ class Carried:
         return tree.text(self.structure, lambda i: str(self.types[i]))
 
 
-def next_carried(
-    state: Carried, value: Any, what: str, function: Callable[..., Any], trace: Trace | None = None
-) -> Carried:
+def next_carry(
+    state: Carry, value: Any, what: str, function: Callable[..., Any], trace: Trace | None = None
+) -> Carry:
     """Return the state that a step returned; TraceError if its type is not that of ``state``."""
-    new = Carried(value, trace, state)
+    new = Carry(value, trace, state)
     if new.key != state.key:
         raise TraceError(
             f"the body of {what} changes the type of its state",
             expected=f"{state}, as it is given",
-            found=f"{new}, from {named(function)}",
+            found=f"{new}, from {function_name(function)}",
             hint=HINT,
         )
     return new
@@ -97,7 +97,7 @@ def _require_bool(type_: Type, what: str, function: Callable[..., Any] | None) -
         raise TypeInferError(
             f"{what} must be a bool array without axes",
             expected=_BOOL,
-            found=f"{type_}" if function is None else f"{type_}, from {named(function)}",
+            found=f"{type_}" if function is None else f"{type_}, from {function_name(function)}",
             hint="compare (x > 0.0), and reduce with meta.all or meta.any",
         )
 
@@ -114,7 +114,7 @@ def require_functions(*functions: Any) -> None:
             )
 
 
-def named(function: Callable[..., Any]) -> str:
+def function_name(function: Callable[..., Any]) -> str:
     """Return a function's name and line, or the type of another callable."""
     inner = inspect.unwrap(function)
     if not hasattr(inner, "__code__"):

@@ -1,4 +1,4 @@
-"""`Watch`: what a process tells the others of itself, and what it finds out of them.
+"""`Watchdog`: what a process tells the others of itself, and what it finds out of them.
 
 Each rank keeps a row in the store, which a thread of it writes a few times a second: how many
 collectives it has begun along each axis, which one it is in, its line in the user's code. So nobody
@@ -29,14 +29,14 @@ from meta.base.errors import DistributedError
 from meta.base.source import innermost_user_line, line_of
 from meta.runtime.rank_consistency import ranks_text
 
-FAILURE = "failure"
-WHAT = "the ranks do not go on together"
-GONE = "the store is gone, and with it rank 0 or the launcher"
-_GRACE = 4
+FAILURE_KEY = "failure"
+MESSAGE = "the ranks do not go on together"
+STORE_LOST = "the store is gone, and with it rank 0 or the launcher"
+_GRACE_PERIODS = 4
 """Periods in which a rank that is alive writes its row, or says why it ends."""
 
 
-class Watch:
+class Watchdog:
     """The rows of all ranks, and the thread that writes this rank's.
 
     Parameters
@@ -62,7 +62,7 @@ class Watch:
         self.keeps_store = keeps_store
         # The more ranks, the less often each asks the one store.
         self._period = min(max(0.25, size / 500), limit / 40)
-        self.margin = 2 * _GRACE * self._period
+        self.margin = 2 * _GRACE_PERIODS * self._period
         self._store = store
         self._calls: dict[str, int] = {}
         self._within: list[str] = []
@@ -86,7 +86,7 @@ class Watch:
     def enter(self, axis: str, call: str) -> None:
         """Note that a collective is begun; DistributedError if a failure is known already."""
         if self._failure:
-            raise DistributedError(WHAT, op=_operator(call), found=self._failure)
+            raise DistributedError(MESSAGE, op=_operator_name(call), found=self._failure)
         self._calls[axis] = self._calls.get(axis, 0) + 1
         self._within.append(call)
 
@@ -107,7 +107,7 @@ class Watch:
                 raise
             found = self._found("", range(self.size), error)
             expected = f"all {self.size} ranks in {what} within {self.limit:g} s"
-            raise DistributedError(WHAT, expected=expected, found=found) from error
+            raise DistributedError(MESSAGE, expected=expected, found=found) from error
         finally:
             self._joining = None
 
@@ -161,8 +161,8 @@ class Watch:
         """Return the error of a collective that failed, and tell the others."""
         limit = f"{self.limit:g} s"
         return DistributedError(
-            WHAT,
-            op=_operator(call),
+            MESSAGE,
+            op=_operator_name(call),
             expected=f"{ranks_text(members)} in {call} along {axis!r} within {limit}",
             found=self._found(axis, members, cause),
             hint="the others' own messages, and those of the launcher; a rank that only takes "
@@ -190,7 +190,9 @@ class Watch:
                         f"{ranks_text(missing)} of {self.size} did not come{self._where(missing)}"
                     )
                     raise DistributedError(
-                        WHAT, expected=f"all in {name} within {self.limit:g} s", found=self._failure
+                        MESSAGE,
+                        expected=f"all in {name} within {self.limit:g} s",
+                        found=self._failure,
                     )
                 time.sleep(pause)
                 pause = min(2 * pause, self._period)
@@ -198,7 +200,9 @@ class Watch:
         except RuntimeError as error:
             if isinstance(error, DistributedError):
                 raise
-            raise DistributedError(WHAT, found=f"{GONE} ({_said(error)})") from error
+            raise DistributedError(
+                MESSAGE, found=f"{STORE_LOST} ({_torch_message(error)})"
+            ) from error
 
     def _where(self, ranks: Sequence[int]) -> str:
         rows = self._rows(ranks)
@@ -211,7 +215,7 @@ class Watch:
             self._read_failure()
             before = rows = self._rows(members)
             silent: list[int] = []
-            for _ in range(_GRACE):
+            for _ in range(_GRACE_PERIODS):
                 if self._failure or any(row.get("ended") for row in rows.values()):
                     break
                 time.sleep(self._period)
@@ -223,7 +227,7 @@ class Watch:
                 self._fail(self._missing(axis, rows, silent, cause))
         except RuntimeError:
             if not self._failure:
-                self._failure = f"{GONE} ({_said(cause)})"
+                self._failure = f"{STORE_LOST} ({_torch_message(cause)})"
         return self._failure
 
     def _missing(
@@ -249,20 +253,20 @@ class Watch:
             elif done < own:
                 at = f"in {row['in']}" if row["in"] else f"at {row['line']}"
                 told.append(f"rank {rank} did not come: it is {at}{behind}")
-        return "; ".join(told) or f"all ranks are there, but: {_said(cause)}"
+        return "; ".join(told) or f"all ranks are there, but: {_torch_message(cause)}"
 
     # The store.
 
     def _fail(self, text: str) -> None:
         """Write down a failure, unless another rank has written one: then that is known here."""
         try:
-            self._failure = self._store.compare_set(FAILURE, "", text).decode()
+            self._failure = self._store.compare_set(FAILURE_KEY, "", text).decode()
         except RuntimeError:
             self._failure = text
 
     def _read_failure(self) -> None:
-        if not self._failure and self._store.check([FAILURE]):
-            self._failure = self._store.get(FAILURE).decode()
+        if not self._failure and self._store.check([FAILURE_KEY]):
+            self._failure = self._store.get(FAILURE_KEY).decode()
 
     def _write_row(self) -> None:
         self._beats += 1
@@ -345,11 +349,11 @@ class Watch:
         if not self._failure:
             self._fail(self._stuck(call, call))
         expected = f"{call} to end on the device within {self.limit:g} s"
-        self._end_process(_operator(call), expected, "a kernel that waits")
+        self._end_process(_operator_name(call), expected, "a kernel that waits")
 
     def _end_process(self, op: str, expected: str, who: str) -> None:
         error = DistributedError(
-            WHAT,
+            MESSAGE,
             op=op or None,
             expected=expected,
             found=self._failure,
@@ -366,7 +370,7 @@ class Watch:
             time.sleep(2 * self._period)
             rows = self._rows(range(self.size))
         except RuntimeError:
-            return GONE
+            return STORE_LOST
         most: dict[str, int] = dict(self._calls)
         told = []
         for rank, row in rows.items():
@@ -382,11 +386,11 @@ class Watch:
         return "; ".join(told) or f"all ranks are there, and wait in {what} or what follows"
 
 
-def _said(cause: BaseException) -> str:
+def _torch_message(cause: BaseException) -> str:
     """Return what an error of PyTorch's says, without its place in the source and its advice."""
     line = re.sub(r"^\[[^]]*\] ", "", (str(cause).splitlines() or [""])[0])
     return line.partition(". This is typically")[0]
 
 
-def _operator(call: str) -> str:
+def _operator_name(call: str) -> str:
     return call.partition("(")[0]

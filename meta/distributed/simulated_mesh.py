@@ -22,7 +22,7 @@ from meta.base.errors import DistributedError
 from meta.runtime.mesh import RankMesh, axis_sizes, use_mesh
 from meta.runtime.random import as_rank, default
 
-_HIDDEN = 255
+_POISON_BYTE = 255
 """Each byte of what is communicated: of a floating point number, NaN."""
 _SUMS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "sum": torch.add,
@@ -32,7 +32,7 @@ _SUMS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 }
 
 
-ALIKE = "tp"
+TENSOR_PARALLEL_AXIS = "tp"
 """The axis of tensor parallel groups: their ranks compute parts of one network."""
 
 
@@ -52,7 +52,9 @@ class simulate:
     [[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]]
     """
 
-    def __init__(self, sizes: int | Mapping[str, int], alike: str | Sequence[str] = ALIKE) -> None:
+    def __init__(
+        self, sizes: int | Mapping[str, int], alike: str | Sequence[str] = TENSOR_PARALLEL_AXIS
+    ) -> None:
         self.sizes = axis_sizes(sizes)
         self.alike = (alike,) if isinstance(alike, str) else tuple(alike)
 
@@ -70,15 +72,15 @@ class simulate:
         """
         axes = list(self.sizes)
         places = list(product(*(range(self.sizes[axis]) for axis in axes)))
-        meeting = _Meeting(len(places))
-        points: dict[Any, _Point] = {}
+        meeting = _Rendezvous(len(places))
+        points: dict[Any, _ExchangePoint] = {}
         worlds = []
         for number, place in enumerate(places):
             groups = {}
             for i, axis in enumerate(axes):
                 key = axis, place[:i] + place[i + 1 :]
                 size = self.sizes[axis]
-                point = points.setdefault(key, _Point(axis, size))
+                point = points.setdefault(key, _ExchangePoint(axis, size))
                 groups[axis] = _SimulatedGroup(meeting, point, number, place[i], size)
             worlds.append(RankMesh.of(groups, self.alike))
         begin = default.state()
@@ -115,7 +117,7 @@ class simulate:
 
 
 @dataclass
-class _Point:
+class _ExchangePoint:
     """Where the ranks of one group meet: what each brought, and what all took the last time."""
 
     axis: str
@@ -125,7 +127,7 @@ class _Point:
     meetings: int = 0
 
 
-class _Meeting:
+class _Rendezvous:
     """Who of all ranks is there, who waits, and why nobody will come any more.
 
     first: the rank that failed by itself, before others did because of it.
@@ -134,13 +136,13 @@ class _Meeting:
     def __init__(self, ranks: int) -> None:
         self._change = threading.Condition()
         self._there = set(range(ranks))
-        self._waiting: dict[int, tuple[_Point, str]] = {}
+        self._waiting: dict[int, tuple[_ExchangePoint, str]] = {}
         self._ended: set[int] = set()
         self._failure = ""
         self.first: int | None = None
 
     def exchange(
-        self, point: _Point, number: int, place: int, what: str, given: torch.Tensor
+        self, point: _ExchangePoint, number: int, place: int, what: str, given: torch.Tensor
     ) -> list[torch.Tensor]:
         """Bring a tensor, wait for the others of the group, and return what each brought."""
         with self._change:
@@ -183,7 +185,7 @@ class _Meeting:
         self._failure = f"the ranks wait for ever: {', '.join(waits)}{ended}"
         self._change.notify_all()
 
-    def _check(self, point: _Point) -> None:
+    def _check(self, point: _ExchangePoint) -> None:
         """Fail unless all bring the same."""
         if len({what for what, _ in point.brought.values()}) == 1:
             return
@@ -201,8 +203,8 @@ class _Meeting:
 class _SimulatedGroup:
     """A group whose ranks are threads; see `meta.runtime.mesh.Group`. number: of all ranks."""
 
-    meeting: _Meeting
-    point: _Point
+    meeting: _Rendezvous
+    point: _ExchangePoint
     number: int
     rank: int
     size: int
@@ -250,10 +252,10 @@ class _SimulatedGroup:
         results = [one.clone() for one in written]
         memory = [one.view(-1).view(torch.uint8) for one in written]
         for one in memory:
-            one.fill_(_HIDDEN)
+            one.fill_(_POISON_BYTE)
 
         def wait() -> None:
-            if any(bool((one != _HIDDEN).any()) for one in memory):
+            if any(bool((one != _POISON_BYTE).any()) for one in memory):
                 raise DistributedError("a tensor was written while it was communicated")
             for one, result in zip(written, results, strict=True):
                 one.copy_(result)
