@@ -15,8 +15,9 @@ other runs take them, so that continuous integration runs every one each time.
 
 Those marked ``sweep`` take hours in all, and run by ``-m sweep`` alone.
 
-``-m quick`` runs the tests of the folders in ``QUICK``, which take seconds each, and collects no
-others. Tests marked ``slow``, ``long``, ``sweep`` or ``cuda`` are not quick.
+``-m quick`` runs the tests of the folders in ``QUICK``, and collects no others. Tests marked
+``heavy``, which take seconds and run everywhere else, ``slow``, ``long``, ``sweep`` or ``cuda`` are
+not quick.
 """
 
 import atexit
@@ -124,7 +125,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 QUICK = ("analysis", "base", "grad", "ir", "optim", "runtime")
-NOT_QUICK = ("slow", "long", "sweep", "cuda")
+NOT_QUICK = ("heavy", "slow", "long", "sweep", "cuda")
 TESTS = Path(__file__).parent
 
 

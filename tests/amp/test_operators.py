@@ -7,9 +7,7 @@ oracle as numbers of 16 bits are, by the tolerances of `meta.testing`.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,19 +26,12 @@ from meta.testing.case import Sample, Spec
 from meta.testing.layout import called
 from meta.testing.opcheck import tolerance
 from meta.vm.interpreter import run_module
+from tests.op.records import CASES
 
 HALVES = ["float16", "bfloat16"]
 
 
-def records() -> list[OpCase]:
-    cases: list[OpCase] = []
-    for path in sorted((Path(__file__).parents[1] / "op").glob("*.py")):
-        if not path.name.startswith("test_"):
-            spec = importlib.util.spec_from_file_location(f"cast_cases_{path.stem}", path)
-            module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
-            cases += module.CASES
-    return [c for c in cases if c.samples and {"float32", "float16"} <= set(c.dtypes)]
+RECORDS = [c for c in CASES if c.samples and {"float32", "float16"} <= set(c.dtypes)]
 
 
 def has_floats(one: Sample) -> bool:
@@ -53,7 +44,7 @@ def parameters() -> list[Any]:
     bfloat16 only; all others are slow.
     """
     found, seen = [], set()
-    for case in records():
+    for case in RECORDS:
         samples = [one for one in case.samples if has_floats(one)]
         for half in HALVES:
             follows = rule_of(OPERATORS[case.op]).word == "infer" and half == "float16"

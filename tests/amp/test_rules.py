@@ -1,6 +1,5 @@
 """The cast rules: every operator has one, and none makes a call that its type function refuses."""
 
-import importlib.util
 import threading
 from pathlib import Path
 
@@ -28,19 +27,7 @@ from meta.op.core import Op, Tensor, map_tensors
 from meta.op.core.call import array_type
 from meta.runtime.ndarray import as_array
 from meta.testing import OpCase
-
-TESTS = Path(__file__).parents[1]
-
-
-def _cases() -> list[OpCase]:
-    cases: list[OpCase] = []
-    for path in sorted((TESTS / "op").glob("*.py")):
-        if not path.name.startswith("test_"):
-            spec = importlib.util.spec_from_file_location(f"amp_cases_{path.stem}", path)
-            module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
-            cases += module.CASES
-    return cases
+from tests.op.records import CASES
 
 
 def _own() -> list[str]:
@@ -118,7 +105,7 @@ def _as(value: object, dtype: str | None) -> object:
     return value
 
 
-@pytest.mark.parametrize("case", _cases(), ids=lambda case: case.op)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.op)
 def test_casts_keep_every_call_well_typed(case: OpCase) -> None:
     base = OPERATORS[case.op]
     for one in case.samples:

@@ -181,6 +181,7 @@ def compiled(**options: Any) -> Any:
     return meta.vm.compile(step, meta.ones((8, 4)), meta.ones((8, 16)))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
 def test_memory_is_that_of_a_simulated_mesh(zero: int) -> None:
     def rank() -> tuple[str, Any]:

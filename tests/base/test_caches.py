@@ -147,6 +147,7 @@ def test_small_entries_are_not_counted_each_time(monkeypatch, folder):
     assert trims == [1 << 20] * 3
 
 
+@pytest.mark.heavy
 def test_several_writers_at_once(folder):
     errors = []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import permutations
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -32,6 +33,7 @@ quick = settings(max_examples=60, suppress_health_check=list(HealthCheck))
 # definitions and uses
 
 
+@pytest.mark.heavy
 @quick
 @given(modules())
 def test_definitions_and_uses(module: Module) -> None:
@@ -114,6 +116,7 @@ def closure(edges: set[tuple[int, int]]) -> set[tuple[int, int]]:
         edges = more
 
 
+@pytest.mark.heavy
 @quick
 @given(modules(), st.data())
 def test_graph_form_keeps_every_dependence(module: Module, data: st.DataObject) -> None:

@@ -126,6 +126,7 @@ def test_what_is_long_is_cut() -> None:
     assert len(to_html(Function((x,), Block(tuple(body[:1]), x)))) < 3000
 
 
+@pytest.mark.heavy
 @settings(max_examples=100, suppress_health_check=list(HealthCheck))
 @given(modules())
 def test_every_program_is_shown(module: Module) -> None:
@@ -209,6 +210,7 @@ def dot_words(dot: str) -> tuple[list[str], list[tuple[str, str]]]:
     return nodes, edges
 
 
+@pytest.mark.heavy
 @settings(max_examples=100, suppress_health_check=list(HealthCheck))
 @given(modules())
 def test_every_program_is_a_graph(module: Module) -> None:

@@ -196,6 +196,7 @@ def test_a_broken_program_prints() -> None:
     assert text(nested) == "test_add(test_add(%x, y=<<class 'object'>>), <If>)"
 
 
+@pytest.mark.heavy
 @settings(max_examples=100, suppress_health_check=list(HealthCheck))
 @given(modules())
 def test_round_trip_with_tensors_apart(module: Module) -> None:

@@ -88,6 +88,7 @@ def test_substitute_reaches_nested_blocks_and_shares_the_rest() -> None:
     assert substitute(function.body, {Var("w"): z}) is function.body
 
 
+@pytest.mark.heavy
 @settings(max_examples=50, suppress_health_check=list(HealthCheck))
 @given(modules())
 def test_with_fresh_vars_is_equal_and_shares_no_variable(module: Module) -> None:

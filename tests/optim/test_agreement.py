@@ -212,6 +212,7 @@ def test_an_eager_loop(name: str) -> None:
         check(getattr(model, n), x, 1e-5, 1e-5)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("mode", "dtype"),
     [("interpreter", "float16"), ("vm", "float32"), ("vm", "float16"), ("vm", "bfloat16")],

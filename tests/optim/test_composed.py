@@ -24,6 +24,7 @@ def state(step: Any) -> dict[str, torch.Tensor]:
     return {n: a.torch().clone() for n, a in step.state().items() if "loss_scale" not in n}
 
 
+@pytest.mark.heavy
 @MAKERS
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

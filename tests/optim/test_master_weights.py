@@ -84,6 +84,7 @@ def masters(optimizer: Any) -> list[torch.Tensor]:
     return [m.torch().clone() for m in optimizer.master.values()]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a: a[0].__name__)
 @pytest.mark.parametrize("mode", ["eager", "interpreter", "compiled"])

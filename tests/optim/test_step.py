@@ -34,6 +34,7 @@ class Partly(Given):
 MAKERS = [getattr(meta.optim, name) for name in dir(meta.optim) if name.startswith("with_")]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("maker", MAKERS, ids=lambda m: m.__name__)
 @pytest.mark.parametrize(
