@@ -11,6 +11,7 @@ docs/howto/cast_rule.md walks through it.
 import importlib
 import pkgutil
 
+from meta.amp.core.declarations import always, custom, infer, never
 from meta.amp.core.models import autocast
 from meta.amp.core.resolve import cast_dtypes
 from meta.amp.core.rule import (
@@ -21,7 +22,6 @@ from meta.amp.core.rule import (
     rule_of,
 )
 from meta.amp.core.scope import autocast_scope
-from meta.amp.core.words import always, custom, infer, never
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")

@@ -4,7 +4,7 @@
 * ``never``: computed in float32, because half precision would overflow or lose the small terms.
 * ``infer``: in the precision in which the arguments come. It is what an operator without a line
   has: shapes and data movement, elementwise operators, pooling, comparisons, random numbers.
-* ``of_each``: a word for each argument that is cast, where arguments differ in what they need;
+* ``per_argument``: a word for each argument that is cast, where arguments differ in what they need;
   and functions, where that is not enough.
 
 A kernel computes half precision in float32 registers, accumulators included (see the dialects), so
@@ -15,8 +15,17 @@ from collections import Counter
 from typing import Any
 
 from meta import op
+from meta.amp.core.declarations import (
+    always,
+    custom,
+    finite,
+    narrow,
+    never,
+    per_argument,
+    wide,
+    widest,
+)
 from meta.amp.core.resolve import Finite, float_dtypes
-from meta.amp.core.words import always, custom, finite, narrow, never, of_each, wide, widest
 from meta.base.dtype import bits
 from meta.ir.types import TensorType
 from meta.op.core.update import OPTIMIZERS, SINGLE_STEPS
@@ -77,74 +86,74 @@ never(op.reinterpret)
 #   larger than the terms.
 
 # Gradients that take dy in any precision, and of whose x only the type counts.
-of_each(op.sum_dx, op.repeat_dx)
+per_argument(op.sum_dx, op.repeat_dx)
 # Of the second argument only the type counts, so neither precision follows the other.
-of_each(op.reshape_like, op.broadcast_to_like, op.cast_like)
+per_argument(op.reshape_like, op.broadcast_to_like, op.cast_like)
 # Nothing is computed; or the dtype is stated.
-of_each(op.optimization_barrier, op.group_cast)
+per_argument(op.optimization_barrier, op.group_cast)
 # PyTorch's own functions take what they are given.
-of_each(op.torch_call)
+per_argument(op.torch_call)
 # The array keeps its dtype, and takes the value in it.
-of_each(op.assign, value=(widest, "x"))
+per_argument(op.assign, value=(widest, "x"))
 # In the precision of x: the sum of squares is not stored, and results are at most 1.
-of_each(op.l2_normalize)
+per_argument(op.l2_normalize)
 # A kernel takes tensors of any dtypes, and nothing is gained by a copy.
-of_each(*OPTIMIZERS, op.lans)
-of_each(op.multi_tensor_axpby, op.multi_tensor_norm, op.multi_tensor_cast)
-of_each(op.multi_tensor_fold_batch_norm)
+per_argument(*OPTIMIZERS, op.lans)
+per_argument(op.multi_tensor_axpby, op.multi_tensor_norm, op.multi_tensor_cast)
+per_argument(op.multi_tensor_fold_batch_norm)
 # The gradient comes in the parameter's precision; all else stays as it is.
-of_each(*(SINGLE_STEPS.keys() - {op.lans}), dx=(widest, "x"))
+per_argument(*(SINGLE_STEPS.keys() - {op.lans}), dx=(widest, "x"))
 # The bias, or the weight, is a float32 parameter: it follows x; else each layer would widen.
-of_each(op.bias_add, bias=(widest, "x"))
-of_each(op.prelu, weight=(widest, "x"))
+per_argument(op.bias_add, bias=(widest, "x"))
+per_argument(op.prelu, weight=(widest, "x"))
 # Sums of many terms, as `sum`, `embedding_dx`: dx has the dtype of x, which is only its type.
-of_each(op.collapse_sum_like, x=wide)
-of_each(op.adv_index_dx, dy=wide, inputs=wide)
-of_each(op.take_dx, x=wide, dy=wide)
+per_argument(op.collapse_sum_like, x=wide)
+per_argument(op.adv_index_dx, dy=wide, inputs=wide)
+per_argument(op.take_dx, x=wide, dy=wide)
 # Quantized networks count on every bit of their scales.
-of_each(op.fixed_point_number, x="float64")
+per_argument(op.fixed_point_number, x="float64")
 # It takes float8, with scales in float32, and states the dtype of its result.
-of_each(op.scaled_matmul, scale1="float32", scale2="float32")
+per_argument(op.scaled_matmul, scale1="float32", scale2="float32")
 # Normalisations keep statistics, scale and shift in float32 beside activations in half precision:
 # running averages move by less than a half precision number can resolve.
-of_each(
+per_argument(
     *(op.batch_norm_train, op.batch_norm_infer),
     **dict.fromkeys(("running_mean", "running_var", "w", "b"), wide),
 )
-of_each(op.batch_norm_train_dxwb, dy=(widest, "x"), w=wide, b=wide)
-of_each(op.group_norm, op.instance_norm, scale=wide, bias=wide)
-of_each(op.group_norm_dx, scale=wide, dy=(widest, "x"))
+per_argument(op.batch_norm_train_dxwb, dy=(widest, "x"), w=wide, b=wide)
+per_argument(op.group_norm, op.instance_norm, scale=wide, bias=wide)
+per_argument(op.group_norm_dx, scale=wide, dy=(widest, "x"))
 # In networks of attention the data, too: what is added up around layers stays as it is, and what a
 # layer reads of it, and the backward pass keeps, is rounded once. The results are no larger than
 # the square root of the extent.
-of_each(op.layer_norm, op.layer_norm_train, op.rms_norm, x=narrow, scale=wide, bias=wide)
-of_each(op.layer_norm_dx, op.rms_norm_dx, x=narrow, scale=wide, dy=(narrow, "x"))
-of_each(op.layer_norm_train_dx, x=narrow, scale=wide, dy=(narrow, "x"), mean=wide, invvar=wide)
+per_argument(op.layer_norm, op.layer_norm_train, op.rms_norm, x=narrow, scale=wide, bias=wide)
+per_argument(op.layer_norm_dx, op.rms_norm_dx, x=narrow, scale=wide, dy=(narrow, "x"))
+per_argument(op.layer_norm_train_dx, x=narrow, scale=wide, dy=(narrow, "x"), mean=wide, invvar=wide)
 # Attention is two products of matrices, of one dtype; the logsumexp is always float32.
-_GIVEN = "query", "key", "value", "mask"
-of_each(
+_ATTENTION_OPERANDS = "query", "key", "value", "mask"
+per_argument(
     op.fused_attention,
-    **dict.fromkeys(("query", "key", "value"), (narrow, *_GIVEN)),
-    mask=(finite, *_GIVEN),
+    **dict.fromkeys(("query", "key", "value"), (narrow, *_ATTENTION_OPERANDS)),
+    mask=(finite, *_ATTENTION_OPERANDS),
     slopes=wide,
 )
-of_each(
+per_argument(
     *(op.fused_attention_dx, op.fused_attention_dmask, op.fused_attention_dslopes),
-    **dict.fromkeys(("query", "key", "value", "y", "dy"), (narrow, *_GIVEN)),
-    mask=(finite, *_GIVEN),
-    logsumexp=(wide, *_GIVEN),
+    **dict.fromkeys(("query", "key", "value", "y", "dy"), (narrow, *_ATTENTION_OPERANDS)),
+    mask=(finite, *_ATTENTION_OPERANDS),
+    logsumexp=(wide, *_ATTENTION_OPERANDS),
     slopes=wide,
 )
 _FACTORS = "x", "linear_weight", "linear_bias"
 # Products of the factors; what there is of rows is in float32, as losses are.
-of_each(
+per_argument(
     op.linear_cross_entropies_dxwb,
     **dict.fromkeys(("x", "linear_weight", "linear_bias"), (narrow, *_FACTORS)),
     **dict.fromkeys(("dloss", "dlogsumexp", "logsumexp"), (wide, *_FACTORS)),
 )
 # Angles of far positions need float32; activations come in half precision.
-of_each(op.rotary_embedding, cos=wide, sin=wide)
-of_each(op.rotary_embedding_dtable, x=(widest, "x", "dy"), dy=(widest, "x", "dy"), cos=wide)
+per_argument(op.rotary_embedding, cos=wide, sin=wide)
+per_argument(op.rotary_embedding_dtable, x=(widest, "x", "dy"), dy=(widest, "x", "dy"), cos=wide)
 
 
 Dtypes = tuple[str | None, ...]
@@ -156,7 +165,7 @@ def sum_into(args: Any, half: str) -> Dtypes:
     vector that follows may be a mask, and stays finite.
     """
     stated = float_dtypes(args.otherwise)
-    target = stated[0] if stated else meeting(args.x1, args.x2)
+    target = stated[0] if stated else common_dtype(args.x1, args.x2)
     dtypes: list[str | None] = [
         Finite(target) if target is not None and is_vector_of(vector, whole) else target
         for vector, whole in ((args.x1, args.x2), (args.x2, args.x1))
@@ -167,10 +176,10 @@ def sum_into(args: Any, half: str) -> Dtypes:
 @custom(op.multiply)
 def product(args: Any, half: str) -> Dtypes:
     """Operands meet in the wider dtype; but a bias or a scale, a float32 parameter, follows."""
-    return (meeting(args.x1, args.x2),) * 2
+    return (common_dtype(args.x1, args.x2),) * 2
 
 
-def meeting(x1: Any, x2: Any) -> str | None:
+def common_dtype(x1: Any, x2: Any) -> str | None:
     """Return the dtype in which two operands meet. A vector along the last axis of the other one
     follows it: it is rounded no worse than what it is combined with, and does not widen a layer.
     """

@@ -64,7 +64,7 @@ class _Heads:
         elif mask is not None:
             scores = op.where(mask, scores, float("-inf"))
         if options.slopes is not None:
-            slopes = _spread(in_dtype(options.slopes, self.wide))
+            slopes = _slopes_with_axes(in_dtype(options.slopes, self.wide))
             scores = scores - slopes * _distances(shape[2], shape[3], scores)
         for seen in options.visible(scores):
             scores = op.where(seen, scores, float("-inf"))
@@ -103,7 +103,7 @@ class _Options:
         return op.reshape(factor, like.shape)
 
 
-def _spread(slopes):
+def _slopes_with_axes(slopes):
     """Return slopes [h] or [b, h] with axes for queries and keys."""
     return op.reshape(slopes, (*slopes.shape, 1, 1))
 
@@ -115,30 +115,36 @@ def _distances(steps, keys, like):
     return op.abs(op.arange(0, keys, 1, dtype, where) - rows)
 
 
-def _swapped(x, layout):
+def _swap_layout(x, layout):
     """Return x with its heads first, or back in ``layout``."""
     return x if layout == HEADS_FIRST else op.permute_dims(x, (0, 2, 1, 3))
 
 
-def _second(given: tuple[Any, ...], u, u_bias, by_slopes=False):
-    """`_second_of_heads` in any layout; ``by_slopes``: u_bias is of slopes, not of a mask."""
+def _double_backward(given: tuple[Any, ...], u, u_bias, by_slopes=False):
+    """`_double_backward_of_heads` in any layout; ``by_slopes``: u_bias is of slopes, not of a
+    mask.
+    """
     (query, key, value, mask, y, logsumexp, dy), options = given[:7], given[7:]
     causal, scale, layout, *rest = options
-    query, key, value = (_swapped(t, layout) for t in (query, key, value))
-    y, dy = _swapped(y, layout), _swapped(dy, layout)
-    u = None if u is None else tuple(_swapped(t, layout) for t in u)
+    query, key, value = (_swap_layout(t, layout) for t in (query, key, value))
+    y, dy = _swap_layout(y, layout), _swap_layout(dy, layout)
+    u = None if u is None else tuple(_swap_layout(t, layout) for t in u)
     how = _Options(causal, *rest)
     if by_slopes:
-        u_bias = _spread(in_dtype(u_bias, statistics_dtype(query.dtype)))
+        u_bias = _slopes_with_axes(in_dtype(u_bias, statistics_dtype(query.dtype)))
         u_bias = -u_bias * _distances(query.shape[2], key.shape[2], u_bias)
     elif u_bias is not None:
-        u_bias = _repeated(u_bias, mask_repeats(mask, query.shape[0]))
-    found = _second_of_heads(query, key, value, mask, y, logsumexp, dy, scale, how, u, u_bias)
-    by_tensor = [_swapped(g, layout) if i in (0, 1, 2, 4, 6) else g for i, g in enumerate(found)]
+        u_bias = _repeat_batches(u_bias, mask_repeats(mask, query.shape[0]))
+    found = _double_backward_of_heads(
+        query, key, value, mask, y, logsumexp, dy, scale, how, u, u_bias
+    )
+    by_tensor = [
+        _swap_layout(g, layout) if i in (0, 1, 2, 4, 6) else g for i, g in enumerate(found)
+    ]
     return *by_tensor, None
 
 
-def _repeated(mask, times):
+def _repeat_batches(mask, times):
     """Return a mask whose batches follow one another so often."""
     if mask is None or times == 1:
         return mask
@@ -146,7 +152,7 @@ def _repeated(mask, times):
     return op.reshape(spread, (times * mask.shape[0], *mask.shape[1:]))
 
 
-def _second_of_heads(query, key, value, mask, y, logsumexp, dy, scale, how, u, u_bias):
+def _double_backward_of_heads(query, key, value, mask, y, logsumexp, dy, scale, how, u, u_bias):
     """Return the gradients of ``sum(u * (dquery, dkey, dvalue)) + sum(u_bias * ds)``.
 
     By everything that determines them, y and logsumexp taken as functions of the others, with p
@@ -156,7 +162,7 @@ def _second_of_heads(query, key, value, mask, y, logsumexp, dy, scale, how, u, u
     """
     scale, given = score_scale(scale, query.shape[3]), mask
     times = mask_repeats(mask, query.shape[0])
-    mask = _repeated(mask, times)
+    mask = _repeat_batches(mask, times)
     h = _Heads(query, key, value, dy)
     p = h.probabilities(mask, logsumexp, scale, how)
     full = (*query.shape[:3], key.shape[2])
@@ -214,7 +220,7 @@ def fused_attention_dx(
     dropout_key, dropout_p,
 ):  # fmt: skip
     options = causal, scale, layout, window, slopes, dropout_key, dropout_p
-    return _second((query, key, value, mask, y, logsumexp, dy, *options), dy_, None)
+    return _double_backward((query, key, value, mask, y, logsumexp, dy, *options), dy_, None)
 
 
 @gradient(op.fused_attention_dmask)
@@ -223,7 +229,7 @@ def fused_attention_dmask(
     dropout_key, dropout_p,
 ):  # fmt: skip
     options = causal, scale, layout, window, slopes, dropout_key, dropout_p
-    return _second((query, key, value, mask, y, logsumexp, dy, *options), None, dy_)
+    return _double_backward((query, key, value, mask, y, logsumexp, dy, *options), None, dy_)
 
 
 @gradient(op.fused_attention_dslopes)
@@ -234,7 +240,7 @@ def fused_attention_dslopes(
     """It is that of the scores' bias, which is -slopes * distance."""
     options = causal, scale, layout, window, slopes, dropout_key, dropout_p
     given = (query, key, value, mask, y, logsumexp, dy, *options)
-    return _second(given, None, dy_, by_slopes=True)
+    return _double_backward(given, None, dy_, by_slopes=True)
 
 
 @gradient(op.rotary_embedding)

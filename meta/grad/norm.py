@@ -13,7 +13,7 @@ from meta.op.core.check import normalize_axes, normalize_axis
 from meta.op.norm import statistics_dtype
 
 
-def _beside(x, axis):
+def _parameter_shape(x, axis):
     """Return the shape of a parameter that goes along ``axis`` of x."""
     axis = normalize_axis(axis, x.ndim)
     return tuple(-1 if i == axis else 1 for i in range(x.ndim))
@@ -47,7 +47,7 @@ def batch_norm_infer(x, running_mean, running_var, w, b: TensorType, dy, eps, ax
     """
     wide = statistics_dtype(x.dtype)
     dy, inv = in_dtype(dy, wide), op.rsqrt(in_dtype(running_var, wide) + eps)
-    lifted = _beside(x, axis)
+    lifted = _parameter_shape(x, axis)
     factor = inv if w is None else inv * in_dtype(w, wide)
     centred = in_dtype(x, wide) - op.reshape(in_dtype(running_mean, wide), lifted)
     others = normalize_axes(axis, x.ndim, exclude=True)
@@ -85,7 +85,7 @@ def layer_norm_train(x, scale, bias: TensorType, y, dy, axis, eps):
     return _by_slot(gradients, scale, bias, dy[0], axis)
 
 
-def _second_gradient(x, weight, dy, u, u_weight, u_bias, axes, eps, centred=True):
+def _double_backward(x, weight, dy, u, u_weight, u_bias, axes, eps, centred=True):
     """Return the gradients of ``sum(u dx) + sum(u_weight dweight) + sum(u_bias dbias)``.
 
     x, dy, u: of one shape, wide enough to compute in. weight, u_weight, u_bias: None, or arrays
@@ -124,15 +124,15 @@ def _second_gradient(x, weight, dy, u, u_weight, u_bias, axes, eps, centred=True
     return by_x, dy * by_g, by_dy
 
 
-def _second(x, weight, dy, cotangents, axes, lifted, eps, centred=True):
-    """`_second_gradient` of data [.., extent, ..]; ``lifted`` is a parameter's shape beside x."""
+def _double_backward_along_axis(x, weight, dy, cotangents, axes, lifted, eps, centred=True):
+    """`_double_backward` of data [.., extent, ..]; ``lifted`` is a parameter's shape beside x."""
     wide = statistics_dtype(x.dtype)
     u, u_weight, u_bias = (None if t is None else in_dtype(t, wide) for t in cotangents)
     w, u_weight, u_bias = (
         None if t is None else op.reshape(in_dtype(t, wide), lifted)
         for t in (weight, u_weight, u_bias)
     )
-    by_x, by_weight, by_dy = _second_gradient(
+    by_x, by_weight, by_dy = _double_backward(
         in_dtype(x, wide), w, in_dtype(dy, wide), u, u_weight, u_bias, axes, eps, centred
     )
     if weight is not None:
@@ -145,16 +145,18 @@ def _second(x, weight, dy, cotangents, axes, lifted, eps, centred=True):
 
 @gradient(op.batch_norm_train_dxwb)
 def batch_norm_train_dxwb(dy, x, w, b, dy_, eps, axis):
-    lifted = _beside(x, axis)
+    lifted = _parameter_shape(x, axis)
     axes = tuple(i for i, extent in enumerate(lifted) if extent == 1)
-    by_x, by_w, by_dy = _second(x, w, dy, dy_, axes, lifted, eps)
+    by_x, by_w, by_dy = _double_backward_along_axis(x, w, dy, dy_, axes, lifted, eps)
     return by_dy, by_x, by_w, None if b is None else op.zeros_like(b)
 
 
-def _layer_second(x, scale, dy, cotangents, axis, eps, centred=True):
-    axis, lifted = normalize_axis(axis, x.ndim), _beside(x, axis)
+def _layer_norm_double_backward(x, scale, dy, cotangents, axis, eps, centred=True):
+    axis, lifted = normalize_axis(axis, x.ndim), _parameter_shape(x, axis)
     u, u_scale, u_bias, *_ = (cotangents, None, None) if scale is None else (*cotangents, None)
-    return _second(x, scale, dy, (u, u_scale, u_bias), (axis,), lifted, eps, centred)
+    return _double_backward_along_axis(
+        x, scale, dy, (u, u_scale, u_bias), (axis,), lifted, eps, centred
+    )
 
 
 def _along_axis(norm, norm_dx, centred):
@@ -166,7 +168,7 @@ def _along_axis(norm, norm_dx, centred):
 
     @gradient(norm_dx)
     def of_dx(x, scale, dy, dy_, axis, eps):
-        return _layer_second(x, scale, dy, dy_, axis, eps, centred)
+        return _layer_norm_double_backward(x, scale, dy, dy_, axis, eps, centred)
 
 
 _along_axis(op.layer_norm, op.layer_norm_dx, True)
@@ -176,7 +178,7 @@ _along_axis(op.rms_norm, op.rms_norm_dx, False)
 @gradient(op.layer_norm_train_dx)
 def layer_norm_train_dx(x, scale, dy, mean, invvar, dy_, axis, eps):
     """By x with all that passes through mean and invvar, which are functions of x."""
-    gradients = _layer_second(x, scale, dy, dy_, axis, eps)
+    gradients = _layer_norm_double_backward(x, scale, dy, dy_, axis, eps)
     return *gradients, op.zeros_like(mean), op.zeros_like(invvar)
 
 
@@ -204,7 +206,7 @@ def group_norm_dx(x, num_groups, scale, dy, dy_, eps):
         for t in (scale, u_scale, u_bias)
     )
     axes = tuple(range(2, len(grouped)))
-    by_x, by_scale, by_dy = _second_gradient(data, w, slope, u, u_scale, u_bias, axes, eps)
+    by_x, by_scale, by_dy = _double_backward(data, w, slope, u, u_scale, u_bias, axes, eps)
     if scale is not None:
         by_scale = op.reshape(
             op.sum(by_scale, normalize_axes((1, 2), by_scale.ndim, exclude=True)), scale.shape

@@ -7,13 +7,13 @@ from meta.grad.core import gradient, gradients
 from meta.op.core.window import DATA, layout_permutation, window
 
 
-def _in_order(x, layout):
+def _from_layout(x, layout):
     """Return ``x``, of ``layout``, in the order of `DATA`."""
     order = DATA[x.ndim - 2]
     return x if layout == order else op.permute_dims(x, layout_permutation(layout, order, "layout"))
 
 
-def _laid_out(x, layout):
+def _to_layout(x, layout):
     """Return ``x``, in the order of `DATA`, in ``layout``."""
     order = DATA[x.ndim - 2]
     return x if layout == order else op.permute_dims(x, layout_permutation(order, layout, "layout"))
@@ -55,16 +55,16 @@ def max_pool_dx(x, y, dy_, kernel, stride, padding, dilation, ceil_mode, layout)
 
     Piecewise constant in x.
     """
-    image, slope = _in_order(x, layout), _in_order(dy_, layout)
+    image, slope = _from_layout(x, layout), _from_layout(dy_, layout)
     axes = window(image.shape[2:], kernel, stride, padding, dilation, ceil_mode)
     read = _first_maxima(_windows(image, axes, float("-inf")), _windows(slope, axes, 0.0))
-    return op.zeros_like(x), op.zeros_like(y), _laid_out(read, layout)
+    return op.zeros_like(x), op.zeros_like(y), _to_layout(read, layout)
 
 
 @gradient(op.adaptive_max_pool1d_dx, op.adaptive_max_pool2d_dx, op.adaptive_max_pool3d_dx)
 def adaptive_max_pool_dx(x, y, dy_, shape, layout):
     """As of `max_pool_dx`, over regions that cover the input evenly."""
-    image, best, slope = (_in_order(t, layout) for t in (x, y, dy_))
+    image, best, slope = (_from_layout(t, layout) for t in (x, y, dy_))
     edges = [
         [(i * size // n, -(-(i + 1) * size // n)) for i in range(n)]
         for size, n in zip(image.shape[2:], best.shape[2:], strict=True)
@@ -74,7 +74,7 @@ def adaptive_max_pool_dx(x, y, dy_, shape, layout):
         begin, end = zip(*region, strict=True)
         read.append(_first_maxima(_region(image, begin, end), _region(slope, begin, end)))
     found = op.reshape(op.stack(tuple(read), 2), best.shape)
-    return op.zeros_like(x), op.zeros_like(y), _laid_out(found, layout)
+    return op.zeros_like(x), op.zeros_like(y), _to_layout(found, layout)
 
 
 def _pooling(max_pool, max_dx, avg_pool, avg_dx):

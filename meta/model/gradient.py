@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from meta import op
 from meta.base.errors import GradientError
-from meta.grad.core import functions
+from meta.grad.core import functional
 from meta.ir import Function, Module, TensorType, Var
 from meta.model.model import Model
 from meta.model.trace import trace
@@ -121,7 +121,7 @@ def _in_trace(
     name = "the function"
     if not isinstance(type_, TensorType):
         raise GradientError(f"the result of {name} is no array", found=type_)
-    functions.require_number(type_.shape, type_.dtype, name)
+    functional.require_number(type_.shape, type_.dtype, name)
     inside = tuple(cast(Var, v.atom) for v in (*params, *scope.captured.values()))
     main = Function(inside, scope.finish(value), type_)
     module = Module({"main": main, **trace.functions}, trace.types)
@@ -132,7 +132,7 @@ def _in_trace(
     return y, list(gradients)
 
 
-functions.in_trace.append(_in_trace)
+functional.in_trace.append(_in_trace)
 
 
 def value_and_grad(model: Model) -> ValueAndGrad:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from meta.amp.core.scope import Eager, traced_casts
+from meta.amp.core.scope import EagerCasts, traced_casts
 from meta.base import config
 from meta.base.bounded_cache import bounded_insert
 from meta.base.device import CPU, Device
@@ -83,7 +83,7 @@ class Traced:
             if self.owner is not None and is_sharded(self.owner):
                 return self._inlined(handler, args, kwargs)
             return self.function(*self._with_owner(args), **kwargs)
-        if not isinstance(handler, Eager):
+        if not isinstance(handler, EagerCasts):
             return interpret(self.program(*args, **kwargs), *args, **kwargs)
         # The casts are those of the program: its calls are run as they are written.
         program = self._program(args, kwargs, handler.half)

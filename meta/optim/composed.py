@@ -9,9 +9,9 @@ from math import prod, sqrt
 from typing import Any, ClassVar
 
 from meta import op
-from meta.optim.optimizer import Optimizer, Together
+from meta.optim.optimizer import Optimizer, ParameterBatch
 from meta.optim.options import require_range
-from meta.optim.rounds import Held, Step, apply_in_rounds
+from meta.optim.sharded_steps import ParameterShard, Step, apply_sharded_steps
 from meta.optim.step import step_maker
 from meta.runtime.ndarray import ndarray
 
@@ -25,18 +25,18 @@ SMALLEST = 2.0**-126
 class Composed(Optimizer):
     """Base class of such algorithms. A subclass has `new_values`, a generator, and its state is
     ``own_state_names``; gradients, masters, groups, loss scale and the writing are those of
-    `Optimizer`, sums over parameters of which ranks have parts those of `meta.optim.rounds`.
+    `Optimizer`, sums over parameters of which ranks have parts those of `meta.optim.sharded_steps`.
     """
 
     def apply(
         self,
-        call: Together,
+        call: ParameterBatch,
         params: Mapping[str, Any],
         gradients: Mapping[str, Any],
         further: Mapping[str, Any],
     ) -> None:
         """Update the parameters of a call; see `Optimizer.apply`."""
-        apply_in_rounds(self, call, params, gradients, further)
+        apply_sharded_steps(self, call, params, gradients, further)
 
 
 class Adafactor(Composed):
@@ -93,14 +93,14 @@ class Adafactor(Composed):
         options: Mapping[str, Any],
         rate: Any,
         decay: float,
-        held: Held,
+        held: ParameterShard,
     ) -> Step:
         """Make the step of a parameter, which returns its new values and those of its means."""
         step = op.astype(self.step_count, x.dtype)
         fresh = op.pow(step, -options["beta2_decay"])
         square = g * g
         if "v" in state:
-            new = {"v": _toward(state["v"], square, fresh)}
+            new = {"v": _interpolate(state["v"], square, fresh)}
             v = new["v"]
         else:
             square = held.spread(square)
@@ -109,7 +109,7 @@ class Adafactor(Composed):
             new = {}
             for (kind, axis), total in zip(along.items(), sums, strict=True):
                 mean = total / max(1, square.shape[axis])
-                new[kind] = _toward(state[kind], mean, fresh)
+                new[kind] = _interpolate(state[kind], mean, fresh)
             mean = op.mean(new["rows"], axis=-2, keepdims=True)
             v = new["rows"] * new["columns"] / op.maximum(mean, max(options["eps1"], SMALLEST))
             v = held.part(v)
@@ -121,7 +121,7 @@ class Adafactor(Composed):
         return x * (1.0 - rate * decay) - length * u, new
 
 
-def _toward(old: Any, new: Any, share: Any) -> Any:
+def _interpolate(old: Any, new: Any, share: Any) -> Any:
     return old + share * (new - old)
 
 
@@ -190,7 +190,7 @@ class Muon(Composed):
 
     def apply(
         self,
-        call: Together,
+        call: ParameterBatch,
         params: Mapping[str, Any],
         gradients: Mapping[str, Any],
         further: Mapping[str, Any],
@@ -210,7 +210,7 @@ class Muon(Composed):
         options: Mapping[str, Any],
         rate: Any,
         decay: float,
-        held: Held,
+        held: ParameterShard,
     ) -> Step:
         """Make the step of a matrix, which returns its new values and those of its velocity."""
         momentum = options["momentum"]

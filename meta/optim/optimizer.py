@@ -25,23 +25,23 @@ from meta.base.signature_check import check_signature
 from meta.grad.core import no_grad
 from meta.model.model import Model
 from meta.op.core import Op
-from meta.optim.groups import Params, listed_groups, named, resolve
+from meta.optim.data_parallel import gradient_norm
 from meta.optim.options import (
     bind,
-    of_an_operator,
+    operator_options,
     parameters,
     require_kinds,
     require_range,
 )
-from meta.optim.ranks import gradient_norm
-from meta.optim.rounds import (
-    Held,
+from meta.optim.parameter_groups import Params, list_groups, name_parameters, resolve
+from meta.optim.sharded_steps import (
+    ParameterShard,
     Step,
-    apply_in_rounds,
-    divided,
-    flat,
-    of_formula,
-    sums_wholes,
+    actual_splits,
+    apply_sharded_steps,
+    flat_split,
+    has_global_sums,
+    step_of_formula,
 )
 from meta.runtime.master_weights import add_master, master_pairs, synchronize_masters
 from meta.runtime.ndarray import array, ndarray
@@ -52,7 +52,7 @@ NORM_EPS = 1e-6
 """Keeps the division by a gradient's norm away from zero, as torch.nn.utils.clip_grad_norm_."""
 
 
-def clipping(norm: Any, clip_norm: float) -> Any:
+def clip_factor(norm: Any, clip_norm: float) -> Any:
     """Return what gradients of a norm are multiplied by, so that it is not above ``clip_norm``."""
     return op.minimum(clip_norm / (norm + NORM_EPS), 1.0)
 
@@ -69,14 +69,14 @@ def require_clip(clip_norm: float | None, clip_value: float | None) -> None:
         )
 
 
-CONSTANTS = 256
+MAX_CONSTANTS = 256
 """Lists of numbers that an optimizer keeps as arrays."""
 
-MASTER = "float32"
+MASTER_DTYPE = "float32"
 
 
 @dataclass(frozen=True)
-class Together:
+class ParameterBatch:
     """Parameters of one kind, by name, which one call updates.
 
     options: those that they have in common. decays, rates: of each its weight decay, and the
@@ -88,11 +88,11 @@ class Together:
     decays: list[float]
     rates: list[float]
 
-    def only(self, names: Container[str]) -> Together:
+    def only(self, names: Container[str]) -> ParameterBatch:
         """Return those of its parameters that are among ``names``."""
         chosen = [i for i, name in enumerate(self.names) if name in names]
         decays, rates = ([own[i] for i in chosen] for own in (self.decays, self.rates))
-        return Together([self.names[i] for i in chosen], self.options, decays, rates)
+        return ParameterBatch([self.names[i] for i in chosen], self.options, decays, rates)
 
 
 class Optimizer(Model):
@@ -155,10 +155,10 @@ class Optimizer(Model):
     ) -> None:
         """Make the state; ArgumentError for options that there are not, or out of their range."""
         options = bind(type(self).__name__, self.constructor_signature(), args, kwargs)
-        params, groups = options.pop("params"), listed_groups(options.pop("groups"))
+        params, groups = options.pop("params"), list_groups(options.pop("groups"))
         lr, master_weights = options.pop("lr"), options.pop("master_weights")
         self.validate(lr, options)
-        given, own_groups = named(params)
+        given, own_groups = name_parameters(params)
         trained = {n: a for n, a in given.items() if a.requires_grad}
         if not trained:
             raise ArgumentError(
@@ -189,11 +189,15 @@ class Optimizer(Model):
             for g in stated
         ]
         masters = {
-            n: a for n, a in trained.items() if master_weights and bits(a.dtype) < bits(MASTER)
+            n: a
+            for n, a in trained.items()
+            if master_weights and bits(a.dtype) < bits(MASTER_DTYPE)
         }
         places = {n: a.placement for n, a in trained.items()} | dict(placements or {})
         self.placements = places
-        self.master = {n: array(part(a, places[n]), MASTER) for n, a in masters.items()}
+        self.master = {
+            n: array(parameter_shard(a, places[n]), MASTER_DTYPE) for n, a in masters.items()
+        }
         for name, master in self.master.items():
             master.placement = places[name]
         self._announce_masters()
@@ -227,8 +231,8 @@ class Optimizer(Model):
 
     def _require_updatable(self, name: str, place: Placement, options: Mapping[str, Any]) -> None:
         """Raise ArgumentError for a parameter of whose parts this rank cannot make a step."""
-        splits = divided(place)
-        if self.of_matrices(place.shape, options) and splits not in ([], [flat(place)]):
+        splits = actual_splits(place)
+        if self.of_matrices(place.shape, options) and splits not in ([], [flat_split(place)]):
             raise ArgumentError(
                 f"{type(self).__name__} looks at the rows and columns of a matrix, and tensor "
                 f"parallelism divides {name!r}",
@@ -290,7 +294,7 @@ class Optimizer(Model):
             factor: Any = 1.0
             if clip_norm is not None:
                 places = {n: self._params[n].placement for n in gradients}
-                factor = clipping(gradient_norm(gradients, places), clip_norm)
+                factor = clip_factor(gradient_norm(gradients, places), clip_norm)
             self.update(self._params, gradients, factor, clip_value)
 
     @check_signature
@@ -326,7 +330,7 @@ class Optimizer(Model):
 
     def apply(
         self,
-        call: Together,
+        call: ParameterBatch,
         params: Mapping[str, Any],
         gradients: Mapping[str, Any],
         further: Mapping[str, Any],
@@ -334,10 +338,10 @@ class Optimizer(Model):
         """Update the parameters of a call; further: ``factor``, ``skip`` and perhaps
         ``clip_value``, as `update` has them.
         """
-        if sums_wholes(self.operator):
-            parts = {n for n in call.names if divided(self.placements[n])}
+        if has_global_sums(self.operator):
+            parts = {n for n in call.names if actual_splits(self.placements[n])}
             if parts:
-                apply_in_rounds(self, call.only(parts), params, gradients, further)
+                apply_sharded_steps(self, call.only(parts), params, gradients, further)
                 call = call.only(set(call.names) - parts)
                 if not call.names:
                     return
@@ -354,7 +358,7 @@ class Optimizer(Model):
             if len(set(call.decays)) == 1
             else self._constant(call.decays, "float64"),
             copies=[params[n] for n in masters],
-            **{n: x for n, x in of_an_operator(call.options).items() if n in of_operator},
+            **{n: x for n, x in operator_options(call.options).items() if n in of_operator},
             **further,
         )
 
@@ -366,7 +370,7 @@ class Optimizer(Model):
         options: Mapping[str, Any],
         rate: Any,
         decay: float,
-        held: Held,
+        held: ParameterShard,
     ) -> Step:
         """Make the step of one parameter, which returns its new values and those of its state.
 
@@ -376,11 +380,15 @@ class Optimizer(Model):
         this is. ``self.step_count`` is the number of this step, from 1.
         """
         numbers = {"step": self.step_count, "learning_rate": rate, "weight_decay": decay}
-        return of_formula(self.operator, x, g, state, of_an_operator(options) | numbers, held)
+        return step_of_formula(
+            self.operator, x, g, state, operator_options(options) | numbers, held
+        )
 
-    def _calls(self, params: Mapping[str, Any], gradients: Mapping[str, Any]) -> list[Together]:
+    def _calls(
+        self, params: Mapping[str, Any], gradients: Mapping[str, Any]
+    ) -> list[ParameterBatch]:
         """Return the calls that update all parameters that have a gradient."""
-        calls: dict[Any, Together] = {}
+        calls: dict[Any, ParameterBatch] = {}
         for group in self.groups:
             options = {**self.options, **group}
             decay, rate = options.pop("weight_decay", 0.0), options.pop("rate", 1.0)
@@ -388,7 +396,7 @@ class Optimizer(Model):
                 if name not in gradients:
                     continue
                 kind = params[name].dtype, name in self.master, tuple(options.items())
-                call = calls.setdefault(kind, Together([], options, [], []))
+                call = calls.setdefault(kind, ParameterBatch([], options, [], []))
                 call.names.append(name)
                 call.decays.append(decay)
                 call.rates.append(rate)
@@ -416,7 +424,7 @@ class Optimizer(Model):
         found = self._constants.get(key)
         if found is None:
             found = array(values, dtype, device=self.lr.device)
-            bounded_insert(self._constants, key, found, CONSTANTS)
+            bounded_insert(self._constants, key, found, MAX_CONSTANTS)
         return found
 
     def __repr__(self) -> str:
@@ -443,7 +451,7 @@ class Optimizer(Model):
         self._announce_masters()
 
 
-def part(x: ndarray, placement: Placement) -> ndarray:
+def parameter_shard(x: ndarray, placement: Placement) -> ndarray:
     """Return this rank's part of an array under a placement that splits it further."""
     if placement == x.placement:
         return x

@@ -71,7 +71,7 @@ def bind(
     }
 
 
-def of_an_operator(options: Mapping[str, Any]) -> dict[str, Any]:
+def operator_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options under the names of the operators' arguments."""
     named = {"lr_decay": "learning_rate_decay"}
     found = {named.get(name, name): value for name, value in options.items()}

@@ -17,17 +17,17 @@ from meta.model.model import Model
 from meta.model.trace import trace
 from meta.model.zero3 import WITHIN, gather_parameters
 from meta.op.core import tree
-from meta.optim.groups import listed_groups
+from meta.optim.data_parallel import DataParallel, gradient_norm
 from meta.optim.loss_scale import LossScale
-from meta.optim.optimizer import Optimizer, clipping, part, require_clip, zeros_like
+from meta.optim.optimizer import Optimizer, clip_factor, parameter_shard, require_clip, zeros_like
 from meta.optim.options import bind, parameters, require_range
-from meta.optim.ranks import Ranks, gradient_norm
+from meta.optim.parameter_groups import list_groups
 from meta.runtime.ndarray import array, ndarray
 from meta.runtime.placement import Placement
 from meta.runtime.shards import gather_shards
 
 
-def _mix(
+def _axpby(
     x: Mapping[str, Any], y: Mapping[str, Any], alpha: Any, beta: Any, skip: Any = None
 ) -> None:
     """Set ``y = alpha * x + beta * y`` by name, in one call for each dtype of y."""
@@ -63,14 +63,14 @@ class Accumulation(Model):
         """Add gradients; return the sums, and whether more calls are to come before an update."""
         sums = {name: self.gradient[name] for name in gradients}
         goes_on = op.astype(op.greater(self.count, 0.0), "float32")
-        _mix(gradients, sums, 1.0, goes_on)
+        _axpby(gradients, sums, 1.0, goes_on)
         count = self.count + 1.0
         more = op.less(count, float(self.count_to))
         op.multi_tensor_axpby([count * op.astype(more, "float32")], [self.count], 1.0, 0.0)
         return sums, more
 
 
-class Average(Model):
+class ParameterAverage(Model):
     """``average = decay * average + (1 - decay) * parameter`` after every update; the first takes
     the parameters as they are, as torch.optim.swa_utils.AveragedModel.
 
@@ -93,7 +93,7 @@ class Average(Model):
     def add(self, params: Mapping[str, Any], skip: Any) -> None:
         """Take parameters into the average, unless ``skip`` is true."""
         stays = op.astype(op.greater(self.count, 0.0), "float32") * self.decay
-        _mix(params, self.parameter, 1.0 - stays, stays, skip)
+        _axpby(params, self.parameter, 1.0 - stays, stays, skip)
         op.multi_tensor_axpby([op.ones_like(self.count)], [self.count], 1.0, 1.0, skip)
 
     @contextmanager
@@ -112,7 +112,7 @@ class Average(Model):
                 params[name].update(value)
 
 
-def _trained(model: Model) -> dict[str, ndarray]:
+def _trainable_parameters(model: Model) -> dict[str, ndarray]:
     """Return the parameters that require a gradient by name."""
     return {n: a for n, a in model.named_parameters() if a.requires_grad}
 
@@ -144,13 +144,13 @@ class TrainingStep(Model):
         loss_scale: LossScale | None,
         accumulate: int,
         ema: float | None,
-        ranks: Ranks | None = None,
+        ranks: DataParallel | None = None,
     ) -> None:
         """Wrap a model whose forward is traced."""
         if ranks is not None:
             ranks.start(model)
         self.ranks = ranks
-        params = _trained(model)
+        params = _trainable_parameters(model)
         places = {n: a.placement for n, a in params.items()}
         self._gradient_placements = places
         if ranks is not None:
@@ -171,8 +171,8 @@ class TrainingStep(Model):
             self.accumulation = Accumulation(params, accumulate, self._gradient_placements)
         self.average = None
         if ema is not None:
-            parts = {n: part(a, places[n]) for n, a in params.items()}
-            self.average = Average(self._weights(parts), ema)
+            parts = {n: parameter_shard(a, places[n]) for n, a in params.items()}
+            self.average = ParameterAverage(self._weights(parts), ema)
 
     def __setattr__(self, name: str, value: Any) -> None:
         # A number goes into the array that programs read.
@@ -206,10 +206,10 @@ class TrainingStep(Model):
         if scale is not None or self.clip_norm is not None:
             norm = gradient_norm(gradients, self._gradient_placements)
             if self.clip_norm is not None:
-                factor = clipping(norm * factor, self.clip_norm) * factor
+                factor = clip_factor(norm * factor, self.clip_norm) * factor
             if scale is not None:
                 skip = scale.follow(op.isfinite(norm), skip)
-        params: dict[str, Any] = _trained(self.model)
+        params: dict[str, Any] = _trainable_parameters(self.model)
         if self.ranks is None or self.ranks.zero in (0, 3):
             self._update(params, gradients, factor, skip)
             return y
@@ -339,14 +339,14 @@ def training_step(
     of_params = partial(
         kind,
         lr=lr,
-        groups=listed_groups(groups),
+        groups=list_groups(groups),
         master_weights=master_weights,
         maximize=maximize,
         **numbers,
     )
 
     def make(model: Model, over: str | None = over) -> TrainingStep:
-        ranks = None if over is None else Ranks.of(over, reduce_dtype, zero)
+        ranks = None if over is None else DataParallel.of(over, reduce_dtype, zero)
         options = clip_norm, clip_value, loss_scale, accumulate, ema, ranks
         step = TrainingStep(model, of_params, *options)
         step.gradient.gather_limit = gather_limit

@@ -31,8 +31,8 @@ class ArrayExport(Methods):
     tensor: Tensor
     key: ArrayKey
     tracked: bool
-    # What `torch` is of an array that is recorded; set once by `meta.grad.core.border`.
-    leave: ClassVar[Callable[[Any], Tensor]]
+    # What `torch` is of an array that is recorded; set once by `meta.grad.core.torch_autograd`.
+    to_torch: ClassVar[Callable[[Any], Tensor]]
 
     def torch(self) -> Tensor:
         """Return the buffer as a torch tensor that shares memory.
@@ -41,7 +41,7 @@ class ArrayExport(Methods):
         what the array was computed from, as `backward` does, and torch lets nobody write to it.
         Without: ``x.detach().torch()``, and where nothing is recorded (`meta.no_grad`).
         """
-        return ArrayExport.leave(self) if self.tracked else self.tensor
+        return ArrayExport.to_torch(self) if self.tracked else self.tensor
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """Return a numpy copy of the values (bfloat16 and float8 as those of `ml_dtypes`)."""

@@ -20,7 +20,7 @@ from meta.dialect import only
 from meta.dialect.core import candidates
 from meta.dialect.core.preference import current
 from meta.grad import grad
-from meta.grad.core.functions import pullback
+from meta.grad.core.functional import pullback
 from meta.ir import TensorType, TupleType, parse, structural_equal, text
 from meta.model import trace
 from meta.op.core import Op, tree

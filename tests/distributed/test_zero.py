@@ -16,7 +16,7 @@ import meta
 from meta import distributed as dist
 from meta import optim
 from meta.base.errors import ArgumentError, DistributedError
-from meta.optim.ranks import gradient_norm
+from meta.optim.data_parallel import gradient_norm
 from meta.runtime.placement import Placement, Split
 from tests.distributed.training import MAKERS, STAGES, Net, trained
 

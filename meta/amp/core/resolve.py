@@ -55,21 +55,21 @@ def cast_dtypes(op: Op, args: tuple[Any, ...], half: str) -> tuple[str | None, .
     precision meet in the wider one. A call with a number that its dtype does not hold, such as a
     mask's -1e9, is computed in float32. A `Finite` dtype is a cast by `cast_finite`.
     """
-    wanted = _by_rule(op, args, half)
+    wanted = _dtypes_by_rule(op, args, half)
     if _too_large(op, args, wanted):
-        wide = "float64" if "float64" in _computed(op, args, wanted) else "float32"
+        wide = "float64" if "float64" in _dtypes_after_casts(op, args, wanted) else "float32"
         pairs = zip(op.schema.slots, args, strict=True)
-        return tuple(_needed(slot, value, wide) for slot, value in pairs)
+        return tuple(_cast_if_needed(slot, value, wide) for slot, value in pairs)
     return wanted
 
 
 def too_large(op: Op, args: tuple[Any, ...], half: str) -> list[float]:
     """Return the numbers because of which a call is computed in float32, whatever its rule says."""
-    return _too_large(op, args, _by_rule(op, args, half))
+    return _too_large(op, args, _dtypes_by_rule(op, args, half))
 
 
 def _too_large(op: Op, args: tuple[Any, ...], wanted: tuple[str | None, ...]) -> list[float]:
-    narrow = {d for d in _computed(op, args, wanted) if d in HALVES}
+    narrow = {d for d in _dtypes_after_casts(op, args, wanted) if d in HALVES}
     if not narrow or op.schema.written:
         return []  # what is written keeps its dtype
     numbers = [
@@ -82,12 +82,12 @@ def _too_large(op: Op, args: tuple[Any, ...], wanted: tuple[str | None, ...]) ->
     return [n for n in numbers if any(math.isinf(overflow_rounded(n, d)) for d in narrow)]
 
 
-def _computed(op: Op, args: tuple[Any, ...], wanted: tuple[str | None, ...]) -> set[str]:
+def _dtypes_after_casts(op: Op, args: tuple[Any, ...], wanted: tuple[str | None, ...]) -> set[str]:
     """Return the dtypes that a call's floating point tensors have once they are cast."""
     return {w or d for a, w in zip(args, wanted, strict=True) for d in float_dtypes(a)}
 
 
-def _by_rule(op: Op, args: tuple[Any, ...], half: str) -> tuple[str | None, ...]:
+def _dtypes_by_rule(op: Op, args: tuple[Any, ...], half: str) -> tuple[str | None, ...]:
     rule = rule_of(op)
     if rule is None:
         require_rules([op])
@@ -96,7 +96,7 @@ def _by_rule(op: Op, args: tuple[Any, ...], half: str) -> tuple[str | None, ...]
     if rule.function is None:
         ruled = slots if rule.casts.count is None else slots[: rule.casts.count]
         wanted: dict[int, str | None] = dict.fromkeys(
-            ruled, _meeting(rule.word, op, ruled, args, half)
+            ruled, _common_dtype(rule.word, op, ruled, args, half)
         )
     else:
         stated = rule.function(op.schema.Args(*args), half)
@@ -109,12 +109,12 @@ def _by_rule(op: Op, args: tuple[Any, ...], half: str) -> tuple[str | None, ...]
             )
         wanted = dict(zip(slots, stated, strict=True))
     return tuple(
-        _needed(slot, value, wanted.get(i))
+        _cast_if_needed(slot, value, wanted.get(i))
         for i, (slot, value) in enumerate(zip(op.schema.slots, args, strict=True))
     )
 
 
-def _meeting(
+def _common_dtype(
     word: str, op: Op, ruled: Sequence[int], args: tuple[Any, ...], half: str
 ) -> str | None:
     """Return the dtype in which the arguments that a rule is about meet."""
@@ -128,7 +128,7 @@ def _meeting(
     return reduce(promote, dtypes) if dtypes else None
 
 
-def _needed(slot: Slot, value: Any, wanted: str | None) -> str | None:
+def _cast_if_needed(slot: Slot, value: Any, wanted: str | None) -> str | None:
     present = float_dtypes(value)
     if slot.access == "RW" or all(d == wanted for d in present):
         return None

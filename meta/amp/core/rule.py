@@ -86,7 +86,7 @@ def register_op_cast_rule(op: Op | str, rule: Casts | CustomRule, site: Span | N
     """
     if site is None:
         site = definition_span(rule) if callable(rule) else caller_span()
-    made = _made(op, rule, site)
+    made = _cast_rule(op, rule, site)
     old: CastRule | None = made.op.aspects.cast_rule
     if old is not None:
         raise RegistrationError(
@@ -98,7 +98,7 @@ def register_op_cast_rule(op: Op | str, rule: Casts | CustomRule, site: Span | N
     made.op.aspects.cast_rule = made
 
 
-def _made(op: Op | str, rule: Casts | CustomRule, site: Span) -> CastRule:
+def _cast_rule(op: Op | str, rule: Casts | CustomRule, site: Span) -> CastRule:
     owner = OPERATORS[op] if isinstance(op, str) else op
     require_op(owner, "a cast rule", site)
     if isinstance(rule, Casts):
@@ -137,13 +137,13 @@ def custom_rules(rules: Mapping[Op | str, Casts | CustomRule]) -> AbstractContex
     for an operator the innermost counts. What was cast before the block keeps its casts.
     """
     site = caller_span()
-    return _overriding(
-        [_made(o, r, definition_span(r) if callable(r) else site) for o, r in rules.items()]
+    return _override(
+        [_cast_rule(o, r, definition_span(r) if callable(r) else site) for o, r in rules.items()]
     )
 
 
 @contextmanager
-def _overriding(rules: list[CastRule]) -> Iterator[None]:
+def _override(rules: list[CastRule]) -> Iterator[None]:
     token = _overrides.set({**_overrides.get(), **{rule.op: rule for rule in rules}})
     try:
         yield

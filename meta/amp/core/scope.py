@@ -37,19 +37,19 @@ def autocast_scope(dtype: object = "float16", enabled: bool = True) -> Iterator[
     half = require_half(dtype)
     handler = current()
     if isinstance(handler, Trace):
-        with _casting(handler, traced_casts(half) if enabled else None):
+        with _set_before_call(handler, traced_casts(half) if enabled else None):
             yield
         return
-    if not (handler is None or handler is Default.handler or isinstance(handler, Eager)):
+    if not (handler is None or handler is Default.handler or isinstance(handler, EagerCasts)):
         raise AutocastError(
             "calls have another meaning here than to be run or traced", found=repr(handler)
         )
-    with use(Eager(half) if enabled else None):
+    with use(EagerCasts(half) if enabled else None):
         yield
 
 
 @contextmanager
-def _casting(trace: Trace, before_call: Callable[..., Any] | None) -> Iterator[None]:
+def _set_before_call(trace: Trace, before_call: Callable[..., Any] | None) -> Iterator[None]:
     outer, trace.before_call = trace.before_call, before_call
     try:
         yield
@@ -64,13 +64,13 @@ def traced_casts(half: str) -> Callable[..., Any]:
     def before_call(op: Any, bound: tuple[Any, ...]) -> tuple[Any, ...]:
         if op is astype:  # a call of our own, too
             return bound
-        wanted = _wanted(op, map_tensors(op, bound, lambda s: s.type), half)
+        wanted = _cast_dtypes(op, map_tensors(op, bound, lambda s: s.type), half)
         return _cast(bound, wanted, astype) if any(wanted) else bound
 
     return before_call
 
 
-class Eager:
+class EagerCasts:
     """The call handler of a block whose calls are run now.
 
     A traced function is called in it by a program with the casts of the block.
@@ -86,7 +86,9 @@ class Eager:
     def __call__(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         bound = op.schema.bind(args, kwargs, as_array)
         with use(None):
-            wanted = _wanted(op, map_tensors(op, bound, lambda a: array_type(a.key)), self.half)
+            wanted = _cast_dtypes(
+                op, map_tensors(op, bound, lambda a: array_type(a.key)), self.half
+            )
             return by_schema(op)(*(_cast(bound, wanted, self._kept) if any(wanted) else bound))
 
     def _kept(self, array: ndarray, dtype: str) -> ndarray:
@@ -104,7 +106,7 @@ class Eager:
         return made
 
 
-def _wanted(op: Any, types: tuple[Any, ...], half: str) -> tuple[str | None, ...]:
+def _cast_dtypes(op: Any, types: tuple[Any, ...], half: str) -> tuple[str | None, ...]:
     base: Op = op if isinstance(op, Op) else op.base
     return cast_dtypes(base, types, half)
 
@@ -114,22 +116,22 @@ def _cast(bound: tuple[Any, ...], wanted: tuple[str | None, ...], astype: Any) -
     return tuple(
         value
         if dtype is None
-        else tuple(_one(v, dtype, astype) for v in value)
+        else tuple(_cast_value(v, dtype, astype) for v in value)
         if isinstance(value, tuple)
-        else _one(value, dtype, astype)
+        else _cast_value(value, dtype, astype)
         for value, dtype in zip(bound, wanted, strict=True)
     )
 
 
-def _one(value: Any, dtype: str, astype: Any) -> Any:
+def _cast_value(value: Any, dtype: str, astype: Any) -> Any:
     if not is_float(value.dtype) or value.dtype == dtype:
         return value
-    if stays_finite(value.dtype, dtype) and not _trained(value):
+    if stays_finite(value.dtype, dtype) and not _is_trained(value):
         return cast_finite(value, dtype, lambda name, *args: OPERATORS[name](*args))
     return astype(value, dtype)
 
 
-def _trained(value: Any) -> bool:
+def _is_trained(value: Any) -> bool:
     """Whether a tensor is trained, and so no mask."""
     if isinstance(value, Symbol):
         return value.atom in value.trace.trained

@@ -4,19 +4,18 @@ Every operator has a rule or states why it has none (`not_differentiable`). The 
 are checked when it is registered.
 """
 
-from meta.grad.core import border
+from meta.grad.core import torch_autograd
 from meta.grad.core.checkpoint import checkpointed
-from meta.grad.core.chosen import grad
 from meta.grad.core.collapse import collapse, in_dtype, onto
-from meta.grad.core.functions import pullback, value_and_grad
+from meta.grad.core.functional import pullback, value_and_grad
 from meta.grad.core.holomorphic import conjugated, holomorphic
+from meta.grad.core.input_gradients import grad
 from meta.grad.core.rule import Rule, gradient, gradients, not_differentiable, rule_of
 from meta.grad.core.tape import record
 from meta.runtime.no_gradient import no_grad
 
 __all__ = [
     "Rule",
-    "border",
     "checkpointed",
     "collapse",
     "conjugated",
@@ -31,5 +30,6 @@ __all__ = [
     "pullback",
     "record",
     "rule_of",
+    "torch_autograd",
     "value_and_grad",
 ]

@@ -15,7 +15,7 @@ import torch
 from meta.base.dtype import has_gradient
 from meta.base.errors import GradientError
 from meta.base.source import Span, user_line
-from meta.grad.core.tape import Edge, next_order, place_of, propagate, source_of
+from meta.grad.core.tape import Edge, next_order, propagate, source_id, source_of
 from meta.op.core import tree
 from meta.op.core.call import written_args
 from meta.op.core.handler import Default, current, use
@@ -39,7 +39,7 @@ def checkpointed(run: Callable[[], Any], held: Iterable[ndarray]) -> Any:
     """
     if not is_recording():
         return run()
-    watch = _Watch(held)
+    watch = _Recorder(held)
     with set_recording(False), use(watch), random.record_keys() as keys:
         result = run()
     if not watch.sources:
@@ -55,7 +55,7 @@ def checkpointed(run: Callable[[], Any], held: Iterable[ndarray]) -> Any:
     return tree.unflatten(structure, leaves)
 
 
-class _Saved:
+class _MemorySnapshot:
     """The values of some memory before it was written, and the arrays that are in it."""
 
     def __init__(self, arrays: list[ndarray]) -> None:
@@ -77,7 +77,7 @@ class _Saved:
                 replace_buffer(array, tensor)
 
 
-class _Watch:
+class _Recorder:
     """A call handler that runs calls as usual, saves what they are about to write, and notes what
     requires a gradient.
     """
@@ -85,11 +85,11 @@ class _Watch:
     def __init__(self, held: Iterable[ndarray]) -> None:
         # By place.
         self.sources: dict[Any, Any] = {}
-        self.saved: dict[int, _Saved] = {}
+        self.saved: dict[int, _MemorySnapshot] = {}
         self._inner = current() or Default.handler
         self._held: dict[int, list[ndarray]] = {}
         for array in held:
-            self._held.setdefault(_memory(array.tensor), []).append(array)
+            self._held.setdefault(_storage_address(array.tensor), []).append(array)
         self._made: set[int] = set()
 
     def __call__(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -99,28 +99,28 @@ class _Watch:
         sources = [source_of(a) for a in given]
         if tensors and torch.is_grad_enabled():
             sources += map(TorchLeaf, tensors)
-        self.sources.update((place_of(s), s) for s in sources if s is not None)
+        self.sources.update((source_id(s), s) for s in sources if s is not None)
         if op.schema.written:
             bound = op.schema.bind(args, kwargs, as_array)
             for array in written_args(op, bound):
                 self._save(array)
         result = self._inner(op, args, kwargs)
-        known = {_memory(a.tensor) for a in given}
+        known = {_storage_address(a.tensor) for a in given}
         results = [a for a in tree.flatten(result)[0] if isinstance(a, ndarray)]
-        self._made.update({_memory(a.tensor) for a in results} - known)
+        self._made.update({_storage_address(a.tensor) for a in results} - known)
         return result
 
     def _save(self, array: ndarray) -> None:
-        memory = _memory(array.tensor)
+        memory = _storage_address(array.tensor)
         if memory in self._made or memory in self.saved:
             return
         arrays = self._held.get(memory, [])
         if not any(a is array for a in arrays):
             arrays = [*arrays, array]
-        self.saved[memory] = _Saved(arrays)
+        self.saved[memory] = _MemorySnapshot(arrays)
 
 
-def _memory(tensor: torch.Tensor) -> int:
+def _storage_address(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
@@ -130,7 +130,7 @@ class _Node:
     def __init__(
         self,
         run: Callable[[], Any],
-        saved: dict[int, _Saved],
+        saved: dict[int, _MemorySnapshot],
         keys: list[int],
         sources: list[Any],
         outputs: tuple[ArrayKey, ...],

@@ -173,27 +173,27 @@ class Edge:
 
         def accumulate(leaf: Any, gradient: ndarray) -> None:
             if isinstance(leaf, TorchLeaf):
-                entered.append((leaf.tensor, own(gradient, given)))
+                entered.append((leaf.tensor, own_memory(gradient, given)))
             else:
-                add_to(leaf, gradient, given)
+                accumulate_grad(leaf, gradient, given)
 
         with set_recording(create_graph), use(None):
             propagate([(self, seed)], accumulate)
             backward_to_torch(entered, create_graph)
 
 
-def add_to(leaf: ndarray | ClosureConstant, gradient: ndarray, given: set[int]) -> None:
-    """Add a gradient to a leaf's; ``given``: as in `own`."""
+def accumulate_grad(leaf: ndarray | ClosureConstant, gradient: ndarray, given: set[int]) -> None:
+    """Add a gradient to a leaf's; ``given``: as in `own_memory`."""
     if isinstance(leaf, ClosureConstant):
         raise leaf.error()
     with gradient_lock:
         if leaf.grad is None:
-            leaf.grad = own(gradient, given)
+            leaf.grad = own_memory(gradient, given)
         else:
             leaf.grad = OPERATORS["add"](leaf.grad, gradient)
 
 
-def own(gradient: ndarray, given: set[int]) -> ndarray:
+def own_memory(gradient: ndarray, given: set[int]) -> ndarray:
     """Return a gradient, or a copy if its memory was given to another leaf: `add` hands one array
     to both operands, and a leaf's gradient is its own to change. ``given``: memory by address.
     """
@@ -203,7 +203,7 @@ def own(gradient: ndarray, given: set[int]) -> ndarray:
     return found
 
 
-def place_of(source: Any) -> Any:
+def source_id(source: Any) -> Any:
     """Return what tells sources apart: a tensor that entered twice is one."""
     if isinstance(source, Edge):
         return source.node, source.index
@@ -252,7 +252,7 @@ def propagate(
         if not isinstance(source, Edge) or source.node.order < since:
             if isinstance(source, NoGradient):
                 raise source.error()
-            accumulate(source, _unmarked(gradient))
+            accumulate(source, _without_copy_mark(gradient))
             return
         if source.node not in pending:
             pending[source.node] = [None] * len(source.node.outputs)
@@ -268,13 +268,13 @@ def propagate(
         dys = pending.pop(node)
         for index in watched.get(node, ()):
             reached = dys[index]
-            found[node, index] = reached if reached is None else _unmarked(reached)
+            found[node, index] = reached if reached is None else _without_copy_mark(reached)
         for source, gradient in node.gradients(dys):
             reach(source, gradient)
     return found
 
 
-def _unmarked(gradient: ndarray) -> ndarray:
+def _without_copy_mark(gradient: ndarray) -> ndarray:
     """Return a gradient for a user, whom it does not matter which operator computed it last."""
     if view_copies.is_marked(gradient.tensor):
         gradient.tensor = view_copies.without_mark(gradient.tensor)
@@ -347,11 +347,15 @@ def record(op: Op, args: tuple[Any, ...], result: Any) -> None:
     rule = rule_of(op)
     results = result if isinstance(result, tuple) else (result,)
     sources = [source_of(args[i]) for i in op.schema.tensor_slots]
-    if not any(map(_leads, sources)):
-        _end(results, _ended(args[i] for i in op.schema.tensor_slots))
+    if not any(map(_needs_gradient, sources)):
+        _mark_non_differentiable(
+            results, _non_differentiable_source(args[i] for i in op.schema.tensor_slots)
+        )
         return
     if rule.function is None:
-        _end(results, NoGradient(op.name, rule.reason, user_line(), rule.missing))
+        _mark_non_differentiable(
+            results, NoGradient(op.name, rule.reason, user_line(), rule.missing)
+        )
         return
     saved: dict[str, Any] = {}
     for name, index, type_only in rule.kept:
@@ -363,22 +367,24 @@ def record(op: Op, args: tuple[Any, ...], result: Any) -> None:
             r.tracked = True
             r.node = Edge(node, i)
         else:
-            _end((r,), NoGradient(op.name, f"result {i} is of dtype {r.key.dtype}", node.line))
+            _mark_non_differentiable(
+                (r,), NoGradient(op.name, f"result {i} is of dtype {r.key.dtype}", node.line)
+            )
 
 
-def _leads(source: Any) -> bool:
+def _needs_gradient(source: Any) -> bool:
     """Whether the gradient of an argument goes anywhere."""
-    return any(map(_leads, source)) if isinstance(source, tuple) else source is not None
+    return any(map(_needs_gradient, source)) if isinstance(source, tuple) else source is not None
 
 
-def _ended(args: Iterable[Any]) -> NoGradient | None:
+def _non_differentiable_source(args: Iterable[Any]) -> NoGradient | None:
     """Return where the gradient of one of the arguments ends."""
     arrays = (a for arg in args for a in (arg if isinstance(arg, tuple) else (arg,)))
     nodes = (a.node for a in arrays if isinstance(a, ndarray))
     return next((n for n in nodes if n.__class__ is NoGradient), None)
 
 
-def _end(results: Iterable[ndarray], node: NoGradient | None) -> None:
+def _mark_non_differentiable(results: Iterable[ndarray], node: NoGradient | None) -> None:
     """Note that no gradient goes through results."""
     for r in results:
         if node is not None:

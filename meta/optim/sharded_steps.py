@@ -23,15 +23,15 @@ from meta.passes.distributed.flat_shards import all_gather, own_shard
 from meta.runtime.placement import Placement, Split
 
 if TYPE_CHECKING:
-    from meta.optim.optimizer import Optimizer, Together
+    from meta.optim.optimizer import Optimizer, ParameterBatch
 
 Step = Generator[list[Any], list[Any], tuple[Any, dict[str, Any]]]
-SUM = "float64"
+SUM_DTYPE = "float64"
 """Sums of squares of float32 do not overflow in it."""
 
 
 @dataclass(frozen=True)
-class Held:
+class ParameterShard:
     """What this rank has of a parameter: all of it, or a part.
 
     places: this rank's places along axes of the mesh, by their names. device: of the parameter.
@@ -44,7 +44,7 @@ class Held:
     @property
     def axes(self) -> tuple[tuple[str, int], ...]:
         """The axes of the mesh whose ranks have the other parts, with their numbers of ranks."""
-        return tuple((s.over, s.size) for s in divided(self.placement))
+        return tuple((s.over, s.size) for s in actual_splits(self.placement))
 
     @property
     def count(self) -> int:
@@ -53,17 +53,17 @@ class Held:
 
     def whole(self, x: Any) -> Any:
         """Return a matrix from the parts of all ranks."""
-        split = flat(self.placement)
+        split = flat_split(self.placement)
         return x if split is None else all_gather(x, split, self.placement.shape)
 
     def part(self, x: Any) -> Any:
         """Return this rank's part of a matrix."""
-        split = flat(self.placement)
+        split = flat_split(self.placement)
         return x if split is None else own_shard(x, split, self.places[split.over])
 
     def spread(self, x: Any) -> Any:
         """Return a matrix that has this rank's part in its place, and zeros elsewhere."""
-        split = flat(self.placement)
+        split = flat_split(self.placement)
         if split is None:
             return x
         ranks = op.reshape(op.arange(split.size, device=self.device), (split.size, 1))
@@ -74,7 +74,7 @@ class Held:
 
     def filled(self, x: Any) -> Any:
         """Return x with zeros behind the last element, where what is computed may be no number."""
-        split = flat(self.placement)
+        split = flat_split(self.placement)
         if split is None:
             return x
         count = prod(self.placement.shapes()[-2])
@@ -85,19 +85,19 @@ class Held:
         return op.where(op.less(op.arange(length, device=self.device), left), x, 0.0)
 
 
-def divided(placement: Placement) -> list[Split]:
+def actual_splits(placement: Placement) -> list[Split]:
     """Return the splits that leave a rank a part."""
     return [s for s in placement.splits if s.size > 1]
 
 
-def flat(placement: Placement) -> Split | None:
+def flat_split(placement: Placement) -> Split | None:
     """Return the split of elements in a row, which is the last one, if there is one."""
-    splits = divided(placement)
+    splits = actual_splits(placement)
     return splits[-1] if splits and splits[-1].axis is None else None
 
 
-def in_rounds(
-    steps: Mapping[str, Step], held: Mapping[str, Held]
+def run_steps(
+    steps: Mapping[str, Step], held: Mapping[str, ParameterShard]
 ) -> Iterator[tuple[str, Any, dict[str, Any]]]:
     """Yield the name, the new value and the new state of each parameter, as soon as its step, one
     of ``steps`` by name, returns them.
@@ -110,13 +110,13 @@ def in_rounds(
                 asked[name] = steps[name].send(values)
             except StopIteration as end:
                 yield name, *end.value
-        _add_up(asked, held)
+        _all_reduce_sums(asked, held)
         sent = asked
 
 
-def apply_in_rounds(
+def apply_sharded_steps(
     optimizer: Optimizer,
-    call: Together,
+    call: ParameterBatch,
     params: Mapping[str, Any],
     gradients: Mapping[str, Any],
     further: Mapping[str, Any],
@@ -126,7 +126,7 @@ def apply_in_rounds(
     steps: dict[str, Step] = {}
     states: dict[str, dict[str, Any]] = {}
     kinds = (*optimizer.state_names, *optimizer.own_state_names)
-    held = _held(optimizer, call.names)
+    held = _shards_of(optimizer, call.names)
     for name, decay, multiple in zip(call.names, call.decays, call.rates, strict=True):
         x = optimizer.master.get(name, params[name])
         wide = promote(x.dtype, "float32")
@@ -150,7 +150,7 @@ def apply_in_rounds(
             held[name],
         )
     skip = further["skip"]
-    for name, new, state in in_rounds(steps, held):
+    for name, new, state in run_steps(steps, held):
         written = [(optimizer.master.get(name, params[name]), new)]
         written += [(array, state[kind]) for kind, array in states[name].items()]
         if name in optimizer.master:
@@ -160,14 +160,14 @@ def apply_in_rounds(
             op.assign(array, value if skip is None else op.where(skip, array, value))
 
 
-def _held(optimizer: Optimizer, names: list[str]) -> dict[str, Held]:
+def _shards_of(optimizer: Optimizer, names: list[str]) -> dict[str, ParameterShard]:
     """Return what this rank has of parameters by name."""
     device = str(optimizer.lr.device)
     places: dict[str, Any] = {}
-    for split in (flat(optimizer.placements[name]) for name in names):
+    for split in (flat_split(optimizer.placements[name]) for name in names):
         if split is not None and split.over not in places:
             places[split.over] = op.axis_index(split.over, split.size, device)
-    return {name: Held(optimizer.placements[name], places, device) for name in names}
+    return {name: ParameterShard(optimizer.placements[name], places, device) for name in names}
 
 
 def _cast(x: Any, dtype: str) -> Any:
@@ -175,7 +175,7 @@ def _cast(x: Any, dtype: str) -> Any:
     return x if x.dtype == dtype else op.astype(x, dtype)
 
 
-def _add_up(sums: Mapping[str, list[Any]], held: Mapping[str, Held]) -> None:
+def _all_reduce_sums(sums: Mapping[str, list[Any]], held: Mapping[str, ParameterShard]) -> None:
     """Make sums over parts those over whole parameters, in place: by an exchange for each set of
     axes and dtype.
     """
@@ -205,19 +205,19 @@ OPERATIONS = {
 
 
 @cache
-def sums_wholes(operator: Op) -> bool:
+def has_global_sums(operator: Op) -> bool:
     """Whether the step of an operator adds up over a parameter: its formula has totals."""
     formula = FORMULAS[operator]
     return formula.trace(formula.lists, {}, {}).totals > 0
 
 
-def of_formula(
+def step_of_formula(
     operator: Op,
     x: Any,
     g: Any,
     state: Mapping[str, Any],
     numbers: Mapping[str, Any],
-    held: Held,
+    held: ParameterShard,
 ) -> Step:
     """Make the step of an operator of `meta.op.optimizer`, its totals those of whole parameters.
 
@@ -234,7 +234,7 @@ def of_formula(
 
     def in_double(node: Expr) -> Any:
         value = node.parts[0] if node.kind == "constant" else given[node.parts[0]]
-        return value if isinstance(value, int | float) else _cast(value, SUM)
+        return value if isinstance(value, int | float) else _cast(value, SUM_DTYPE)
 
     def leaf(node: Expr) -> Any:
         if node.kind == "derived":
@@ -249,9 +249,9 @@ def of_formula(
 
     def total(node: Expr) -> Any:
         if node.kind == "*":
-            first, second = (_cast(value(factor), SUM) for factor in node.operands)
+            first, second = (_cast(value(factor), SUM_DTYPE) for factor in node.operands)
             return op.sum(held.filled(first * second))
-        return op.sum(held.filled(_cast(value(node), SUM)))
+        return op.sum(held.filled(_cast(value(node), SUM_DTYPE)))
 
     for totals in traced.rounds():
         found = yield [total(node.parts[0]) for node in totals]

@@ -22,14 +22,14 @@ Params = Iterable[ndarray] | Iterable[Named] | Mapping[str, ndarray] | Sequence[
 
 
 @dataclass(frozen=True)
-class Group:
+class ParameterGroup:
     """The names of some parameters, and the options in which they differ from the optimizer's."""
 
     names: tuple[str, ...]
     options: dict[str, Any]
 
 
-def listed_groups(groups: Iterable[Any]) -> list[Any]:
+def list_groups(groups: Iterable[Any]) -> list[Any]:
     """Return groups that may be looked at again and again: iterators among their "params" are used
     up here.
     """
@@ -41,7 +41,7 @@ def listed_groups(groups: Iterable[Any]) -> list[Any]:
     ]
 
 
-def named(params: Params) -> tuple[dict[str, ndarray], list[Mapping[str, Any]]]:
+def name_parameters(params: Params) -> tuple[dict[str, ndarray], list[Mapping[str, Any]]]:
     """Return all parameters by name, and the groups, if it is a list of them.
 
     Arrays without a name are counted: "0", "1", ... Raises ArgumentError for what is no array, and
@@ -54,10 +54,10 @@ def named(params: Params) -> tuple[dict[str, ndarray], list[Mapping[str, Any]]]:
             hint="model.parameters()",
         )
     if isinstance(params, Mapping):
-        return _checked(dict(params)), []
-    given = listed_groups(params)
+        return _require_parameters(dict(params)), []
+    given = list_groups(params)
     if not any(isinstance(g, Mapping) for g in given):
-        return _checked(dict(_members(given, 0))), []
+        return _require_parameters(dict(_members(given, 0))), []
     found: dict[str, ndarray] = {}
     for group in given:
         _require_group(group)
@@ -70,7 +70,7 @@ def named(params: Params) -> tuple[dict[str, ndarray], list[Mapping[str, Any]]]:
                     hint='tell them apart: {f"head.{n}": a for n, a in head.named_parameters()}',
                 )
             found[name] = array
-    return _checked(found), given
+    return _require_parameters(found), given
 
 
 def _members(params: Any, first: int) -> Iterable[tuple[str, Any]]:
@@ -88,7 +88,7 @@ def _is_named(member: Any) -> bool:
     return isinstance(member, tuple) and len(member) == 2 and isinstance(member[0], str)
 
 
-def _checked(params: dict[str, ndarray]) -> dict[str, ndarray]:
+def _require_parameters(params: dict[str, ndarray]) -> dict[str, ndarray]:
     for name, array in params.items():
         if not isinstance(array, ndarray):
             raise ArgumentError(
@@ -101,14 +101,14 @@ def _checked(params: dict[str, ndarray]) -> dict[str, ndarray]:
 
 def resolve(
     params: Mapping[str, ndarray], groups: Iterable[Mapping[str, Any]], options: Iterable[str]
-) -> list[Group]:
+) -> list[ParameterGroup]:
     """Return the groups that make up all parameters; those in no group come first.
 
     options: what a group may state. A parameter is in the first group that names it. Raises
     ArgumentError for an option that there is not, and for a group without parameters.
     """
     left = dict.fromkeys(params)
-    found: list[Group] = []
+    found: list[ParameterGroup] = []
     for number, group in enumerate(groups):
         _require_group(group)
         stated = {key: value for key, value in group.items() if key != "params"}
@@ -126,9 +126,9 @@ def resolve(
                 hint=f"the names are {', '.join(list(params)[:8])}, ...; "
                 "give the optimizer model.named_parameters() for the model's",
             )
-        found.append(Group(tuple(n for n in names if n in left), stated))
+        found.append(ParameterGroup(tuple(n for n in names if n in left), stated))
         left = {name: None for name in left if name not in names}
-    rest = [Group(tuple(left), {})] if left else []
+    rest = [ParameterGroup(tuple(left), {})] if left else []
     return rest + [group for group in found if group.names]
 
 

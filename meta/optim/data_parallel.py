@@ -26,7 +26,7 @@ Arrays = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Ranks:
+class DataParallel:
     """A data parallel step: ``over`` which axis of the mesh, over how many ranks, in which dtype
     gradients are averaged (None: their own), and what is split: nothing (0), the state of the
     optimizer (1), gradients, too (2), and parameters (3).
@@ -38,7 +38,7 @@ class Ranks:
     zero: int
 
     @classmethod
-    def of(cls, over: str, dtype: str | None, zero: int) -> Ranks:
+    def of(cls, over: str, dtype: str | None, zero: int) -> DataParallel:
         """Return those of the mesh at hand; one rank has the whole of everything."""
         size = axis_size(over)
         return cls(over, size, dtype, zero if size > 1 else 0)

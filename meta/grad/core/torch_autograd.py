@@ -18,8 +18,16 @@ from torch._C._autograd import _get_current_graph_task_keep_graph as keeps_graph
 
 from meta.base.errors import GradientError
 from meta.base.registry import OPERATORS
-from meta.grad.core.chosen import Sums
-from meta.grad.core.tape import Edge, add_to, own, place_of, propagate, source_of, sources_of
+from meta.grad.core.input_gradients import GradientAccumulator
+from meta.grad.core.tape import (
+    Edge,
+    accumulate_grad,
+    own_memory,
+    propagate,
+    source_id,
+    source_of,
+    sources_of,
+)
 from meta.op.core.handler import use
 from meta.runtime.array_export import ArrayExport
 from meta.runtime.ndarray import array, as_array, ndarray
@@ -54,12 +62,12 @@ class ArrayOfMeta(torch.autograd.Function):
         start, (entered, leaves) = ctx.left_at, ctx.ends
         if not keeps_graph():
             ctx.left_at, ctx.ends = None, ((), ())
-        asked = leaves if _asks_for(ctx.next_functions[0][0]) else []
-        run = partial(_swept, start, dys[0], entered, leaves, asked, torch.is_grad_enabled())
+        asked = leaves if _needs_gradient(ctx.next_functions[0][0]) else []
+        run = partial(_run_tape, start, dys[0], entered, leaves, asked, torch.is_grad_enabled())
         return None, None, None, *ctx.context.copy().run(run)
 
 
-def _asks_for(anchor: Any) -> bool:
+def _needs_gradient(anchor: Any) -> bool:
     """Whether the backward pass that is under way gives a leaf of torch its gradient."""
     try:
         return torch._C._will_engine_execute_node(anchor)
@@ -67,7 +75,7 @@ def _asks_for(anchor: Any) -> bool:
         return False
 
 
-def _swept(
+def _run_tape(
     start: Any,
     dy: torch.Tensor,
     entered: list[TorchLeaf],
@@ -78,7 +86,7 @@ def _swept(
     """Return the gradients of the tensors that a source leads to; add to those of the leaves that
     are asked for.
     """
-    sums = Sums([*entered, *leaves])
+    sums = GradientAccumulator([*entered, *leaves])
     given: set[int] = set()
     with set_recording(linked), use(None):
         begin = as_array(dy)
@@ -86,7 +94,7 @@ def _swept(
         seed = OPERATORS["copy"](begin) if begin.tracked else array(begin)
 
         def accumulate(source: Any, gradient: ndarray) -> None:
-            if place_of(source) not in sums.wanted:
+            if source_id(source) not in sums.wanted:
                 raise GradientError(
                     "a torch tensor that requires a gradient was computed inside of a "
                     "checkpointed block, whose second run computes another one",
@@ -99,12 +107,12 @@ def _swept(
         for leaf in asked:
             gradient = sums.gradient(leaf)
             if gradient is not None:
-                add_to(leaf, gradient, given)
+                accumulate_grad(leaf, gradient, given)
         gradients = map(sums.gradient, entered)
-        return [None if g is None else own(g, given).torch() for g in gradients]
+        return [None if g is None else own_memory(g, given).torch() for g in gradients]
 
 
-def leave(left: ndarray) -> torch.Tensor:
+def to_torch(left: ndarray) -> torch.Tensor:
     """Return the buffer of an array as a tensor that shares memory, with the history of the array.
 
     Raises GradientError where torch could record no history: for memory of `torch.inference_mode`,
@@ -114,11 +122,11 @@ def leave(left: ndarray) -> torch.Tensor:
     if start is None or not is_recording():
         return left.tensor
     if torch.is_inference_mode_enabled() or left.tensor.is_inference():
-        raise _without_history(left, "torch.inference_mode", "meta.array(x) outside of it")
+        raise _no_history_error(left, "torch.inference_mode", "meta.array(x) outside of it")
     if torch._C._are_functorch_transforms_active():
-        raise _without_history(left, "a transform of torch.func", "torch.autograd.grad")
+        raise _no_history_error(left, "a transform of torch.func", "torch.autograd.grad")
     ends = {
-        place_of(s): s for s in sources_of(start) if not isinstance(s, Edge | NoGradient)
+        source_id(s): s for s in sources_of(start) if not isinstance(s, Edge | NoGradient)
     }.values()
     result: torch.Tensor = ArrayOfMeta.apply(
         left,
@@ -129,7 +137,7 @@ def leave(left: ndarray) -> torch.Tensor:
     return result
 
 
-def _without_history(left: ndarray, where: str, other: str) -> GradientError:
+def _no_history_error(left: ndarray, where: str, other: str) -> GradientError:
     return GradientError(
         f"an array that requires a gradient leaves for torch, and {where} records no history",
         found=f"an array of shape {left.shape}",
@@ -137,4 +145,4 @@ def _without_history(left: ndarray, where: str, other: str) -> GradientError:
     )
 
 
-ArrayExport.leave = staticmethod(leave)
+ArrayExport.to_torch = staticmethod(to_torch)

@@ -1,4 +1,6 @@
-"""`grad`: gradients of chosen arrays, of what the tape recorded; `Sums`, which collects them."""
+"""`grad`: gradients of chosen arrays, of what the tape recorded; `GradientAccumulator`, which
+collects them.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import torch
 
 from meta.base.errors import ArgumentError, GradientError
 from meta.base.registry import OPERATORS
-from meta.grad.core.tape import Edge, place_of, propagate, source_of, sources_of, zeros
+from meta.grad.core.tape import Edge, propagate, source_id, source_of, sources_of, zeros
 from meta.op.core.handler import use
 from meta.runtime.ndarray import as_array, ndarray
 from meta.runtime.no_gradient import NoGradient, set_recording
@@ -66,7 +68,7 @@ def grad(
                 hint="set requires_grad = True on the inputs before the computation",
             )
     sources = [source_of(a) for a in xs]
-    leaves = Sums(sources)
+    leaves = GradientAccumulator(sources)
     with set_recording(create_graph), use(None):
         starts = [(source_of(a), a.seed(d, create_graph)) for a, d in zip(ys, dys, strict=True)]
         edges = {(s.node, s.index) for s in sources if isinstance(s, Edge)}
@@ -80,20 +82,20 @@ def grad(
     return results[0] if one_x else results
 
 
-class Sums:
+class GradientAccumulator:
     """The gradients of the leaves among wanted sources, each the sum of what reached it.
 
     What reaches a tensor that entered may go on, through torch, to a wanted tensor.
     """
 
     def __init__(self, wanted: Sequence[Any]) -> None:
-        self.wanted = {place_of(s) for s in wanted}
+        self.wanted = {source_id(s) for s in wanted}
         self.tensors = [s.tensor for s in wanted if isinstance(s, TorchLeaf)]
         self.found: dict[Any, tuple[Any, ndarray]] = {}
 
     def add(self, source: Any, gradient: ndarray) -> None:
         """Add what reached a source, if that is wanted or torch goes on from it."""
-        place = place_of(source)
+        place = source_id(source)
         if place in self.wanted or (isinstance(source, TorchLeaf) and source.tensor.grad_fn):
             old = self.found.get(place)
             total = gradient if old is None else OPERATORS["add"](old[1], gradient)
@@ -101,7 +103,7 @@ class Sums:
 
     def gradient(self, source: Any) -> ndarray | None:
         """Return what reached a wanted leaf; None if nothing did."""
-        found = self.found.get(place_of(source))
+        found = self.found.get(source_id(source))
         return None if found is None else found[1]
 
     def through_torch(self, create_graph: bool) -> None:
@@ -111,7 +113,7 @@ class Sums:
         pairs = [(s, g) for s, g in self.found.values() if isinstance(s, TorchLeaf)]
         if not any(s.tensor.grad_fn for s, _ in pairs):
             return
-        if any(place_of(s) in self.wanted for s in _behind([s.tensor for s, _ in pairs])):
+        if any(source_id(s) in self.wanted for s in _ancestors([s.tensor for s, _ in pairs])):
             raise GradientError(
                 "what is differentiated went from meta through torch and back, which is not "
                 "followed from array to array",
@@ -134,7 +136,7 @@ class Sums:
                 self.found[id(tensor)] = TorchLeaf(tensor), as_array(gradient)
 
 
-def _behind(tensors: Iterable[torch.Tensor]) -> Iterator[Any]:
+def _ancestors(tensors: Iterable[torch.Tensor]) -> Iterator[Any]:
     """Yield the sources of `meta`, tensors that entered left out, that tensors were computed from,
     through torch and back as often as it went.
     """

@@ -12,8 +12,8 @@ from typing import Any
 from meta.base.dtype import COMPLEX, has_gradient
 from meta.base.errors import ArgumentError, GradientError
 from meta.base.registry import OPERATORS, nearest
-from meta.grad.core.chosen import Sums
-from meta.grad.core.tape import Edge, next_order, place_of, propagate, source_of, sources_of
+from meta.grad.core.input_gradients import GradientAccumulator
+from meta.grad.core.tape import Edge, next_order, propagate, source_id, source_of, sources_of
 from meta.op.core import tree
 from meta.op.core.handler import current, use
 from meta.op.core.tracing import Trace
@@ -143,7 +143,7 @@ def require_number(shape: Any, dtype: str, name: str) -> None:
         )
 
 
-def independent(name: str) -> GradientError:
+def unused_arguments_error(name: str) -> GradientError:
     """Return the error for a result that has nothing to do with the arguments."""
     return GradientError(
         f"the result of {name} does not depend on the arguments that it is differentiated by",
@@ -169,9 +169,9 @@ def _eager(
     if value.node.__class__ is NoGradient:
         raise value.node.error()
     if not value.tracked:
-        raise independent(name)
+        raise unused_arguments_error(name)
     sources = [source_of(x) for x in xs]
-    leaves = Sums(sources)
+    leaves = GradientAccumulator(sources)
     edges = {(s.node, s.index) for s in sources if isinstance(s, Edge)}
     start = source_of(value)
     linked = records and _leads_elsewhere(start, leaves.wanted, since)
@@ -183,7 +183,7 @@ def _eager(
             for s in sources
         ]
         if all(g is None for g in found):
-            raise independent(name)
+            raise unused_arguments_error(name)
         gradients = [
             OPERATORS["zeros_like"](x) if g is None else g for x, g in zip(xs, found, strict=True)
         ]
@@ -209,7 +209,7 @@ def _leads_elsewhere(start: Any, own: set[Any], since: int) -> bool:
     their places.
     """
     return any(
-        place_of(source) not in own
+        source_id(source) not in own
         for source in sources_of(start, since)
         if not isinstance(source, Edge) or source.node.order < since
     )

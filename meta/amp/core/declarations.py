@@ -48,15 +48,15 @@ def custom(*ops: Op) -> Callable[[CustomRule], CustomRule]:
     return register
 
 
-Word = Callable[[list[str], str], "str | None"]
+DtypeChoice = Callable[[list[str], str], "str | None"]
 """From the dtypes of floating point tensors and the half dtype to the one they are cast to."""
 
 
-def of_each(*ops: Op, **words: Any) -> None:
+def per_argument(*ops: Op, **words: Any) -> None:
     """State for each argument what it is cast to; those that are not named stay as they are.
 
-    words: by argument a dtype; a `Word`, of the argument's own dtypes; or a word and the names of
-    the arguments of whose dtypes it is.
+    words: by argument a dtype; a `DtypeChoice`, of the argument's own dtypes; or a word and the
+    names of the arguments of whose dtypes it is.
     """
     site = caller_span()
     for op in ops:
@@ -69,10 +69,10 @@ def of_each(*ops: Op, **words: Any) -> None:
                 found=", ".join(sorted(unknown)),
                 span=site,
             )
-        register_op_cast_rule(op, _each([(n, words.get(n)) for n in names]), site)
+        register_op_cast_rule(op, _rule_per_argument([(n, words.get(n)) for n in names]), site)
 
 
-def _each(stated: list[tuple[str, Any]]) -> CustomRule:
+def _rule_per_argument(stated: list[tuple[str, Any]]) -> CustomRule:
     def one(args: Any, half: str, name: str, said: Any) -> str | None:
         if said is None or isinstance(said, str):
             return said
