@@ -14,6 +14,16 @@ from meta.ir import OP_RESOLVERS
 from meta.op.core import Op, op
 
 
+def remove_dialects(*dialects: Dialect) -> None:
+    """Remove dialects and their kernels."""
+    for dialect in dialects:
+        DIALECTS.remove(dialect.name)
+        del OP_RESOLVERS[dialect.name]
+        for one in dialect.ops.values():
+            one.base.aspects.dialect_ops.remove(one)
+    forget()
+
+
 class Author:
     """Who registers: ``dialect`` has the kernels."""
 
@@ -41,10 +51,8 @@ def author() -> Iterator[Author]:
     try:
         yield made
     finally:
-        DIALECTS.remove("author")
-        del OP_RESOLVERS["author"]
+        remove_dialects(made.dialect)
         for one in made.ops:
             OPERATORS.remove(one.name)
             for kernel in one.aspects.dialect_ops:
                 kernel.dialect.ops.pop(one.name)
-        forget()

@@ -16,15 +16,13 @@ from meta.base.errors import ArgumentError
 from meta.base.registry import OPERATORS
 from meta.cli.main import main
 from meta.dialect import Dialect
-from meta.dialect.core import DIALECTS
-from meta.dialect.core.preference import forget
-from meta.ir import OP_RESOLVERS
 from meta.testing import F, I, OpCase, sample
 from meta.testing.matrix import FAIL, NO_KERNEL, PASS, REFUSED, Outcome, cells, outcomes
 from meta.testing.records import cases_folder, load_cases
 from meta.testing.selftest import SelftestPlan
 from meta.testing.shapes import SHAPES
 from meta.testing.workers import Lost, in_processes
+from tests.registered import remove_dialects
 
 RELU = OpCase(
     "relu",
@@ -56,10 +54,7 @@ def acme() -> Iterator[Dialect]:
         return x + 1 if x.is_floating_point() else torch.relu(x)
 
     yield dialect
-    DIALECTS.remove("acme")
-    del OP_RESOLVERS["acme"]
-    OPERATORS["relu"].aspects.dialect_ops.remove(dialect.ops["relu"])
-    forget()
+    remove_dialects(dialect)
 
 
 def test_states_of_cells(acme: Dialect) -> None:

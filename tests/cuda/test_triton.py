@@ -18,12 +18,10 @@ import meta
 from meta import op
 from meta.base.device import Device
 from meta.dialect import only
-from meta.dialect.core import DIALECTS
-from meta.dialect.core.preference import forget
 from meta.dialect.triton import TritonDialect
 from meta.dialect.triton.prepared import Launch
-from meta.ir import OP_RESOLVERS
 from tests.dialect.triton import kernels
+from tests.registered import remove_dialects
 
 pytestmark = [pytest.mark.cuda, pytest.mark.usefixtures("tested")]
 NAME = "tested"
@@ -61,11 +59,7 @@ def tested() -> Iterator[TritonDialect]:
     dialect.kernel(op.bitwise_invert, grid=kernels.flat, configs=[{"BLOCK": 1024}])(bitwise_invert)
     dialect.pointwise(op.multiply)(multiply)
     yield dialect
-    DIALECTS.remove(NAME)
-    del OP_RESOLVERS[NAME]
-    for one in dialect.ops.values():
-        one.base.aspects.dialect_ops.remove(one)
-    forget()
+    remove_dialects(dialect)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)

@@ -12,12 +12,10 @@ import meta
 from meta.base import config
 from meta.base.device import Device
 from meta.dialect import only, vendors
-from meta.dialect.core import DIALECTS
-from meta.dialect.core.preference import forget
 from meta.dialect.triton import TritonDialect
-from meta.ir import OP_RESOLVERS
 from tests.dialect.triton import kernels
 from tests.dialect.vendors.test_triton import FILES, OPS
+from tests.registered import remove_dialects
 
 pytestmark = pytest.mark.cuda
 GPU = Device("cuda:0")
@@ -28,11 +26,7 @@ def tested() -> Iterator[TritonDialect]:
     dialect = TritonDialect("tested")
     kernels.register(dialect)
     yield dialect
-    DIALECTS.remove("tested")
-    del OP_RESOLVERS["tested"]
-    for one in dialect.ops.values():
-        one.base.aspects.dialect_ops.remove(one)
-    forget()
+    remove_dialects(dialect)
 
 
 @pytest.fixture

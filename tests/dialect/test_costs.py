@@ -24,7 +24,6 @@ from meta.base.device import CPU
 from meta.base.errors import ArgumentError, DispatchError
 from meta.dialect import Dialect, OpEnv, Unsupported, exclude, measured, only, prefer
 from meta.dialect.core import (
-    DIALECTS,
     FUSED,
     Config,
     Configs,
@@ -39,9 +38,10 @@ from meta.dialect.core.costs import MARGIN, Breadth, bucket_of, choose, key_of
 from meta.dialect.core.dispatch import answers
 from meta.dialect.core.preference import current, forget
 from meta.dialect.core.tuning import configurations, measure_missing, race_of
-from meta.ir import OP_RESOLVERS, Binding, Block, Call, Function, Var, parse, text
+from meta.ir import Binding, Block, Call, Function, Var, parse, text
 from meta.ir.types import TensorType
 from meta.op.core import CallValues
+from tests.registered import remove_dialects
 
 X = TensorType((64, 128), "float32")
 TURN: Config = (("turn", 3),)
@@ -90,10 +90,7 @@ def mine() -> Iterator[Dialect]:
         return kernel(())
 
     yield made
-    DIALECTS.remove("mine")
-    del OP_RESOLVERS["mine"]
-    meta.op.relu.aspects.dialect_ops.remove(made.ops["relu"])
-    forget()
+    remove_dialects(made)
 
 
 class TestRule:

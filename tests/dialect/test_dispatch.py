@@ -18,12 +18,11 @@ from meta.base.device import CPU, Device
 from meta.base.errors import BackendError, DeviceError, DispatchError
 from meta.base.registry import OPERATORS
 from meta.dialect import Dialect, OpEnv, Unsupported
-from meta.dialect.core import DIALECTS, dispatch
-from meta.dialect.core.preference import forget
-from meta.ir import OP_RESOLVERS
+from meta.dialect.core import dispatch
 from meta.op.core import CallValues, InOut, Op, Scalar, Tensor, TensorType, op
 from meta.runtime.array_key import ArrayKey
 from meta.runtime.ndarray import as_array
+from tests.registered import remove_dialects
 
 X = TensorType((2, 3), "float32")
 
@@ -33,11 +32,7 @@ def mine() -> Iterator[Dialect]:
     """A dialect that is forgotten, with its operators, after the test."""
     dialect = Dialect("mine", devices=("cpu",))
     yield dialect
-    DIALECTS.remove("mine")
-    del OP_RESOLVERS["mine"]
-    for made in dialect.ops.values():
-        made.base.aspects.dialect_ops.remove(made)
-    forget()
+    remove_dialects(dialect)
 
 
 @pytest.fixture

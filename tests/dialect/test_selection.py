@@ -15,11 +15,12 @@ from meta.base.errors import DispatchError, RegistrationError, UnknownName
 from meta.base.registry import OPERATORS
 from meta.cli.card import card
 from meta.dialect import FUSED_ONLY, HANDWRITTEN, LIBRARY, REFERENCE, Dialect, OpEnv, Unsupported
-from meta.dialect.core import DIALECTS, candidates
-from meta.dialect.core.preference import current, forget
-from meta.ir import OP_RESOLVERS, parse, structural_equal
+from meta.dialect.core import candidates
+from meta.dialect.core.preference import current
+from meta.ir import parse, structural_equal
 from meta.op.core import CallValues, Op, Tensor, op
 from meta.testing import check
+from tests.registered import remove_dialects
 
 X = meta.array([1.0, 2.0])
 CPU = Device("cpu")
@@ -36,12 +37,7 @@ def make() -> Iterator[Make]:
         return made[-1]
 
     yield new
-    for dialect in made:
-        DIALECTS.remove(dialect.name)
-        del OP_RESOLVERS[dialect.name]
-        for dialect_op in dialect.ops.values():
-            dialect_op.base.aspects.dialect_ops.remove(dialect_op)
-    forget()
+    remove_dialects(*made)
 
 
 @pytest.fixture

@@ -21,12 +21,12 @@ from meta.base.device import CPU, Device
 from meta.base.errors import DeviceError, DispatchError, MetaError, RegistrationError
 from meta.base.registry import OPERATORS
 from meta.dialect import Dialect, OpEnv
-from meta.dialect.core import DIALECTS, Configs, dispatch
+from meta.dialect.core import Configs, dispatch
 from meta.dialect.core.preference import forget
 from meta.dialect.core.state import State
 from meta.grad.core import gradient
-from meta.ir import OP_RESOLVERS
 from meta.op.core import CallValues, Op, Scalar, Tensor, TensorType, op
+from tests.registered import remove_dialects
 
 X = TensorType((2, 3), "float32")
 
@@ -41,12 +41,7 @@ def make_dialect() -> Iterator[Callable[..., Dialect]]:
         return made[-1]
 
     yield new
-    for dialect in made:
-        DIALECTS.remove(dialect.name)
-        del OP_RESOLVERS[dialect.name]
-        for one in dialect.ops.values():
-            one.base.aspects.dialect_ops.remove(one)
-    forget()
+    remove_dialects(*made)
 
 
 @pytest.fixture

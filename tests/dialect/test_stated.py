@@ -17,20 +17,14 @@ from meta import op
 from meta.base.errors import BackendError, DispatchError, MetaWarning, RegistrationError
 from meta.dialect import HANDWRITTEN, Dialect, OpEnv, ask, tunable
 from meta.dialect.core import DIALECTS
-from meta.dialect.core.preference import forget
-from meta.ir import OP_RESOLVERS
+from tests.registered import remove_dialects
 
 X = meta.array([[1.0, 2.0, 3.0]])
 
 
 def drop(name: str) -> None:
     """Forget a dialect and its kernels."""
-    if name in DIALECTS:
-        for one in DIALECTS[name].ops.values():
-            one.base.aspects.dialect_ops.remove(one)
-        DIALECTS.remove(name)
-        del OP_RESOLVERS[name]
-    forget()
+    remove_dialects(*(one for one in [*DIALECTS.values()] if one.name == name))
 
 
 @pytest.fixture(autouse=True)

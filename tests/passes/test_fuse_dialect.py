@@ -13,10 +13,10 @@ from meta import op
 from meta.base.device import CPU, Device
 from meta.base.errors import IRError, RegistrationError, UnknownName
 from meta.dialect import Dialect
-from meta.dialect.core import DIALECTS, HANDWRITTEN, LIBRARY, REFERENCE, OpEnv, Unsupported
-from meta.dialect.core.preference import forget
-from meta.ir import OP_RESOLVERS, Module, parse, structural_equal, verify
+from meta.dialect.core import HANDWRITTEN, LIBRARY, REFERENCE, OpEnv, Unsupported
+from meta.ir import Module, parse, structural_equal, verify
 from meta.passes import dispatch, explain_fusion, fuse_dialect, infer_type
+from tests.registered import remove_dialects
 
 
 @pytest.fixture(autouse=True)
@@ -25,16 +25,7 @@ def acme() -> Iterator[Dialect]:
     dialect = Dialect("acme", devices=("cpu",), plevel=HANDWRITTEN)
     with meta.dialect.only("torch", "acme"):
         yield dialect
-    forgotten(dialect)
-
-
-def forgotten(dialect: Dialect) -> None:
-    """Undo what registered a dialect and its operators."""
-    DIALECTS.remove(dialect.name)
-    del OP_RESOLVERS[dialect.name]
-    for made in dialect.ops.values():
-        made.base.aspects.dialect_ops.remove(made)
-    forget()
+    remove_dialects(dialect)
 
 
 def program(text: str, params: str = "%x: float32[4, 3], %w: float32[5, 3]") -> Module:
@@ -334,5 +325,5 @@ def test_a_kernel_of_a_larger_level_that_declines_does_not_count(
     given = program(CHAIN)
     with meta.dialect.only("torch", "acme", "other"):
         found = fuse_dialect(given, device=CPU)
-    forgotten(other)
+    remove_dialects(other)
     assert ("gate" in found.functions) == declines

@@ -13,11 +13,11 @@ import meta
 from meta import op
 from meta.base.device import CPU
 from meta.dialect import Dialect
-from meta.dialect.core import DIALECTS, HANDWRITTEN
-from meta.dialect.core.preference import forget
-from meta.ir import OP_RESOLVERS, Module, parse, verify
+from meta.dialect.core import HANDWRITTEN
+from meta.ir import Module, parse, verify
 from meta.passes import dispatch, explain_fusion, fuse_dialect, infer_type, memory_schedule
 from meta.vm.bytecode import Invoke
+from tests.registered import remove_dialects
 
 X, C = "float32[4, 3]", "float32[3]"
 HEAD = f"%x: {X}, %m: {C}, %v: {C}"
@@ -34,9 +34,7 @@ def acme() -> Iterator[Dialect]:
 
     with meta.dialect.only("torch", "acme"):
         yield dialect
-    DIALECTS.remove("acme")
-    del OP_RESOLVERS["acme"]
-    forget()
+    remove_dialects(dialect)
 
 
 def program(body: str, head: str = HEAD) -> Module:

@@ -13,11 +13,11 @@ from meta import op
 from meta.base.device import CPU, Device
 from meta.base.errors import ArgumentError, IRError, RegistrationError
 from meta.dialect import Dialect, Unsupported
-from meta.dialect.core import DIALECTS, HANDWRITTEN, OpEnv
-from meta.dialect.core.preference import forget
-from meta.ir import OP_RESOLVERS, Module, TensorType, TupleType, parse, verify
+from meta.dialect.core import HANDWRITTEN, OpEnv
+from meta.ir import Module, TensorType, TupleType, parse, verify
 from meta.passes import explain_fusion, fuse_dialect, infer_type
 from meta.passes.pattern import Pattern, explain, match, partition, pattern, rewrite
+from tests.registered import remove_dialects
 
 
 def program(body: str, params: str = "%x: float32[2, 3], %y: float32[2, 3]") -> Module:
@@ -158,9 +158,7 @@ def acme() -> Iterator[Dialect]:
     dialect = Dialect("acme", devices=("cpu",), plevel=HANDWRITTEN)
     with meta.dialect.only("torch", "acme"):
         yield dialect
-    DIALECTS.remove("acme")
-    del OP_RESOLVERS["acme"]
-    forget()
+    remove_dialects(dialect)
 
 
 BODY = "%p = multiply(%x, %y)\n %s = sum(%x, axis=1)\n %r = exp(%s)\n return (%p, %r)"

@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, given, settings
 import meta
 from meta.base import config
 from meta.base.device import CPU, Device
-from meta.dialect.core import DIALECTS, Dialect, DialectOp
+from meta.dialect.core import Dialect, DialectOp
 from meta.dialect.core.preference import forget
 from meta.dialect.core.tuning import chooses, racing
-from meta.ir import OP_RESOLVERS, Block, Call, Module, bindings, parse, text, verify
+from meta.ir import Block, Call, Module, bindings, parse, text, verify
 from meta.ir.visit import inner_blocks
 from meta.op.core import CallValues
 from meta.passes import (
@@ -38,6 +38,7 @@ from tests.programs.operators import ROWS
 from tests.programs.prefixes import _differences, inputs, outcome
 from tests.programs.test_programs import ALL, TVM_ROWS, drawn, steps, wanted
 from tests.programs.writer import Step, write_module
+from tests.registered import remove_dialects
 
 HEAD = "%x: float32[64, 100]"
 
@@ -228,10 +229,7 @@ def on_the_host() -> Iterator[Dialect]:
         out.copy_(torch.relu(x))
 
     yield made
-    DIALECTS.remove("on_the_host")
-    del OP_RESOLVERS["on_the_host"]
-    meta.op.relu.aspects.dialect_ops.remove(made.ops["relu"])
-    forget()
+    remove_dialects(made)
 
 
 @pytest.mark.parametrize(("launch", "taken"), [(0.5, True), (2.0, False)])

@@ -15,9 +15,8 @@ import torch
 
 import meta
 from meta.base.registry import OPERATORS
-from meta.dialect.core import DIALECTS, HANDWRITTEN, Dialect
-from meta.dialect.core.preference import forget
-from meta.ir import OP_RESOLVERS
+from meta.dialect.core import HANDWRITTEN, Dialect
+from tests.registered import remove_dialects
 from tools.fuzz_models import run
 from tools.fuzz_models.__main__ import main
 from tools.fuzz_models.campaign import cases_of, tensors_alive, write_failure
@@ -110,11 +109,7 @@ def acme() -> Iterator[Dialect]:
     dialect = Dialect("acme", devices=("cpu",), plevel=HANDWRITTEN)
     with meta.dialect.only("torch", "acme"):
         yield dialect
-    DIALECTS.remove("acme")
-    del OP_RESOLVERS["acme"]
-    for made in dialect.ops.values():
-        made.base.aspects.dialect_ops.remove(made)
-    forget()
+    remove_dialects(dialect)
 
 
 def failing(kernel_of: str, way: Way) -> Case:

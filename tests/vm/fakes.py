@@ -7,12 +7,11 @@ from typing import Any
 
 import torch
 
-from meta.dialect.core import DIALECTS, Dialect, OpEnv
+from meta.dialect.core import Dialect, OpEnv
 from meta.dialect.core.openv import Config, Configs
-from meta.dialect.core.preference import forget
-from meta.ir import OP_RESOLVERS
 from meta.op.core import CallValues, Op
 from meta.vm.measuring.clocks import Clock
+from tests.registered import remove_dialects
 
 
 class FakeClock(Clock):
@@ -94,9 +93,4 @@ class Fakes:
 
     def remove(self) -> None:
         """Remove all that was made."""
-        for dialect in self.made:
-            DIALECTS.remove(dialect.name)
-            del OP_RESOLVERS[dialect.name]
-            for dialect_op in dialect.ops.values():
-                dialect_op.base.aspects.dialect_ops.remove(dialect_op)
-        forget()
+        remove_dialects(*self.made)

@@ -12,10 +12,9 @@ from typing import Any
 import torch
 
 from meta.base.registry import OPERATORS
-from meta.dialect.core import DIALECTS, HANDWRITTEN, Dialect, OpEnv
-from meta.dialect.core.preference import forget
-from meta.ir import OP_RESOLVERS
+from meta.dialect.core import HANDWRITTEN, Dialect, OpEnv
 from meta.op.core import CallValues
+from tests.registered import remove_dialects
 
 OP = OPERATORS["sinh"]
 LIMIT = 2.5
@@ -59,9 +58,4 @@ MADE = [
 
 def remove() -> None:
     """Remove the dialects from this process."""
-    for dialect in MADE:
-        DIALECTS.remove(dialect.name)
-        del OP_RESOLVERS[dialect.name]
-        for dialect_op in dialect.ops.values():
-            dialect_op.base.aspects.dialect_ops.remove(dialect_op)
-    forget()
+    remove_dialects(*MADE)

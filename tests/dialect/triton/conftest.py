@@ -6,10 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from meta.dialect.core import DIALECTS
-from meta.dialect.core.preference import forget
 from meta.dialect.triton import TritonDialect
-from meta.ir import OP_RESOLVERS
+from tests.registered import remove_dialects
 
 
 @pytest.fixture(scope="module")
@@ -21,8 +19,4 @@ def tested() -> Iterator[TritonDialect]:
     dialect = TritonDialect("tested")
     kernels.register(dialect)
     yield dialect
-    DIALECTS.remove(dialect.name)
-    del OP_RESOLVERS[dialect.name]
-    for one in dialect.ops.values():
-        one.base.aspects.dialect_ops.remove(one)
-    forget()
+    remove_dialects(dialect)

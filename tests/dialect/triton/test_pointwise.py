@@ -16,16 +16,14 @@ from meta.base import config
 from meta.base.errors import DispatchError, RegistrationError
 from meta.base.registry import OPERATORS
 from meta.dialect import only
-from meta.dialect.core import DIALECTS
-from meta.dialect.core.preference import forget
 from meta.dialect.triton import TritonDialect, build, interpreted
 from meta.dialect.triton.elements import Layout, collapsed
-from meta.ir import OP_RESOLVERS
 from meta.ir.types import TensorType, TupleType
 from meta.op import core as operators
 from meta.op.core import Tensor
 from tests.dialect.triton import kernels
 from tests.dialect.triton.fake_driver import FakeDriver
+from tests.registered import remove_dialects
 
 NAME = "elementwise"
 TOLERANCE = {"float16": 1e-3, "bfloat16": 8e-3, "float32": 1e-6, "float64": 1e-12}
@@ -83,11 +81,7 @@ def elementwise() -> Iterator[TritonDialect]:
         dialect.pointwise(operator)(function)
     yield dialect
     OPERATORS.remove("sin_and_cos_of")
-    DIALECTS.remove(NAME)
-    del OP_RESOLVERS[NAME]
-    for one in dialect.ops.values():
-        one.base.aspects.dialect_ops.remove(one)
-    forget()
+    remove_dialects(dialect)
 
 
 pytestmark = pytest.mark.usefixtures("elementwise")

@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from meta.dialect import REFERENCE, Dialect, vendors
-from meta.dialect.core import DIALECTS
-from meta.dialect.core.preference import forget
-from meta.ir import OP_RESOLVERS
+from tests.registered import remove_dialects
 
 Write = Callable[..., Path]
 DESCRIBED = """
@@ -25,11 +23,7 @@ def chips() -> Iterator[Dialect]:
     """A dialect on the CPU without kernels."""
     made = Dialect("chips", devices=("cpu", "cuda"), plevel=REFERENCE)
     yield made
-    DIALECTS.remove("chips")
-    del OP_RESOLVERS["chips"]
-    for one in made.ops.values():
-        one.base.aspects.dialect_ops.remove(one)
-    forget()
+    remove_dialects(made)
 
 
 @pytest.fixture

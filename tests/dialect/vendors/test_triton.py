@@ -14,12 +14,10 @@ import meta
 from meta.base import config
 from meta.base.device import CPU
 from meta.dialect import OpEnv, ask, only, tunable, vendors
-from meta.dialect.core import DIALECTS
-from meta.dialect.core.preference import forget
 from meta.dialect.triton import TritonDialect
-from meta.ir import OP_RESOLVERS
 from meta.op.core import CallValues
 from tests.dialect.vendors.conftest import Write
+from tests.registered import remove_dialects
 
 pytest.importorskip("triton")
 
@@ -33,11 +31,7 @@ def tested() -> Iterator[TritonDialect]:
     dialect = TritonDialect("tested")
     kernels.register(dialect)
     yield dialect
-    DIALECTS.remove("tested")
-    del OP_RESOLVERS["tested"]
-    for one in dialect.ops.values():
-        one.base.aspects.dialect_ops.remove(one)
-    forget()
+    remove_dialects(dialect)
 
 
 def in_acme() -> object:

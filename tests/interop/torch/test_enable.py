@@ -19,13 +19,12 @@ import meta
 import meta.interop.torch as interop
 from meta.base.errors import ArgumentError, BackendError, DeviceError, UnknownName
 from meta.dialect import HANDWRITTEN, Dialect
-from meta.dialect.core.catalog import DIALECTS
-from meta.dialect.core.preference import DEFAULT, forget
+from meta.dialect.core.preference import DEFAULT
 from meta.frontend.aten.registry import AtenError, overload_of
 from meta.interop.torch.overloads import COMPOSED, all_names, named, why_not
 from meta.interop.torch.served import scopes_here, set_scopes
-from meta.ir.operators import OP_RESOLVERS
 from tests.conftest import first_on_path
+from tests.registered import remove_dialects
 from tools.enabled_samples import mirror
 
 X, Y = torch.arange(6.0).reshape(2, 3), torch.ones(2, 3)
@@ -56,11 +55,7 @@ def acme() -> Iterator[Dialect]:
         raise RuntimeError("a kernel that fails")
 
     yield made
-    for one in made.ops.values():
-        one.base.aspects.dialect_ops.remove(one)
-    DIALECTS.remove("acme_enable")
-    del OP_RESOLVERS["acme_enable"]
-    forget()
+    remove_dialects(made)
 
 
 def is_overridden(name: str) -> bool:

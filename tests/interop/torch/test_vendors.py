@@ -13,11 +13,9 @@ import torch
 import meta.interop.torch as interop
 from meta.base.errors import DeviceError
 from meta.dialect import Dialect, vendors
-from meta.dialect.core.catalog import DIALECTS
-from meta.dialect.core.preference import forget
 from meta.interop.torch.keys import key_of
-from meta.ir.operators import OP_RESOLVERS
 from tests.conftest import first_on_path
+from tests.registered import remove_dialects
 
 ROOT = Path(__file__).parents[3]
 PYTHON_DEVICES = hasattr(torch._C, "_acc") and hasattr(
@@ -41,11 +39,7 @@ def chips() -> Iterator[None]:
     made = Dialect("vendor_chips", devices=("cpu",))
     yield
     vendors.remove("acme")
-    DIALECTS.remove("vendor_chips")
-    del OP_RESOLVERS["vendor_chips"]
-    for one in made.ops.values():
-        one.base.aspects.dialect_ops.remove(one)
-    forget()
+    remove_dialects(made)
 
 
 @pytest.mark.skipif(not PYTHON_DEVICES, reason="this torch has no devices written in Python")
