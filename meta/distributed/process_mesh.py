@@ -220,7 +220,7 @@ class _ProcessGroup:
         try:
             yield
         except RuntimeError as error:
-            if isinstance(error, DistributedError) or not _is_of_peers(error):
+            if isinstance(error, DistributedError) or not _is_peer_failure(error):
                 raise
             raise self._watch.failure(self.axis, call, self.ranks, error) from error
         finally:
@@ -265,6 +265,6 @@ def _size_of(data: bytes) -> bytes:
     return len(data).to_bytes(8, "little")
 
 
-def _is_of_peers(error: RuntimeError) -> bool:
+def _is_peer_failure(error: RuntimeError) -> bool:
     """Whether an error of PyTorch's is about other processes, and not about arguments or memory."""
     return isinstance(error, dist.DistError) or "gloo" in str(error)

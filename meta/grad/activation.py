@@ -53,7 +53,7 @@ def _piecewise(backward):
         return op.zeros_like(x), collapse(backward(x, dy_, *options), dy)
 
 
-def _curved(backward, second):
+def _register_double_backward(backward, second):
     """Register the gradient of ``backward``: linear in dy; ``second(x, *options)`` is f''."""
 
     @gradient(backward)
@@ -84,11 +84,13 @@ def _mish_second(x):
 
 for _dx in (op.leaky_relu_dx, op.threshold_dx, op.clip_dx):
     _piecewise(_dx)
-_curved(op.silu_dx, _silu_second)
-_curved(op.elu_dx, lambda x, alpha: op.where(x > 0, 0.0, op.exp(x) * alpha))
-_curved(op.softplus_dx, _softplus_second)
-_curved(op.hardswish_dx, lambda x: op.where(op.abs(x) < 3.0, op.ones_like(x) * (1 / 3), 0.0))
-_curved(op.mish_dx, _mish_second)
+_register_double_backward(op.silu_dx, _silu_second)
+_register_double_backward(op.elu_dx, lambda x, alpha: op.where(x > 0, 0.0, op.exp(x) * alpha))
+_register_double_backward(op.softplus_dx, _softplus_second)
+_register_double_backward(
+    op.hardswish_dx, lambda x: op.where(op.abs(x) < 3.0, op.ones_like(x) * (1 / 3), 0.0)
+)
+_register_double_backward(op.mish_dx, _mish_second)
 
 
 @gradient(op.prelu)

@@ -9,11 +9,11 @@ from meta.base.errors import GradientError
 from meta.grad.core import gradient, gradients, not_differentiable
 
 
-def _summed(dy, over, size):
+def _sum_over_ranks(dy, over, size):
     return op.all_reduce(dy, over, size)
 
 
-def _reduced(x, y, dy, over, size, reduction):
+def _reduction_dx(x, y, dy, over, size, reduction):
     """Return dx, given the sum of dy over the ranks; y is the result of the reduction."""
     if reduction in ("sum", "mean"):
         return dy if reduction == "sum" else dy * (1 / size)
@@ -23,25 +23,25 @@ def _reduced(x, y, dy, over, size, reduction):
             hint="gather the factors (all_gather) and multiply them (prod)",
         )
     mine = op.astype(op.equal(x, y), dy.dtype)
-    return dy * mine / _summed(mine, over, size)
+    return dy * mine / _sum_over_ranks(mine, over, size)
 
 
 @gradient(op.all_reduce)
 def all_reduce(x, y, dy, over, size, reduction):
-    return _reduced(x, y, _summed(dy, over, size), over, size, reduction)
+    return _reduction_dx(x, y, _sum_over_ranks(dy, over, size), over, size, reduction)
 
 
 @gradient(op.reduce_to)
 def reduce_to(x, dy, over, size, reduction, root):
     # Only root has the result; the others need it to see who has the maximum.
     y = x if reduction in ("sum", "mean") else op.all_reduce(x, over, size, reduction)
-    return _reduced(x, y, op.broadcast_from(dy, over, size, root), over, size, reduction)
+    return _reduction_dx(x, y, op.broadcast_from(dy, over, size, root), over, size, reduction)
 
 
 @gradient(op.reduce_scatter)
 def reduce_scatter(x, dy, over, size, reduction, axis):
     y = x if reduction in ("sum", "mean") else op.all_reduce(x, over, size, reduction)
-    return _reduced(x, y, op.all_gather(dy, over, size, axis), over, size, reduction)
+    return _reduction_dx(x, y, op.all_gather(dy, over, size, axis), over, size, reduction)
 
 
 gradients(

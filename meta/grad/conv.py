@@ -9,7 +9,7 @@ from meta.grad.core import gradient
 from meta.ir.types import TensorType
 
 
-def _unused(y, dy):
+def _zeros_for_unread(y, dy):
     """Return the gradient of the forward result, which is not read; ``dy`` has its type."""
     return None if y is None else op.zeros_like(dy)
 
@@ -25,13 +25,13 @@ def _convolution(conv, conv_dx, conv_dw):
     def of_dx(x_or_w, y: TensorType, dy, dy_, shape, *options):
         """dx is linear in w and in dy; what multiplies them is a convolution with the other."""
         dw = conv_dw(dy_, None, dy, x_or_w.shape, *options)
-        return dw, _unused(y, dy), conv.plain(dy_, x_or_w, *options)
+        return dw, _zeros_for_unread(y, dy), conv.plain(dy_, x_or_w, *options)
 
     @gradient(conv_dw)
     def of_dw(x_or_w, y: TensorType, dy, dy_, shape, *options):
         """As for dx: dw is linear in x and in dy."""
         dx = conv_dx(dy_, None, dy, x_or_w.shape, *options)
-        return dx, _unused(y, dy), conv.plain(x_or_w, dy_, *options)
+        return dx, _zeros_for_unread(y, dy), conv.plain(x_or_w, dy_, *options)
 
 
 for _n in (1, 2, 3):

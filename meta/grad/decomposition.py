@@ -31,7 +31,7 @@ def _column(x: Any) -> Any:
     return op.expand_dims(x, -1)
 
 
-def _lifted(x: Any) -> Any:
+def _as_matrices(x: Any) -> Any:
     """Return numbers as matrices of one element."""
     return op.expand_dims(x, -1, 2)
 
@@ -102,7 +102,7 @@ def linalg_solve_triangular(x1, x2: TensorType, upper, unitriangular, y, dy):
 @holomorphic
 def linalg_det(x, dy):
     """dx = dy cofactor(x), Jacobi's formula."""
-    return _lifted(dy) * op.linalg_cofactor(x)
+    return _as_matrices(dy) * op.linalg_cofactor(x)
 
 
 @gradient(op.linalg_cofactor)
@@ -111,14 +111,14 @@ def linalg_cofactor(x, y, dy):
     """dx = sum(z * dy) y - det(x) z dy.T z with z = x.T^-1, from y = det(x) z."""
     z = op.linalg_inv(_t(x))
     inner = op.sum(z * dy, (-2, -1), True)
-    return inner * y - _lifted(op.linalg_det(x)) * (z @ _t(dy) @ z)
+    return inner * y - _as_matrices(op.linalg_det(x)) * (z @ _t(dy) @ z)
 
 
 @gradient(op.linalg_slogdet)
 def linalg_slogdet(x, dy):
     """dx = dlogabsdet x.T^-1; the sign is piecewise constant."""
     _require_real(x, op.linalg_slogdet)
-    return _lifted(dy[1]) * op.linalg_inv(_t(x))
+    return _as_matrices(dy[1]) * op.linalg_inv(_t(x))
 
 
 @gradient(op.linalg_cholesky)

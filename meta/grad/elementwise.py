@@ -99,7 +99,7 @@ def atan2(x1, x2, dy):
     return onto(x1, lambda: scaled * x2), onto(x2, lambda: -(scaled * x1))
 
 
-def _converted(dy: Any, x: TensorType) -> Any:
+def _in_dtype_of(dy: Any, x: TensorType) -> Any:
     """Return dy in the dtype of x; integers, bool and float8 have no gradient. Of a complex dy, the
     real part is that of real numbers.
     """
@@ -111,16 +111,16 @@ def _converted(dy: Any, x: TensorType) -> Any:
 
 @gradient(op.astype)
 def astype(x: TensorType, dy: Any) -> Any:
-    return _converted(dy, x)
+    return _in_dtype_of(dy, x)
 
 
 @gradient(op.cast_like)
 def cast_like(x: TensorType, like_type: Any, dy: Any) -> Any:
-    dx = _converted(dy, x)
+    dx = _in_dtype_of(dy, x)
     return dx, op.zeros_like(like_type) if has_gradient(like_type.dtype) else None
 
 
 @gradient(op.group_cast)
 def group_cast(tensor_list: tuple[TensorType, ...], dy: Any) -> Any:
     dys = dy if isinstance(dy, tuple) else (dy,)
-    return tuple(_converted(d, t) for t, d in zip(tensor_list, dys, strict=True))
+    return tuple(_in_dtype_of(d, t) for t, d in zip(tensor_list, dys, strict=True))

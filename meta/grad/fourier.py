@@ -38,13 +38,13 @@ def angle(x: Any, dy: Any) -> Any:
     return op.complex(-(b * scaled), a * scaled)
 
 
-def _within(x: Any, axis: int, begin: int, end: int) -> Any:
+def _slice_axis(x: Any, axis: int, begin: int, end: int) -> Any:
     """Return the part of an axis from ``begin`` to ``end``."""
     before = (0,) * axis
     return op.strided_slice(x, (*before, begin), (*x.shape[:axis], end))
 
 
-def _placed(x: Any, axis: int, begin: int, extent: int) -> Any:
+def _pad_axis(x: Any, axis: int, begin: int, extent: int) -> Any:
     """Return zeros, with x from ``begin`` on along an axis of this extent."""
     shape = (*x.shape[:axis], extent, *x.shape[axis + 1 :])
     end = (*x.shape[:axis], begin + x.shape[axis])
@@ -59,7 +59,7 @@ def _last(axes: Any, ndim: int) -> int:
 def fft_r2c(x: TensorType, axes: Any, norm: str, dy: Any) -> Any:
     """dx is the real part of the other transform of dy, with zeros for what is left out."""
     at = _last(axes, x.ndim)
-    whole = _placed(dy, at, 0, x.static_shape[at])
+    whole = _pad_axis(dy, at, 0, x.static_shape[at])
     return op.real(op.fft_c2c(whole, axes, True, SCALES[norm]))
 
 
@@ -71,4 +71,4 @@ def fft_c2r(x: TensorType, axes: Any, n: int, norm: str, dy: Any) -> Any:
     end = (n + 1) // 2
     if end <= 1:
         return half
-    return half + _placed(_within(half, at, 1, end), at, 1, half.shape[at])
+    return half + _pad_axis(_slice_axis(half, at, 1, end), at, 1, half.shape[at])

@@ -8,7 +8,7 @@ from typing import Any
 from meta import op
 from meta.base.dtype import has_gradient
 from meta.grad.core import conjugated, gradient, gradients, in_dtype, not_differentiable
-from meta.grad.scan import shifted
+from meta.grad.scan import shift
 from meta.ir.types import TensorType
 from meta.op.core.reduction import reduction
 from meta.op.norm import statistics_dtype
@@ -83,7 +83,7 @@ def prod_dx(x: Any, dy: Any, dy_: Any, axis: Any, keepdims: bool) -> Any:
 def _without(x: Any, u: Any) -> tuple[Any, Any]:
     """Return a and b of `prod_dx` along the last axis."""
     before = op.cumprod.plain(x, -1, x.dtype, True)
-    return before, shifted(op.linear_scan(x, u * before, -1), -1, -1)
+    return before, shift(op.linear_scan(x, u * before, -1), -1, -1)
 
 
 def _deviation(x, dy, axis, correction):

@@ -48,12 +48,12 @@ class Tap:
     slope: Any
 
 
-def _inside(position, size):
+def _inside_mask(position, size):
     """Return 1 where an element is one of the image, else 0."""
     return op.cast_like((position >= 0.0) & (position <= size - 1.0), position)
 
 
-def _mirrored(position, size, align_corners):
+def _reflect(position, size, align_corners):
     """Return the position reflected at the ends, and the sign of its direction."""
     low, span = (0.0, float(size - 1)) if align_corners else (-0.5, float(size))
     if span == 0:
@@ -67,11 +67,11 @@ def _mirrored(position, size, align_corners):
     return low + extra + odd * (span - 2.0 * extra), sign * (1.0 - 2.0 * odd)
 
 
-def _moved(position, size, padding_mode, align_corners):
+def _source_position(position, size, padding_mode, align_corners):
     """Return where a position outside is read, and the derivative of that place."""
     slope = op.ones_like(position)
     if padding_mode == "reflection":
-        position, slope = _mirrored(position, size, align_corners)
+        position, slope = _reflect(position, size, align_corners)
     if padding_mode != "zeros":
         slope = slope * op.cast_like((position > 0.0) & (position < size - 1.0), position)
         position = op.clip(position, 0.0, size - 1.0)
@@ -84,7 +84,7 @@ def _taps(coordinate, size, mode, padding_mode, align_corners):
     position = (coordinate + 1.0) * scale - (0.0 if align_corners else 0.5)
     factor = op.ones_like(position)
     if mode != "bicubic":
-        position, factor = _moved(position, size, padding_mode, align_corners)
+        position, factor = _source_position(position, size, padding_mode, align_corners)
     if mode != "bicubic" or padding_mode != "reflection":
         # Elements far outside are all alike; integers have bounds.
         position = op.clip(position, -3.0, size + 3.0)
@@ -100,9 +100,9 @@ def _taps(coordinate, size, mode, padding_mode, align_corners):
     for offset, weight, slope in shares:
         element = base + offset
         if mode == "bicubic":
-            element, _ = _moved(element, size, padding_mode, align_corners)
+            element, _ = _source_position(element, size, padding_mode, align_corners)
             element = op.round(element)
-        inside = _inside(element, size)
+        inside = _inside_mask(element, size)
         # By a clip of integers, for a NaN is no index, and its weight says what comes of it.
         index = op.clip(op.astype(element, "int64"), 0, size - 1)
         found.append(Tap(index, weight * inside, slope * inside * factor * scale))

@@ -12,7 +12,7 @@ from meta.op.core.check import normalize_axis
 from meta.op.scan import scan_dtype
 
 
-def shifted(x: Any, axis: int, by: int) -> Any:
+def shift(x: Any, axis: int, by: int) -> Any:
     """Return x[i + by] along an axis, 0 where there is none; ``by`` is 1 or -1."""
     at = normalize_axis(axis, x.ndim)
     extents = tuple(x.shape)
@@ -47,8 +47,8 @@ def cumprod(x: Any, axis: int, dtype: str | None, exclusive: bool, dy: Any) -> A
         return None
     wide = in_dtype(x, dtype)
     before = op.cumprod.plain(wide, axis, dtype, True)
-    source = shifted(dy, axis, 1) if exclusive else dy
-    s = op.linear_scan(shifted(wide, axis, 1), source, axis, True)
+    source = shift(dy, axis, 1) if exclusive else dy
+    s = op.linear_scan(shift(wide, axis, 1), source, axis, True)
     return in_dtype(before * s, x.dtype)
 
 
@@ -57,5 +57,5 @@ def cumprod(x: Any, axis: int, dtype: str | None, exclusive: bool, dy: Any) -> A
 def linear_scan(a: Any, axis: int, reverse: bool, y: Any, dy: Any) -> Any:
     """db[i] = dy[i] + a[i + 1] * db[i + 1]; da[i] = db[i] * y[i - 1]. Reversed, + is -."""
     ahead = -1 if reverse else 1
-    db = op.linear_scan(shifted(a, axis, ahead), dy, axis, not reverse)
-    return db * shifted(y, axis, -ahead), db
+    db = op.linear_scan(shift(a, axis, ahead), dy, axis, not reverse)
+    return db * shift(y, axis, -ahead), db

@@ -18,13 +18,13 @@ gradients(
         op.ndtr: lambda x, dy: dy * (op.exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi))),
         op.i0: lambda x, dy: dy * op.i1(x),
         op.i0e: lambda x, y, dy: dy * (op.i1e(x) - op.sign(x) * y),
-        op.i1: lambda x, y, dy: dy * (op.i0(x) - _over(y, x)),
-        op.i1e: lambda x, y, dy: dy * (op.i0e(x) - op.sign(x) * y - _over(y, x)),
+        op.i1: lambda x, y, dy: dy * (op.i0(x) - _safe_ratio(y, x)),
+        op.i1e: lambda x, y, dy: dy * (op.i0e(x) - op.sign(x) * y - _safe_ratio(y, x)),
     }
 )
 
 
-def _over(y, x):
+def _safe_ratio(y, x):
     """y / x, which tends to 1/2 at 0."""
     zero = op.equal(x, 0.0)
     return op.where(zero, 0.5, y / op.where(zero, 1.0, x))

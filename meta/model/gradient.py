@@ -70,7 +70,7 @@ class ValueAndGrad(Model):
         names = {id(a): n for n, a in self.model.named_parameters() if a.requires_grad}
         first = len(program.module.main.params) - len(program.arrays)
         wanted = [i for i, a in enumerate(program.arrays) if id(a) in names]
-        module = _differentiated(program.module, [first + i for i in wanted], outer)
+        module = _with_gradients(program.module, [first + i for i in wanted], outer)
         dys = [outer.lift(d) for d in tree.flatten(dy)[0]]
         added = len(module.main.params) - len(program.module.main.params)
         expected = [p.type for p in module.main.params[:added]]
@@ -90,7 +90,7 @@ class ValueAndGrad(Model):
         return program.convention.unflatten(y), by_name
 
 
-def _differentiated(module: Module, wrt: Sequence[int], trace: Trace) -> Module:
+def _with_gradients(module: Module, wrt: Sequence[int], trace: Trace) -> Module:
     """Return a program with its gradients by parameters of main, to be a part of a trace."""
     for step in before_autodiff(trace.device, wrt):
         module = step(module)
@@ -125,7 +125,7 @@ def _in_trace(
     inside = tuple(cast(Var, v.atom) for v in (*params, *scope.captured.values()))
     main = Function(inside, scope.finish(value), type_)
     module = Module({"main": main, **trace.functions}, trace.types)
-    module = _differentiated(module, range(len(params)), trace)
+    module = _with_gradients(module, range(len(params)), trace)
     dy = op.reshape(array(1.0, type_.dtype, device=trace.device), type_.shape)
     atoms = [trace.lift(dy).atom, *(v.atom for v in given), *scope.captured]
     y, gradients = trace.inline(module, atoms)

@@ -140,7 +140,7 @@ def kaiming_uniform(
     "fan_out" that of gradients. nonlinearity: what comes behind; see `gain`. ArgumentError for less
     than two axes and for unknown names.
     """
-    bound = math.sqrt(3) * _deviation(array, a, mode, nonlinearity)
+    bound = math.sqrt(3) * _standard_deviation(array, a, mode, nonlinearity)
     return uniform(array, -bound, bound)
 
 
@@ -148,7 +148,7 @@ def kaiming_normal(
     array: ndarray, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
 ) -> ndarray:
     """Draw normal with standard deviation gain / sqrt(fan); see `kaiming_uniform`."""
-    return normal(array, 0.0, _deviation(array, a, mode, nonlinearity))
+    return normal(array, 0.0, _standard_deviation(array, a, mode, nonlinearity))
 
 
 def orthogonal(array: ndarray, gain: float = 1.0) -> ndarray:
@@ -170,7 +170,7 @@ def orthogonal(array: ndarray, gain: float = 1.0) -> ndarray:
     return _write(array, drawn)
 
 
-def _deviation(array: ndarray, a: float, mode: str, nonlinearity: str) -> float:
+def _standard_deviation(array: ndarray, a: float, mode: str, nonlinearity: str) -> float:
     modes = ("fan_in", "fan_out")
     if mode not in modes:
         raise ArgumentError("unknown mode", expected="fan_in or fan_out", found=repr(mode))

@@ -211,7 +211,7 @@ class Model:
                 if id(value) in seen:
                     continue
                 seen.add(id(value))
-            stack.extend((f"{path}.{k}", v) for k, v in reversed(_inside(value)))
+            stack.extend((f"{path}.{k}", v) for k, v in reversed(_children(value)))
 
     def tensor_parallel_plan(self, ranks: int) -> Mapping[str, Any]:
         """Return how the layers right inside are divided among ranks, by name; see
@@ -329,7 +329,7 @@ class Model:
         return tuple(parts)
 
     def __repr__(self) -> str:
-        return _shown(self, set())
+        return _to_text(self, set())
 
     def _repr_html_(self) -> str:
         return self.summary()._repr_html_()
@@ -338,13 +338,13 @@ class Model:
 def _paths(path: str, value: Any, above: tuple[int, ...]) -> Iterator[tuple[str, ndarray | Model]]:
     if isinstance(value, ndarray | Model):
         yield path, value
-    inner = _inside(value)
+    inner = _children(value)
     if inner and id(value) not in above:  # a circle is walked once
         for name, member in inner:
             yield from _paths(f"{path}.{name}" if path else name, member, (*above, id(value)))
 
 
-def _inside(value: Any) -> list[tuple[str, Any]]:
+def _children(value: Any) -> list[tuple[str, Any]]:
     """Return what a model or container holds, by name; nothing for anything else."""
     if isinstance(value, Model):
         return list(value.members().items())
@@ -355,7 +355,7 @@ def _inside(value: Any) -> list[tuple[str, Any]]:
     return []
 
 
-def _shown(model: Model, before: set[int]) -> str:
+def _to_text(model: Model, before: set[int]) -> str:
     """Return a model as text: plain attributes, types of arrays, models inside (each once)."""
     if id(model) in before:
         return f"{type(model).__name__}(...)"
@@ -366,13 +366,13 @@ def _shown(model: Model, before: set[int]) -> str:
         name, value = stack.pop()
         if isinstance(value, Model):
             plain = type(value).__repr__ is Model.__repr__
-            text = _shown(value, before) if plain else repr(value)
+            text = _to_text(value, before) if plain else repr(value)
             inner.append(f"  {name}: {text}".replace("\n", "\n  "))
         elif isinstance(value, ndarray):
             own.append(f"{name}={value.dtype}{list(value.shape)}")
         elif isinstance(value, bool | int | float | str) or _is_plain(value):
             own.append(f"{name}={value!r}")
-        elif inside := _inside(value):
+        elif inside := _children(value):
             if all(isinstance(v, ndarray) for _, v in inside):
                 own.append(f"{name}={len(inside)} arrays")
             else:

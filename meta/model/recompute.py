@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 from meta import op
-from meta.grad.core import checkpointed
+from meta.grad.core import run_checkpointed
 from meta.ir import CHECKPOINT, Call, Function, FuncType, GlobalVar, Var
 from meta.model.carry import Carry
 from meta.model.loop import pack, packed_type, unpack
@@ -34,7 +34,7 @@ def call_checkpointed(
     if isinstance(trace, Trace):
         return _traced(trace, block, (args, dict(kwargs)), name)
     given = [a for a in tree.flatten((args, kwargs))[0] if isinstance(a, ndarray)]
-    return checkpointed(lambda: block(*args, **kwargs), [*held, *given])
+    return run_checkpointed(lambda: block(*args, **kwargs), [*held, *given])
 
 
 def _traced(trace: Trace, block: Callable[..., Any], arguments: Any, name: str) -> Any:

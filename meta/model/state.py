@@ -108,11 +108,11 @@ def load(model: Model, state: Mapping[str, object], strict: bool) -> Unmatched:
     values = {id(names.arrays[n]): next(iter(several.values())) for n, several in given.items()}
     for array in (names.arrays[n] for n in given):
         for written in (array, *(m for m in masters_of(array) if id(m) not in values)):
-            written.update(_part(values[id(array)], array, written))
+            written.update(_shard_to_write(values[id(array)], array, written))
     return unmatched
 
 
-def _part(value: ndarray, array: ndarray, written: ndarray) -> ndarray | torch.Tensor:
+def _shard_to_write(value: ndarray, array: ndarray, written: ndarray) -> ndarray | torch.Tensor:
     """Return what is written to an array, or to its master, of a value that was given for it."""
     placement = array.placement
     if value.shape == placement.shape:  # the whole is given to each rank
@@ -139,12 +139,12 @@ def _problems(
                     f"{n!r} has another kind of numbers: {array.dtype}, the model's are "
                     f"{own[name].dtype}"
                 )
-        if not other and _differ(own[name], list(several.values())):
+        if not other and _values_differ(own[name], list(several.values())):
             problems.append(f"{list(several)} are one array here, and differ in the state")
     return problems
 
 
-def _differ(own: ndarray, values: list[ndarray]) -> bool:
+def _values_differ(own: ndarray, values: list[ndarray]) -> bool:
     """Whether several values for one array differ, in its dtype."""
     if len(values) == 1:
         return False

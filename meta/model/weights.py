@@ -35,11 +35,11 @@ def save_weights(model: Model | Mapping[str, object], path: str | os.PathLike[st
             expected="save_weights(model, path), or arrays by name in the place of the model",
             found=type(model).__name__,
         )
-    state = model.state() if isinstance(model, Model) else _each_once(model)
+    state = model.state() if isinstance(model, Model) else _unique_arrays(model)
     write_tensors(path, {name: array.tensor for name, array in state.items()})
 
 
-def _each_once(state: Mapping[str, object]) -> dict[str, ndarray]:
+def _unique_arrays(state: Mapping[str, object]) -> dict[str, ndarray]:
     """Return arrays by the first name of each."""
     first: dict[int, str] = {}
     for name, value in state.items():

@@ -17,8 +17,10 @@ from meta.model.model import Model
 from meta.optim.options import unknown_option
 from meta.runtime.ndarray import ndarray
 
-Named = tuple[str, ndarray]
-Params = Iterable[ndarray] | Iterable[Named] | Mapping[str, ndarray] | Sequence[Mapping[str, Any]]
+NameAndArray = tuple[str, ndarray]
+Params = (
+    Iterable[ndarray] | Iterable[NameAndArray] | Mapping[str, ndarray] | Sequence[Mapping[str, Any]]
+)
 
 
 @dataclass(frozen=True)
@@ -79,11 +81,12 @@ def _members(params: Any, first: int) -> Iterable[tuple[str, Any]]:
         return params.items()
     arrays = [params] if isinstance(params, ndarray) else params
     return (
-        array if _is_named(array) else (str(first + i), array) for i, array in enumerate(arrays)
+        array if _is_name_and_array(array) else (str(first + i), array)
+        for i, array in enumerate(arrays)
     )
 
 
-def _is_named(member: Any) -> bool:
+def _is_name_and_array(member: Any) -> bool:
     """Whether a member of a group is a pair of name and array, of ``model.named_parameters()``."""
     return isinstance(member, tuple) and len(member) == 2 and isinstance(member[0], str)
 
@@ -153,7 +156,7 @@ def _names(wanted: Any, name: str, array: ndarray) -> bool:
         return fnmatchcase(name, wanted)
     if isinstance(wanted, ndarray):
         return wanted is array
-    if _is_named(wanted):
+    if _is_name_and_array(wanted):
         return wanted[1] is array
     members = wanted.values() if isinstance(wanted, Mapping) else wanted
     return any(_names(member, name, array) for member in members)

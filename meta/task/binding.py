@@ -52,7 +52,7 @@ class OpTaskBinding:
             raise signature.error(
                 f"there is no slot {slot!r}",
                 expected=f"one of {signature.tensors}",
-                found=_given(value),
+                found=_value_text(value),
                 hint=nearest(slot, (*signature.tensors, *signature.arguments)),
             )
         if signature[slot].role == "gradient":
@@ -74,7 +74,7 @@ class OpTaskBinding:
             raise signature.error(
                 f"there is no argument {name!r}",
                 expected=f"one of {signature.arguments}",
-                found=_given(value),
+                found=_value_text(value),
                 hint=nearest(name, (*signature.arguments, *signature.tensors)),
             )
         slot = signature.op.slots[index[name]]
@@ -182,12 +182,12 @@ class OpTaskBinding:
             raise self.signature.error(
                 f"slot {name!r} is bound twice",
                 expected="one value",
-                found=f"{_given(self.values[name])}, then {_given(value)}",
+                found=f"{_value_text(self.values[name])}, then {_value_text(value)}",
             )
 
     def _refuse(self, name: str, expected: str, value: Any) -> None:
         raise self.signature.error(
-            f"slot {name!r} has another role", expected=expected, found=_given(value)
+            f"slot {name!r} has another role", expected=expected, found=_value_text(value)
         )
 
 
@@ -206,14 +206,14 @@ def _types(value: Any) -> Any:
     return array_type(value.key) if isinstance(value, ndarray) else value
 
 
-def _flat(types: Any) -> tuple[Any, ...]:
+def _as_tuple(types: Any) -> tuple[Any, ...]:
     return types if isinstance(types, tuple) else (types,)
 
 
 def _fits(given: Any, expected: Any) -> bool:
     """Whether types are those expected, as far as these are known before the call runs."""
     if isinstance(expected, tuple):
-        several = _flat(given)
+        several = _as_tuple(given)
         return len(several) == len(expected) and all(map(_fits, several, expected))
     types = isinstance(given, TensorType) and isinstance(expected, TensorType)
     return compatible(given, expected) if types else bool(given == expected)
@@ -221,9 +221,9 @@ def _fits(given: Any, expected: Any) -> bool:
 
 def _difference(expected: Any, given: Any) -> str:
     """Return in what types differ first: number of tensors, dtype, rank or shape."""
-    if len(_flat(expected)) != len(_flat(given)):
+    if len(_as_tuple(expected)) != len(_as_tuple(given)):
         return "number of tensors"
-    for one, other in zip(_flat(expected), _flat(given), strict=True):
+    for one, other in zip(_as_tuple(expected), _as_tuple(given), strict=True):
         if isinstance(one, TensorType) and isinstance(other, TensorType) and one != other:
             return (
                 "dtype" if one.dtype != other.dtype
@@ -233,15 +233,15 @@ def _difference(expected: Any, given: Any) -> str:
 
 
 def _text(types: Any) -> str:
-    return ", ".join(map(str, _flat(types)))
+    return ", ".join(map(str, _as_tuple(types)))
 
 
-def _given(value: Any) -> str:
+def _value_text(value: Any) -> str:
     """Return a value for an error: the type of an array, a number or a word itself."""
     if isinstance(value, ndarray):
         return str(array_type(value.key))
     if isinstance(value, tuple | list):
-        return f"({', '.join(map(_given, value))})"
+        return f"({', '.join(map(_value_text, value))})"
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return f"{value.dtype}{list(value.shape)}"
     return f"{value!r:.60} ({type(value).__name__})"

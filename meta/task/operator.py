@@ -131,8 +131,8 @@ class OperatorTasks:
                 if out is not None:
                     named[out] = made if len(call.outputs) > 1 else made[0]
                 else:
-                    named.update(_outs(signature, made))
-                    for name in _reserved(forward):
+                    named.update(_gradients_by_slot(signature, made))
+                    for name in _reserved_names(forward):
                         if name in named and len(named[name]) == 1:
                             (named[name],) = named[name]
                 accessor = TaskArgumentAccessor(signature, call.device, named, state, stateful)
@@ -166,12 +166,12 @@ class OperatorTasks:
         )
 
 
-def _reserved(forward: Op) -> tuple[str, str]:
+def _reserved_names(forward: Op) -> tuple[str, str]:
     """Return the names of the result and of its gradient in the gradient operator."""
     return forward.schema.reserved("y"), forward.schema.reserved("dy")
 
 
-def _outs(signature: OpTaskSignature, made: tuple[Any, ...]) -> dict[str, Any]:
+def _gradients_by_slot(signature: OpTaskSignature, made: tuple[Any, ...]) -> dict[str, Any]:
     """Return the gradients that a backward task writes by the names of their slots."""
     assert signature.args is not None
     rest, found = iter(made), {}
@@ -190,7 +190,7 @@ def gradient_operator(forward: Op, output: bool, site: Span) -> Op:
     It takes the forward arguments, the results if ``output``, and their gradients; the latter two
     as tuples. It returns the gradients of all tensors that have one, as a tuple.
     """
-    y, dy = _reserved(forward)
+    y, dy = _reserved_names(forward)
     own = (y, dy) if output else (dy,)
     hints = typing.get_type_hints(forward.type_function, include_extras=True)
     missing = [n for n in forward.schema.names if n not in hints]

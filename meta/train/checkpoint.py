@@ -186,10 +186,10 @@ class _CheckpointWriter:
         self, group: ProcessGroup, step: int, arrays: Mapping[str, Mapping[str, ndarray]]
     ) -> None:
         self.step = step
-        world = None if group.alone else current_mesh()
-        self.sizes = {} if world is None else world.sizes
-        self.place = {} if world is None else world.coordinates
-        self.rank = 0 if world is None else world.rank
+        mesh = None if group.alone else current_mesh()
+        self.sizes = {} if mesh is None else mesh.sizes
+        self.place = {} if mesh is None else mesh.coordinates
+        self.rank = 0 if mesh is None else mesh.rank
         named = {f"{kind}/{n}": a for kind, its in arrays.items() for n, a in its.items()}
         whole = not any(a.placement.splits for a in arrays["model"].values())
         self.model = arrays["model"] if whole else {}

@@ -107,7 +107,7 @@ class Evaluator:
                         kept.append(values[name])
                     weights.append(batch.samples)
                 progress.update()
-        sums = {name: _sum(values, weights) for name, values in found.items()}
+        sums = {name: _weighted_sum(values, weights) for name, values in found.items()}
         of_ranks = self.group.gather((sums, sum(weights)), "an evaluation", along=True)
         total = sum(weight for _, weight in of_ranks)
         means = {name: sum(its[name] for its, _ in of_ranks) / total for name in found}
@@ -138,7 +138,7 @@ def training_mode(training: bool, *models: Any) -> Iterator[None]:
             model.train(was_training)
 
 
-def _sum(values: list[ndarray], weights: list[int]) -> float:
+def _weighted_sum(values: list[ndarray], weights: list[int]) -> float:
     """Return the weighted sum; the device is waited for here, once."""
     if not values:
         return 0.0

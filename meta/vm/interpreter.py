@@ -16,7 +16,7 @@ import torch
 
 from meta.base import config
 from meta.base.errors import IRError, MetaError
-from meta.grad.core import checkpointed
+from meta.grad.core import run_checkpointed
 from meta.ir import (
     CHECKPOINT,
     Binding,
@@ -182,7 +182,7 @@ class _Machine:
     def checkpointed(self, closure: _Closure, args: Sequence[Any]) -> Any:
         """Call a function of which the tape keeps nothing."""
         held = [a for a in tree.flatten(args)[0] if isinstance(a, ndarray)]
-        return checkpointed(
+        return run_checkpointed(
             lambda: _Machine(self.module, self.closed_over).apply(closure, args), held
         )
 

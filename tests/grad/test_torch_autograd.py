@@ -17,7 +17,7 @@ from torch.autograd import forward_ad
 
 import meta
 from meta.base.errors import ArgumentError, GradientError
-from meta.grad.core import checkpointed
+from meta.grad.core import run_checkpointed
 
 # torch's own forward mode uses what torch has deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
@@ -98,7 +98,7 @@ PROGRAMS: dict[str, tuple[Function, Function]] = {
         lambda a, b: a * b,
     ),
     "a checkpointed block": (
-        lambda a, b: checkpointed(lambda: meta.exp(meta.sin(a) * b), ()).torch(),
+        lambda a, b: run_checkpointed(lambda: meta.exp(meta.sin(a) * b), ()).torch(),
         lambda a, b: (a.sin() * b).exp(),
     ),
     "value and gradient by an argument": (
@@ -346,7 +346,7 @@ CLOSED_OVER: list[Function] = [
     lambda f, x, t: meta.sum(f(x)).backward(),
     lambda f, x, t: meta.sum(f(t)).torch().backward(),
     lambda f, x, t: meta.sum(f(x)).torch().backward(),
-    lambda f, x, t: meta.sum(checkpointed(lambda: f(x), ())).backward(),
+    lambda f, x, t: meta.sum(run_checkpointed(lambda: f(x), ())).backward(),
     lambda f, x, t: meta.sum(meta.model.trace(lambda: HELD)()).backward(),
     lambda f, x, t: meta.model.trace(lambda: HELD)().backward(meta.array([1.0, 1.0])),
     lambda f, x, t: meta.model.trace(lambda: HELD)().torch().sum().backward(),

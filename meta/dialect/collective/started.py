@@ -1,6 +1,6 @@
 """Kernels of collectives on several tensors at once, and of those that go on beside other work.
 
-What was started is noted at the world of the rank, by the address of its first tensor, until
+What was started is noted at the mesh of the rank, by the address of its first tensor, until
 somebody waits for it.
 """
 

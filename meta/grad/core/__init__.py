@@ -5,7 +5,7 @@ are checked when it is registered.
 """
 
 from meta.grad.core import torch_autograd
-from meta.grad.core.checkpoint import checkpointed
+from meta.grad.core.checkpoint import run_checkpointed
 from meta.grad.core.collapse import collapse, in_dtype, onto
 from meta.grad.core.functional import pullback, value_and_grad
 from meta.grad.core.holomorphic import conjugated, holomorphic
@@ -16,7 +16,6 @@ from meta.runtime.no_gradient import no_grad
 
 __all__ = [
     "Rule",
-    "checkpointed",
     "collapse",
     "conjugated",
     "grad",
@@ -30,6 +29,7 @@ __all__ = [
     "pullback",
     "record",
     "rule_of",
+    "run_checkpointed",
     "torch_autograd",
     "value_and_grad",
 ]

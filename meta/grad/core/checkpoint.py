@@ -28,7 +28,7 @@ from meta.runtime.no_gradient import is_recording, set_recording
 from meta.runtime.torch_leaf import TorchLeaf
 
 
-def checkpointed(run: Callable[[], Any], held: Iterable[ndarray]) -> Any:
+def run_checkpointed(run: Callable[[], Any], held: Iterable[ndarray]) -> Any:
     """Return ``run()``, of which the tape keeps nothing; the backward pass runs it again.
 
     The second run sees what the first one saw: the same random keys, and what the first one wrote

@@ -139,7 +139,7 @@ class TapeNode:
 
     def linked(self, value: Any) -> Any:
         """Return an alias of the result, or of the tuple of them, that leads to this node."""
-        aliases = tuple(map(_detached, value if isinstance(value, tuple) else (value,)))
+        aliases = tuple(map(_detach_result, value if isinstance(value, tuple) else (value,)))
         for i, alias in enumerate(aliases):
             if has_gradient(alias.key.dtype):
                 alias.tracked = True
@@ -327,12 +327,12 @@ def _key_of(source: Any) -> ArrayKey | None:
     return source.key if source.__class__ is ndarray else None
 
 
-def _detached(value: Any) -> Any:
+def _detach_result(value: Any) -> Any:
     """Alias of a result that does not hold the node which is about to hold it (no reference
     cycle).
     """
     if isinstance(value, tuple):
-        return tuple(_detached(v) for v in value)
+        return tuple(_detach_result(v) for v in value)
     return ndarray(value.tensor, value.key)
 
 
@@ -360,7 +360,9 @@ def record(op: Op, args: tuple[Any, ...], result: Any) -> None:
     saved: dict[str, Any] = {}
     for name, index, type_only in rule.kept:
         value = result if index < 0 else args[index]
-        saved[name] = _type_of(value) if type_only else _detached(value) if index < 0 else value
+        saved[name] = (
+            _type_of(value) if type_only else _detach_result(value) if index < 0 else value
+        )
     node = TapeNode(op, rule, sources, saved, tuple([r.key for r in results]))
     for i, r in enumerate(results):
         if has_gradient(r.key.dtype):

@@ -115,13 +115,13 @@ class MultiheadAttention(Model):
         drops = self.dropout > 0 and self.training
         if need_weights:
             if is_causal:
-                seen = _both(seen, _before(queries, keys, q))
+                seen = _combine_masks(seen, _causal_mask(queries, keys, q))
             weights = _weights(q, k, seen, added)
             if drops:
                 weights = op.dropout(weights, self.dropout)
             y = op.matmul(weights, v)
         else:
-            mask = _one_mask(seen, added)
+            mask = _merge_masks(seen, added)
             p = self.dropout if drops else 0.0
             y = op.scaled_dot_product_attention(q, k, v, mask, p, is_causal)
         y = op.reshape(op.permute_dims(y, (0, 2, 1, 3)), (n, queries, self.embed_dim))
@@ -208,7 +208,7 @@ class MultiheadAttention(Model):
                 )
             whole = op.reshape(mask, shapes[shape])
             if mask.dtype == "bool":
-                seen = _both(seen, op.logical_not(whole))
+                seen = _combine_masks(seen, op.logical_not(whole))
             else:
                 whole = op.astype(whole, dtype)
                 added = whole if added is None else op.add(added, whole)
@@ -219,27 +219,27 @@ def _glorot(rows: int, columns: int) -> ndarray:
     return init.xavier_uniform(parameter(fan_in_uniform((rows, columns), columns)))
 
 
-def _both(a: Any, b: Any) -> Any:
+def _combine_masks(a: Any, b: Any) -> Any:
     return b if a is None else op.logical_and(a, b)
 
 
-def _before(queries: int, keys: int, like: Any) -> Any:
+def _causal_mask(queries: int, keys: int, like: Any) -> Any:
     """Return which keys are not behind a query: bool (queries, keys)."""
     where = device_of(like)
     rows = op.reshape(op.arange(0, queries, 1, "int64", where), (queries, 1))
     return op.less_equal(op.arange(0, keys, 1, "int64", where), rows)
 
 
-def _low(dtype: str) -> float:
+def _masked_score(dtype: str) -> float:
     """Return a number below all scores, which every dtype of that name can hold."""
     return -65504.0 if dtype == "float16" else -3e38
 
 
-def _one_mask(seen: Any, added: Any) -> Any:
+def _merge_masks(seen: Any, added: Any) -> Any:
     """Return both masks as one, as `scaled_dot_product_attention` takes it."""
     if seen is None or added is None:
         return added if seen is None else seen
-    return op.where(seen, added, _low(added.dtype))
+    return op.where(seen, added, _masked_score(added.dtype))
 
 
 def _weights(query: Any, key: Any, seen: Any, added: Any) -> Any:
@@ -251,5 +251,5 @@ def _weights(query: Any, key: Any, seen: Any, added: Any) -> Any:
     if seen is None:
         return op.softmax(scores, -1)
     seen = op.broadcast_to(seen, scores.shape)
-    weights = op.softmax(op.where(seen, scores, _low(scores.dtype)), -1)
+    weights = op.softmax(op.where(seen, scores, _masked_score(scores.dtype)), -1)
     return op.where(seen, weights, op.zeros_like(weights))

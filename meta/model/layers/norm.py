@@ -47,8 +47,8 @@ class BatchNorm(Model):
     ) -> None:
         """Make weight = 1, bias = 0, running_mean = 0, running_var = 1."""
         self.eps, self.momentum, self.over = eps, momentum, over
-        self.weight = _filled((num_features,), 1.0) if affine else None
-        self.bias = _filled((num_features,), 0.0) if affine else None
+        self.weight = _full_parameter((num_features,), 1.0) if affine else None
+        self.bias = _full_parameter((num_features,), 0.0) if affine else None
         self.running_mean = ndarray(torch.zeros(num_features))
         self.running_var = ndarray(torch.ones(num_features))
 
@@ -135,13 +135,15 @@ class LayerNorm(Model):
     ) -> None:
         """Make weight = 1, bias = 0."""
         self.eps, self.normalized_shape = eps, _shape(normalized_shape)
-        self.weight = _filled(self.normalized_shape, 1.0) if elementwise_affine else None
-        self.bias = _filled(self.normalized_shape, 0.0) if elementwise_affine and bias else None
+        self.weight = _full_parameter(self.normalized_shape, 1.0) if elementwise_affine else None
+        self.bias = (
+            _full_parameter(self.normalized_shape, 0.0) if elementwise_affine and bias else None
+        )
 
     @trace
     def forward(self, x: Any) -> Any:
         """Apply the layer to (..., *normalized_shape)."""
-        return _over_last(
+        return _over_last_axes(
             op.layer_norm.plain, x, self.normalized_shape, self.weight, self.bias, self.eps
         )
 
@@ -159,13 +161,13 @@ class RMSNorm(Model):
     ) -> None:
         """Make weight = 1. Without ``eps`` it is the machine epsilon of what is normalised."""
         self.eps, self.normalized_shape = eps, _shape(normalized_shape)
-        self.weight = _filled(self.normalized_shape, 1.0) if elementwise_affine else None
+        self.weight = _full_parameter(self.normalized_shape, 1.0) if elementwise_affine else None
 
     @trace
     def forward(self, x: Any) -> Any:
         """Apply the layer to (..., *normalized_shape)."""
         eps = torch.finfo(TO_TORCH[x.dtype]).eps if self.eps is None else self.eps
-        return _over_last(op.rms_norm.plain, x, self.normalized_shape, self.weight, None, eps)
+        return _over_last_axes(op.rms_norm.plain, x, self.normalized_shape, self.weight, None, eps)
 
 
 class GroupNorm(Model):
@@ -178,8 +180,8 @@ class GroupNorm(Model):
     ) -> None:
         """Make weight = 1, bias = 0."""
         self.num_groups, self.eps = num_groups, eps
-        self.weight = _filled((num_channels,), 1.0) if affine else None
-        self.bias = _filled((num_channels,), 0.0) if affine else None
+        self.weight = _full_parameter((num_channels,), 1.0) if affine else None
+        self.bias = _full_parameter((num_channels,), 0.0) if affine else None
 
     @trace
     def forward(self, x: Any) -> Any:
@@ -215,8 +217,8 @@ class InstanceNorm(Model):
                 hint="BatchNorm has them",
             )
         self.num_features, self.eps = num_features, eps
-        self.weight = _filled((num_features,), 1.0) if affine else None
-        self.bias = _filled((num_features,), 0.0) if affine else None
+        self.weight = _full_parameter((num_features,), 1.0) if affine else None
+        self.bias = _full_parameter((num_features,), 0.0) if affine else None
 
     @trace
     def forward(self, x: Any) -> Any:
@@ -260,11 +262,11 @@ def _shape(shape: int | tuple[int, ...]) -> tuple[int, ...]:
     return (shape,) if isinstance(shape, int) else tuple(shape)
 
 
-def _filled(shape: tuple[int, ...], value: float) -> ndarray:
+def _full_parameter(shape: tuple[int, ...], value: float) -> ndarray:
     return parameter(ndarray(torch.full(shape, value)))
 
 
-def _over_last(
+def _over_last_axes(
     operator: Op, x: Any, shape: tuple[int, ...], weight: Any, bias: Any, eps: float
 ) -> Any:
     """Apply a normalisation of one axis to several: they are merged for it."""

@@ -30,7 +30,7 @@ def project(rows: Any, weight: Any, bias: Any) -> Any:
     return y if bias is None else op.add(y, bias)
 
 
-def _parts(x: Any, count: int) -> list[Any]:
+def _split_columns(x: Any, count: int) -> list[Any]:
     """Return the blocks of the columns of x."""
     width = x.shape[1] // count
     return [x[:, i * width : (i + 1) * width] for i in range(count)]
@@ -44,7 +44,7 @@ def rnn_step(x: Any, state: State, weight: Any, bias: Any, nonlinearity: str) ->
 def lstm_step(x: Any, state: State, weight: Any, bias: Any) -> State:
     """c' = f c + i g, h' = o tanh(c'); the rows of the arrays are i, f, g, o."""
     h, c = state
-    i, f, g, o = _parts(op.add(x, project(h, weight, bias)), 4)
+    i, f, g, o = _split_columns(op.add(x, project(h, weight, bias)), 4)
     c = op.add(op.multiply(op.sigmoid(f), c), op.multiply(op.sigmoid(i), op.tanh(g)))
     return op.multiply(op.sigmoid(o), op.tanh(c)), c
 
@@ -52,7 +52,7 @@ def lstm_step(x: Any, state: State, weight: Any, bias: Any) -> State:
 def gru_step(x: Any, state: State, weight: Any, bias: Any) -> State:
     """h' = (1 - z) n + z h, n = tanh(x_n + r (W_hn h + b_hn)); the rows are r, z, n."""
     (h,) = state
-    from_x, from_h = _parts(x, 3), _parts(project(h, weight, bias), 3)
+    from_x, from_h = _split_columns(x, 3), _split_columns(project(h, weight, bias), 3)
     r, z = (op.sigmoid(op.add(a, b)) for a, b in zip(from_x[:2], from_h[:2], strict=True))
     n = op.tanh(op.add(from_x[2], op.multiply(r, from_h[2])))
     return (op.add(n, op.multiply(z, op.subtract(h, n))),)
