@@ -90,7 +90,7 @@ def tensor_parallel(model: Model, plan: Mapping[str, Any] | None = None, over: s
         split = splits.get(id(array))
         _set(array, () if split is None else (split,), over, ranks, place)
     for inner in model.models():
-        inner._divided = True
+        inner._sharded = True
     return model
 
 

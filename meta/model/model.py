@@ -75,7 +75,7 @@ class Model:
     # Whether gradients are computed by calling it again; see `meta.model.checkpoint`.
     _checkpointed = False
     # Whether ranks have parts of its arrays; see `meta.distributed.tensor_parallel`.
-    _divided = False
+    _sharded = False
     _training = True
     # Why it is not called now, and what to do; see `meta.model.zero3`.
     _refused: tuple[str, str] | None = None

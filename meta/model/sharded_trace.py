@@ -33,7 +33,7 @@ def is_sharded(model: Model) -> bool:
     """Whether this model's own code is written for parts of its arrays, not yet as a piece of a
     larger model that is.
     """
-    return model._divided and not _full_shapes.get()
+    return model._sharded and not _full_shapes.get()
 
 
 def _axis_splits(array: ndarray) -> list[Split]:

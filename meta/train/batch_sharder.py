@@ -52,7 +52,7 @@ class BatchSharder:
         """Say that an epoch is iterated over from its beginning."""
         self._checked = False
 
-    def goes_on(self, batch: Batch, length: int | None) -> bool:
+    def has_batch(self, batch: Batch, length: int | None) -> bool:
         """Check the first batch of an epoch against those of the other ranks, and return whether
         all have a batch; data whose length is known have as many.
 
@@ -96,7 +96,7 @@ class BatchSharder:
     def _open(self, length: int | None) -> bool:
         return self.own and length is None and not self.group.alone
 
-    def parts(self, batch: Batch) -> list[Batch]:
+    def shard(self, batch: Batch) -> list[Batch]:
         """Return what this rank takes of a batch; ArgumentError if rows are left over."""
         count, place = self.group.size, self.group.rank
         if count == 1 or self.own:
@@ -121,7 +121,7 @@ class BatchSharder:
             return own
         return {"ranks": self.group.gather(own, "the position in the data", along=True)}
 
-    def own_position(self, kept: Any) -> Any:
+    def rank_position(self, kept: Any) -> Any:
         """Return this rank's position from what a checkpoint kept."""
         if not self.own or self.group.size == 1:
             return kept

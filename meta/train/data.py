@@ -71,8 +71,8 @@ class Feed:
                 expected="an iterable of pairs (inputs, targets), or a torch DataLoader",
                 found=type(data).__name__,
             )
-        self._share = BatchSharder(data, group, even)
-        self.data, self.device = self._share.data, device
+        self._sharder = BatchSharder(data, group, even)
+        self.data, self.device = self._sharder.data, device
         self.epoch = self.batch = 0
         self.one_shot = isinstance(data, Iterator)
         self._iterator: Iterator[Any] | None = None
@@ -99,7 +99,7 @@ class Feed:
         try:
             item = next(self._begun())
         except StopIteration:
-            self._share.end(self.length())
+            self._sharder.end(self.length())
             self._end_epoch()
             return None
         except Exception as error:
@@ -107,10 +107,10 @@ class Feed:
             raise
         try:
             whole = read_batch(item)
-            if not self._share.goes_on(whole, self.length()):
+            if not self._sharder.has_batch(whole, self.length()):
                 self._end_epoch()
                 return None
-            first, *self._rest = [b.on(self.device) for b in self._share.parts(whole)]
+            first, *self._rest = [b.on(self.device) for b in self._sharder.shard(whole)]
         except ArgumentError as error:
             self._note(error)
             raise
@@ -126,7 +126,7 @@ class Feed:
             "epoch": self.epoch,
             "batch": self.batch,
             "start": self._start if begun else None,
-            "data": self._share.position(own),
+            "data": self._sharder.position(own),
             "random": random_state.capture(self.generators),
         }
 
@@ -135,7 +135,7 @@ class Feed:
         self.epoch, self.batch = state["epoch"], state["batch"]
         data: Any = self.data
         if _has_own_state(data) and state["data"] is not None:
-            data.load_state_dict(self._share.own_position(state["data"]))
+            data.load_state_dict(self._sharder.rank_position(state["data"]))
             self._iterator = iter(data) if self.batch else None
         elif self.batch:
             random_state.restore(state["start"], self.generators)
@@ -166,7 +166,7 @@ class Feed:
                 set_epoch = getattr(owner, "set_epoch", None)
                 if callable(set_epoch):
                     set_epoch(self.epoch)
-            self._share.begin()
+            self._sharder.begin()
             self._start = random_state.capture(self.generators)
             self._iterator = iter(self.data)
         return self._iterator

@@ -144,7 +144,7 @@ def fit(
         feed = Feed(data, device_of(model), group)
         if not group.alone:  # the order of data is drawn alike
             random_state.broadcast(group, feed.generators)
-        watching = Monitoring(
+        monitoring = Monitoring(
             None
             if eval_data is None
             else Evaluator(model, loss, metrics or {}, amp, executor, group),
@@ -163,7 +163,7 @@ def fit(
             limits,
             schedule,
             checkpoints,
-            watching,
+            monitoring,
             group,
         )
         run.resume()

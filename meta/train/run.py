@@ -170,7 +170,7 @@ class Run:
         limits: Limits,
         schedule: Callable[[int], float] | None,
         checkpoints: CheckpointFolder | None,
-        watching: Monitoring,
+        monitoring: Monitoring,
         group: ProcessGroup = SINGLE_PROCESS,
     ) -> None:
         self.model, self.training_step, self.group = model, training_step, group
@@ -181,12 +181,14 @@ class Run:
             step = MeanOverRanks(training_step, group.over, group.size)
         self._runner = Runner(step, executor)
         self.record = Record(training_step, self._runner.executables)
-        self._schedule, self._checkpoints, self._watching = schedule, checkpoints, watching
+        self._schedule, self._checkpoints, self._monitoring = schedule, checkpoints, monitoring
         self._base_rate = float(training_step.lr.item())
-        self._saved = RunState(model, training_step, self._base_rate, feed, watching.callbacks)
+        self._run_state = RunState(
+            model, training_step, self._base_rate, feed, monitoring.callbacks
+        )
         # The learning rate as a number, and the state of the array that it was read from.
         self._rate, self._rate_read = self._base_rate, (0, -1)
-        self._meter, self._pace = Meter(), SyncInterval(group)
+        self._meter, self._sync = Meter(), SyncInterval(group)
         self._dy: ndarray | None = None
         self._last: tuple[Batch, ndarray] | None = None
         self._evaluated_at = self._saved_at = -1
@@ -216,7 +218,7 @@ class Run:
         self.group.require_same(step, "the newest checkpoint", "give a folder that all ranks see")
         if found is None:
             return
-        self._saved.load(found, self.group)
+        self._run_state.load(found, self.group)
         self.step = self.record.first_step = self._saved_at = found.step
         self.record.checkpoint = self._checkpoints.path(found.step)
         before = found.more["base_rate"]
@@ -231,17 +233,17 @@ class Run:
     def go(self) -> Record:
         """Train to the end, and return the record."""
         first = self.step
-        marked = () if self._watching.of_average is None else ("average",)
-        of_evaluations = (*self._watching.metrics, *marked)
+        marked = () if self._monitoring.of_average is None else ("average",)
+        of_evaluations = (*self._monitoring.metrics, *marked)
         try:
-            for logger in self._watching.loggers:
+            for logger in self._monitoring.loggers:
                 logger.open(columns(of_evaluations), self.step)
             self._tell("on_begin")
             shown = bar(self._total(), "training", done=first, shown=self.group.is_rank_zero)
             with InterruptHandler() as interrupts, shown as progress:
                 self._run(interrupts, progress)
         finally:
-            for logger in self._watching.loggers:
+            for logger in self._monitoring.loggers:
                 logger.close()
         return self.record
 
@@ -286,7 +288,7 @@ class Run:
         """
         if self.group.alone:
             return interrupts.requested
-        self._stopped_by_user = looks and self._pace.synchronize(interrupts.requested, self._rate)
+        self._stopped_by_user = looks and self._sync.synchronize(interrupts.requested, self._rate)
         return self._stopped_by_user
 
     def _tell(self, method: str, *args: Any) -> None:
@@ -294,7 +296,7 @@ class Run:
         with a callback that has the method, all ranks exchange this.
         """
         nothing = getattr(Callback, method)
-        methods = [getattr(callback, method) for callback in self._watching.callbacks]
+        methods = [getattr(callback, method) for callback in self._monitoring.callbacks]
         called = [m for m in methods if getattr(m, "__func__", m) is not nothing]
         for one in called:
             one(self, *args)
@@ -341,7 +343,7 @@ class Run:
     def _after_step(self, progress: Any) -> bool:
         """Do what is due behind a step; return whether losses were read because it was time."""
         scale = self.training_step.loss_scale  # read often enough to see that steps were left out
-        looks = self._meter.due if self.group.alone else self._pace.due()
+        looks = self._meter.due if self.group.alone else self._sync.due()
         if looks or (scale is not None and self.step % scale.max_bad_steps == 0):
             self._read_losses()
             speed = f"{self._meter.samples_per_second:.0f} samples/s"
@@ -362,7 +364,7 @@ class Run:
             self._save()
 
     def _finish(self) -> None:
-        evaluator = self._watching.evaluator
+        evaluator = self._monitoring.evaluator
         if self.step > self.record.first_step:
             self._evaluate()
         elif evaluator is not None and self._evaluated_at != self.step:
@@ -376,7 +378,7 @@ class Run:
         self._save()
 
     def _evaluate(self) -> None:
-        evaluator = self._watching.evaluator
+        evaluator = self._monitoring.evaluator
         if evaluator is None or self._evaluated_at == self.step:
             return
         self._read_losses()
@@ -389,11 +391,11 @@ class Run:
 
     def _measure(self, evaluator: Evaluator) -> dict[str, float]:
         """Evaluate, and put into the record what was found."""
-        of_average = self._watching.of_average
+        of_average = self._monitoring.of_average
         self.group.broadcast_arrays(self._objective, trained=False)
         step = self.training_step
         with step.averaged() if of_average else nullcontext(), step.gathered():
-            found: dict[str, float] = evaluator.run(self._watching.eval_data)
+            found: dict[str, float] = evaluator.run(self._monitoring.eval_data)
         if of_average is not None:
             found["average"] = float(of_average)
         self._evaluated_at = self.step
@@ -409,10 +411,10 @@ class Run:
         wrong = any(kinds_of(a.tensor for a in parameters))
         if self.group.any(wrong, "finite parameters"):
             raise self._diverged(f"parameters are not finite behind step {self.step}")
-        for logger in self._watching.loggers:
+        for logger in self._monitoring.loggers:
             logger.flush()
         self.group.broadcast_arrays(self._objective, trained=False)
-        self.record.checkpoint = self._saved.write(self._checkpoints, self.step, self.group)
+        self.record.checkpoint = self._run_state.write(self._checkpoints, self.step, self.group)
         self._saved_at = self.step
         self._meter.resume()
 
@@ -446,7 +448,7 @@ class Run:
         return divergence_error(what, self.training_step, self._dy, self._last[0], self.group)
 
     def _log(self, row: Row) -> None:
-        for logger in self._watching.loggers:
+        for logger in self._monitoring.loggers:
             logger.write(row)
 
     def _total(self) -> int | None:
