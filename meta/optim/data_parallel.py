@@ -1,5 +1,5 @@
-"""Training steps on several ranks: who has which part of parameters, gradients and states, how
-gradients become one, and the norm of gradients of which a rank has parts.
+"""Data parallel training steps, and ZeRO: who has which part of parameters, gradients and states,
+how gradients become one, and the norm of gradients of which a rank has parts.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Tensors of what the host has: Python's numbers, numpy's, nested lists of them, and DLPack
-exporters.
+"""Array coercion, tensors of what the host has: Python's numbers, numpy's, nested lists of them,
+and DLPack exporters.
 
 A number goes to the dtype asked for at once, so that float64 and int64 have all its digits.
 """

@@ -1,9 +1,9 @@
 """What an array gives to Python, NumPy and other libraries: numbers, copies of its values, and its
 memory.
 
-Memory that is given away may be written by others unseen (`outside.py`), and no gradient knows of
-what they compute. So an array that requires a gradient gives none; `x.detach()` does. Torch's
-gradients know: `x.torch()` takes the history along.
+Memory that is given away may be written by others unseen (`external_memory.py`), and no gradient
+knows of what they compute. So an array that requires a gradient gives none; `x.detach()` does.
+Torch's gradients know: `x.torch()` takes the history along.
 """
 
 from __future__ import annotations

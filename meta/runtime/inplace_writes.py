@@ -1,4 +1,5 @@
-"""What may be written into the memory of an array, and of which arrays the memory may be written.
+"""In-place writes: what may be written into the memory of an array, and of which arrays the memory
+may be written.
 
 A value that is written goes to the array's dtype, if that has its kind: a bool is an integer, an
 integer a floating point number, and that a complex one, but not the other way round.

@@ -1,5 +1,5 @@
-"""The device mesh of a distributed program: its axes, this rank's place on each, and the
-group of ranks along an axis, which exchanges tensors.
+"""The device mesh of a distributed program: its axes, this rank's place on each, and the group of
+ranks along an axis, which exchanges tensors.
 
 A kernel of a collective asks `current_mesh` when it is launched, so that no program holds a rank.
 There are processes (`meta.distributed.init`), of which each has one mesh, and simulated ranks
@@ -88,7 +88,8 @@ class Group(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RankMesh:
-    """A rank's place: its group along each axis, and which stream of random numbers is its own.
+    """The device mesh as one rank sees it: its group along each axis, and which stream of random
+    numbers is its own.
 
     pending: what waits for the collectives that were started, by the address of what they write.
     """

@@ -1,5 +1,5 @@
-"""Parts and wholes of tensors, on the mesh at hand: what a rank holds under one placement from what
-it holds under another with fewer splits, and back.
+"""Shards of tensors, and their wholes, on the mesh at hand: what a rank holds under one placement
+from what it holds under another with fewer splits, and back.
 
 Programs exchange parts by operators. These functions are for what happens between programs:
 building, loading and evaluating a model.

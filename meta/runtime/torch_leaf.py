@@ -1,5 +1,5 @@
-"""torch tensors inside of `meta`: where one that requires a gradient enters, the tape has a leaf
-whose gradient is torch's (`meta.grad.core.torch_autograd` is the way back).
+"""torch tensors as leaves of the tape: where one that requires a gradient enters, the tape has a
+leaf whose gradient is torch's (`meta.grad.core.torch_autograd` is the way back).
 
 A tensor of a transform of torch (`torch.func`, forward mode) has no memory of its own, or a tangent
 beside it, of which no operator of `meta` would know: it is refused.

@@ -1,4 +1,5 @@
-"""What Python code must not do while it is traced: it runs once, and the program many times.
+"""Side effects that Python code must not have while it is traced: it runs once, and the program
+many times.
 
 A number that it draws, or reads from an array of the model, would be the same in every run, and
 what it writes would be written once. The floor of traces says which code is traced.

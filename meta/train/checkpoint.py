@@ -8,8 +8,8 @@
         rank-00000.safetensors   what else rank 0 writes: moments, counters, parts of arrays;
         rank-00001.safetensors   and so on, one for each rank
         checkpoint.json          the manifest: format, version, hashes of the files, the mesh, who
-                                 wrote which part of which array (`parts.py`), position in the
-                                 data, random state, state of the callbacks
+                                 wrote which part of which array (`checkpoint_shards.py`), position
+                                 in the data, random state, state of the callbacks
 
 A checkpoint is written under another name, flushed to the disk, and renamed by the first rank when
 all have written their parts, so any process may be killed at any moment. It is read on any mesh.

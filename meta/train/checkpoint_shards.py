@@ -1,4 +1,5 @@
-"""Who of the ranks writes what of the arrays of a checkpoint, and arrays of what they wrote.
+"""Shards of a checkpoint: who of the ranks writes what of the arrays of a checkpoint, and arrays of
+what they wrote.
 
 An array that is split (`meta.runtime.placement.Placement`) is written in parts, by ranks that have
 them; what is the same on several ranks is written once, by those that have least to write so far.

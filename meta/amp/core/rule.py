@@ -5,8 +5,8 @@ dtype. NEVER: cast them to float32. INFER: follow the arguments, the half dtype 
 it already. An operator that needs more has a function ``(args, dtype) -> dtypes``: argument types
 (by slot name) and the half dtype in, one dtype (or None: leave it) per tensor slot out.
 
-`register_op_cast_rule` is the one way in; the words of `words.py` call it for several operators,
-and `custom_rules` says other rules for a block. `resolve.py` applies a rule to a call.
+`register_op_cast_rule` is the one way in; the words of `declarations.py` call it for several
+operators, and `custom_rules` says other rules for a block. `resolve.py` applies a rule to a call.
 """
 
 from __future__ import annotations
