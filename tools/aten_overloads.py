@@ -31,7 +31,7 @@ import meta
 from meta.base.dtype import FROM_TORCH
 from meta.frontend.aten import aten
 from meta.frontend.aten.graph import CHECKS, STRIDED, convert, is_compact
-from meta.frontend.aten.registry import bound, name_of
+from meta.frontend.aten.registry import bind_arguments, name_of
 from meta.frontend.core import Unconvertible
 from tools.processes import in_order
 from tools.torch_samples.command import dtypes_wanted, entries_of, parser_of
@@ -150,7 +150,7 @@ class Watch(TorchDispatchMode):
 
 def _by_elements(func: Any, args: Any, kwargs: Any, found: Any, expected: Any) -> Any:
     """Return both results with the elements in places of their indices."""
-    x, options = args[0], bound(func, args, kwargs)[1]
+    x, options = args[0], bind_arguments(func, args, kwargs)[1]
     places = found[1].torch()
     assert (places.dtype, places.shape) == (expected[1].dtype, expected[1].shape), "the indices"
     dim = options.get("dim", -1)

@@ -35,7 +35,7 @@ import meta
 from meta.base.dtype import TO_NUMPY
 from meta.base.progress import bar
 from meta.frontend import from_onnx
-from meta.frontend.onnx.narrow import HELD
+from meta.frontend.onnx.subbyte_dtypes import CARRIER_DTYPES
 from meta.testing.workers import Lost, answer_all, in_processes
 
 BFLOAT16 = 2**-6
@@ -152,9 +152,9 @@ def _compare(found: Any, wanted: Any, rtol: float, atol: float) -> None:
         return
     if found.shape != wanted.shape:
         raise _Failed("compare", "another shape")
-    if wanted.dtype.name in HELD:
+    if wanted.dtype.name in CARRIER_DTYPES:
         # What is held has to be a number of the dtype.
-        if found.dtype != HELD[wanted.dtype.name] or not _is_in(found, wanted.dtype):
+        if found.dtype != CARRIER_DTYPES[wanted.dtype.name] or not _is_in(found, wanted.dtype):
             raise _Failed("compare", f"{found.dtype} instead of {wanted.dtype}")
         found = found.astype(wanted.dtype)
     if found.dtype != wanted.dtype:
@@ -186,7 +186,9 @@ def _array(value: Any) -> Any:
         return None
     values = _numpy(value)
     name = values.dtype.name
-    return meta.array(values.astype(TO_NUMPY[HELD[name]]) if name in HELD else values)
+    return meta.array(
+        values.astype(TO_NUMPY[CARRIER_DTYPES[name]]) if name in CARRIER_DTYPES else values
+    )
 
 
 def _numpy(value: Any) -> Any:

@@ -128,7 +128,7 @@ def _of_torch(
     from torch.export import ExportedProgram
 
     from meta.frontend.aten.registry import AtenError
-    from meta.frontend.torch.export import exported, of_program
+    from meta.frontend.torch.export import export_module, of_program
     from meta.frontend.torch.model import load
     from meta.frontend.torch.program import TorchProgram
 
@@ -138,7 +138,7 @@ def _of_torch(
         if isinstance(model, ExportedProgram):
             found = of_program(model)
         else:
-            found = exported(model, inputs, keywords or {}, dynamic_shapes, training=training)
+            found = export_module(model, inputs, keywords or {}, dynamic_shapes, training=training)
         program = TorchProgram(found)
     except AtenError as error:
         return Report("torch", {}, (Failure("torch.export", error.what, error.hint),))

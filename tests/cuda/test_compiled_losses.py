@@ -53,7 +53,7 @@ def test_a_vocabulary(bias: bool, successors: bool, dtype: torch.dtype) -> None:
     x, labels = torch.randn(8, 96, 96).cuda(), torch.randint(WORDS, (8, 96)).cuda()
     labels[0, :7] = -100
     run = torch.compile(model, backend="meta", fullgraph=True)
-    with compiler.watching() as graphs:
+    with compiler.record_compiled_graphs() as graphs:
         for _ in range(3):
             found = _learned(run, model, x, labels, dtype)
     compiled = [str(p.executable.module) for g in graphs for p in g.programs()]
@@ -83,7 +83,7 @@ def test_a_gelu_that_is_written_out_keeps_its_argument_alone() -> None:
 
     x, w = torch.randn(48, 64).cuda(), torch.randn(96, 64).cuda().requires_grad_()
     results = []
-    with compiler.watching() as graphs:
+    with compiler.record_compiled_graphs() as graphs:
         for run in (torch.compile(network, backend="meta", fullgraph=True), network):
             with torch.autocast("cuda", torch.bfloat16):
                 y = run(x, w)

@@ -156,7 +156,7 @@ def test_windows_in_training(shifted: bool) -> None:
         gradients = [p.grad for p in run.parameters()]
         return [t.detach().double() for t in (y, given.grad, *gradients) if t is not None]
 
-    with compiler.watching() as graphs:
+    with compiler.record_compiled_graphs() as graphs:
         found = step(torch.compile(copy.deepcopy(model), backend="meta"), torch.float32)
     plain, right = step(copy.deepcopy(model), torch.float32), step(model.double(), torch.float64)
     kernels = {k for g in graphs for p in g.programs() for k in p.executable.kernels()}

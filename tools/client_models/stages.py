@@ -17,7 +17,7 @@ import meta
 import meta.frontend.dynamo
 from meta import op
 from meta.frontend import from_torch
-from meta.frontend.torch.containers import adopt
+from meta.frontend.torch.containers import register_containers
 from meta.model import Model, trace
 from meta.op.core import tree
 
@@ -30,7 +30,7 @@ Run = Callable[[torch.nn.Module, dict[str, torch.Tensor]], Tensors]
 
 def leaves(result: Any) -> Tensors:
     """Return the arrays of a result by number; those of float only, which are compared."""
-    adopt(result)
+    register_containers(result)
     found = tree.flatten(result)[0]
     tensors = [x if isinstance(x, torch.Tensor) else x.detach().torch() for x in found]
     return {str(i): x for i, x in enumerate(tensors)}

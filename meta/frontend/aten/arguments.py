@@ -16,7 +16,7 @@ from meta import op
 from meta.base.dtype import COMPLEX, COMPLEX_PARTS, FROM_TORCH, has_gradient
 from meta.frontend.aten.promotion import of_number
 from meta.frontend.core import CallSite, Unconvertible, active_trace
-from meta.frontend.core.arithmetic import number_in
+from meta.frontend.core.arithmetic import cast_number
 from meta.ir.dims import Quotient, SymbolicDim
 from meta.op.core.check import normalize_axes, normalize_axis
 from meta.runtime.ndarray import array
@@ -35,17 +35,17 @@ def axes_of(dims: Sequence[int] | int | None, ndim: int) -> tuple[int, ...]:
     return () if ndim == 0 else normalize_axes(named, ndim)
 
 
-def lifted(x: Any) -> Any:
+def at_least_1d(x: Any) -> Any:
     """Return a tensor without axes as a vector of one element; others as they are."""
     return op.reshape(x, (1,)) if x.ndim == 0 else x
 
 
-def in_shape_of(y: Any, x: Any) -> Any:
-    """Return what was computed of `lifted` x in the shape of x."""
+def restore_0d(y: Any, x: Any) -> Any:
+    """Return what was computed of `at_least_1d` x in the shape of x."""
     return op.reshape(y, ()) if x.ndim == 0 else y
 
 
-def dense(layout: Any) -> None:
+def require_strided(layout: Any) -> None:
     """Raise Unconvertible for a layout of memory that is not strided."""
     if layout not in (None, torch.strided):
         raise Unconvertible(f"the layout {layout} is not supported", hint="torch.strided")
@@ -98,10 +98,10 @@ def number(value: Any, dtype: str, device: object) -> Any:
         if value.imag:
             raise Unconvertible(f"{value} has no value in {dtype}")
         value = value.real
-    return float(value) if has_gradient(dtype) else number_in(value, dtype)
+    return float(value) if has_gradient(dtype) else cast_number(value, dtype)
 
 
-def filled(shape: Sequence[Any], value: Any, dtype: str, call: CallSite) -> Any:
+def full_tensor(shape: Sequence[Any], value: Any, dtype: str, call: CallSite) -> Any:
     """Return a tensor of one number."""
     found = number(value, dtype, call.device)
     if isinstance(found, bool | int | float):
@@ -109,7 +109,7 @@ def filled(shape: Sequence[Any], value: Any, dtype: str, call: CallSite) -> Any:
     return op.broadcast_to(found, tuple(shape))
 
 
-def by_parts(function: Any, x: Any) -> Any:
+def apply_to_parts(function: Any, x: Any) -> Any:
     """Return what a function that moves elements gives of complex numbers, by way of their parts;
     of others, what it gives.
     """
@@ -118,21 +118,21 @@ def by_parts(function: Any, x: Any) -> Any:
     return op.complex(function(op.real(x)), function(op.imag(x)))
 
 
-def converted(x: Any, dtype: str | None) -> Any:
+def cast_or_real_part(x: Any, dtype: str | None) -> Any:
     """Return a tensor in a dtype; of complex numbers that are to be real ones, the real part."""
     if dtype is None or x.dtype == dtype:
         return x
     if x.dtype in COMPLEX and dtype not in COMPLEX:
-        return converted(op.real(x), dtype)
+        return cast_or_real_part(op.real(x), dtype)
     return op.astype(x, dtype)
 
 
-def part_dtype(dtype: str) -> str:
+def real_dtype(dtype: str) -> str:
     """Return the dtype of the parts of complex numbers; of other dtypes, itself."""
     return COMPLEX_PARTS.get(dtype, dtype)
 
 
-def vector_of(dims: Sequence[int | SymbolicDim]) -> Any:
+def shape_vector(dims: Sequence[int | SymbolicDim]) -> Any:
     """Return numbers and dimensions as one vector of int64, in the active trace."""
     scalars = (op.reshape(value_of(d), (1,)) for d in dims)
     return op.concat(tuple(scalars), 0)

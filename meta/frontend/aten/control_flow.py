@@ -90,15 +90,15 @@ def _map(function: Converter, xs: Any, additional: Any) -> tuple[Any, ...]:
 
 
 @higher_order("wrap", "tag_activation_checkpoint")
-def _wrapped(function: Converter, *operands: Any, **_options: Any) -> Any:
+def _wrap(function: Converter, *operands: Any, **_options: Any) -> Any:
     return function(*operands)
 
 
 @higher_order("invoke_subgraph")
-def _invoked(function: Converter, _identifier: str, *operands: Any) -> Any:
+def _invoke_subgraph(function: Converter, _identifier: str, *operands: Any) -> Any:
     return function(*operands)
 
 
 @higher_order("strict_mode", "hints_wrapper")
-def _hinted(function: Converter, operands: Any, *_options: Any, **_hints: Any) -> Any:
+def _hints_wrapper(function: Converter, operands: Any, *_options: Any, **_hints: Any) -> Any:
     return function(*operands)

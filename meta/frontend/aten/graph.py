@@ -23,9 +23,9 @@ from meta.base.dtype import FROM_TORCH
 from meta.base.errors import ArgumentError, MetaError, TypeInferError
 from meta.base.progress import bar
 from meta.frontend.aten.control_flow import converter_of
-from meta.frontend.aten.extents import computed
-from meta.frontend.aten.registry import AtenError, aten, bound, name_of
-from meta.frontend.core import CallSite, Failure, Unconvertible, active_trace, failed
+from meta.frontend.aten.registry import AtenError, aten, bind_arguments, name_of
+from meta.frontend.aten.symint_arithmetic import evaluate
+from meta.frontend.core import CallSite, Failure, Unconvertible, active_trace, conversion_error
 from meta.ir.types import TensorType
 from meta.op.core.handler import current
 from meta.op.core.op import NOT_COMPLEX
@@ -54,7 +54,7 @@ STRIDED = {
 with are those of the transposed matrix if that is by rows.
 """
 
-MIXED = {
+MIXED_DTYPES = {
     "_batch_norm_with_update_functional",
     "_fused_rms_norm_backward",
     "_native_batch_norm_legit.no_stats",
@@ -71,7 +71,7 @@ MIXED = {
 may have another dtype than stands beside the node. What follows was made for the latter.
 """
 
-MISSTATED = {
+WRONG_FAKE_SHAPES = {
     **dict.fromkeys(
         ("_unique2", "unique_consecutive", "unique_dim", "unique_dim_consecutive"), "2.12"
     ),
@@ -82,7 +82,7 @@ which is int64; the shape of an LSTM's states, if sequences come first. What fol
 was made for something else, but for its end.
 """
 
-Outside = Callable[[fx.Node, tuple[Any, ...], dict[str, Any], Unconvertible], Any]
+ConverterFallback = Callable[[fx.Node, tuple[Any, ...], dict[str, Any], Unconvertible], Any]
 
 
 def unsupported(module: fx.GraphModule) -> list[Failure]:
@@ -95,11 +95,11 @@ def unsupported(module: fx.GraphModule) -> list[Failure]:
         try:
             _require_converter(node.target)
         except Unconvertible as error:
-            failures.append(Failure(shown(node.target), error.why, error.hint, node.name))
+            failures.append(Failure(target_name(node.target), error.why, error.hint, node.name))
     return failures
 
 
-def without_converter(module: fx.GraphModule) -> set[torch._ops.OpOverload]:
+def missing_converters(module: fx.GraphModule) -> set[torch._ops.OpOverload]:
     """Return the overloads in a graph, and in functions that it calls, that nobody has written a
     converter for; not those that are refused for a reason.
     """
@@ -127,7 +127,11 @@ class Walker:
     """
 
     def __init__(
-        self, module: fx.GraphModule, *, outside: Outside | None = None, training: bool = False
+        self,
+        module: fx.GraphModule,
+        *,
+        outside: ConverterFallback | None = None,
+        training: bool = False,
     ) -> None:
         self.module, self.outside, self.training = module, outside, training
         self.failures: list[Failure] = []
@@ -142,7 +146,7 @@ class Walker:
         """
         result = self._walk(inputs)
         if self.failures:
-            raise failed(self.failures, AtenError)
+            raise conversion_error(self.failures, AtenError)
         return result
 
     def _walk(self, inputs: Sequence[Any]) -> Any:
@@ -174,7 +178,7 @@ class Walker:
             if isinstance(found, fx.GraphModule):
                 self._constants[name] = self._inner(found)
             else:
-                self._constants[name] = array(found.detach(), device=_here(()))
+                self._constants[name] = array(found.detach(), device=_current_device(()))
         return self._constants[name]
 
     def _inner(self, module: fx.GraphModule) -> Walker:
@@ -202,7 +206,7 @@ class Walker:
             return self._higher_order(node, target, args, kwargs)
         # Arithmetic of extents: operator.mul, math.floor, torch.sym_max; and of tuples.
         assert callable(target)
-        return computed(target, args, kwargs)
+        return evaluate(target, args, kwargs)
 
     def _overload(
         self, node: fx.Node, overload: torch._ops.OpOverload, args: Any, kwargs: Any
@@ -229,18 +233,18 @@ class Walker:
         """Return the result of a converter that is of the type that torch says."""
         try:
             result = run()
-            if shown(node.target) in MIXED and "val" in node.meta:
-                result = tuple(map(_as_said, node.meta["val"], result))
-            wrong = _mismatch(_said(node), result)
+            if target_name(node.target) in MIXED_DTYPES and "val" in node.meta:
+                result = tuple(map(_as_fake, node.meta["val"], result))
+            wrong = _mismatch(_fake_results(node), result)
             if wrong is not None:
-                right = MISSTATED.get(shown(node.target))
+                right = WRONG_FAKE_SHAPES.get(target_name(node.target))
                 hint = None if right is None else f"PyTorch says so by mistake before {right}"
                 raise Unconvertible(wrong, hint)
             return result
         except Unconvertible as error:
             if self.outside is not None:
                 return self.outside(node, args, kwargs, error)
-            failure = Failure(shown(node.target), error.why, error.hint, node.name)
+            failure = Failure(target_name(node.target), error.why, error.hint, node.name)
             self.failures.append(failure)
             return self._stand_in(node.meta.get("val"))
         except MetaError as error:
@@ -253,7 +257,7 @@ class Walker:
             return tuple(map(self._stand_in, val))
         known = isinstance(val, torch.Tensor) and val.dtype in FROM_TORCH
         if not known or not isinstance(current(), Trace):
-            raise failed(self.failures, AtenError)
+            raise conversion_error(self.failures, AtenError)
         shape = tuple(d if isinstance(d, int) else d.node.hint or 2 for d in val.shape)
         type_ = TensorType(shape, FROM_TORCH[val.dtype])
         return active_trace().parameter(type_, "unsupported")[1]
@@ -283,8 +287,8 @@ def convert(
 
     Raises Unconvertible for one that is not converted.
     """
-    operands, attributes = bound(overload, args, kwargs)
-    given, device = frozenset(attributes), _here(operands)
+    operands, attributes = bind_arguments(overload, args, kwargs)
+    given, device = frozenset(attributes), _current_device(operands)
     site = CallSite(
         name_of(overload), given=given, training=training, device=device, result_type=result_type
     )
@@ -297,12 +301,12 @@ def convert(
         raise Unconvertible(f"{error.op} does not take complex numbers", error.hint) from error
 
 
-def shown(target: Any) -> str:
+def target_name(target: Any) -> str:
     """Return the name of an operator for errors."""
     return name_of(target) if isinstance(target, torch._ops.OpOverload) else str(target)
 
 
-def _here(values: Any) -> Device:
+def _current_device(values: Any) -> Device:
     """Return where a program runs; eagerly, the device of the first array."""
     trace = current()
     return trace.device if isinstance(trace, Trace) else _device_of(values)
@@ -318,7 +322,7 @@ def _device_of(values: Any) -> Device:
     return CPU
 
 
-def _as_said(said: Any, found: Any) -> Any:
+def _as_fake(said: Any, found: Any) -> Any:
     """Return a result in the dtype that stands beside the node."""
     if not isinstance(said, torch.Tensor) or found is None:
         return found
@@ -326,16 +330,16 @@ def _as_said(said: Any, found: Any) -> Any:
     return found if found.dtype == dtype else op.astype(found, dtype)
 
 
-def _said(node: fx.Node) -> Any:
+def _fake_results(node: fx.Node) -> Any:
     """Return the types that stand beside a node, None for results that nothing reads: what is kept
-    for a gradient is another thing on each device, and a program runs on any. Of `MISSTATED` ones
-    also None for results that are returned alone.
+    for a gradient is another thing on each device, and a program runs on any. Of
+    `WRONG_FAKE_SHAPES` ones also None for results that are returned alone.
     """
     said = node.meta.get("val")
     parts = all(user.target is operator.getitem for user in node.users)
     if not isinstance(said, tuple | list) or not parts:
         return said
-    ends = {"output"} if shown(node.target) in MISSTATED else set()
+    ends = {"output"} if target_name(node.target) in WRONG_FAKE_SHAPES else set()
     read = {user.args[1] for user in node.users if any(u.op not in ends for u in user.users)}
     return tuple(s if i in read else None for i, s in enumerate(said))
 

@@ -2,7 +2,7 @@
 
 torch takes a Python number beside a tensor of any dtype, and wraps it around where an integer dtype
 cannot hold it; an extent counts as a number, too. Base operators take a number that fits, and no
-extents. `operands` promotes as torch does and makes what is left of numbers fit.
+extents. `promote_operands` promotes as torch does and makes what is left of numbers fit.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def device_of(*operands: Any) -> str:
     return str(next((d for d in devices if d is not None), Device("cpu")))
 
 
-def tensor_as(value: Any, dtype: str, device: str) -> Any:
+def as_tensor(value: Any, dtype: str, device: str) -> Any:
     """Return an operand as a tensor of a dtype, a number as a 0-d one."""
     if not is_number(value):
         return cast(value, dtype)
@@ -36,7 +36,9 @@ def tensor_as(value: Any, dtype: str, device: str) -> Any:
     return op.full((), value, dtype, device) if is_number(value) else value
 
 
-def operands(*values: Any, floating: bool = False, dtype: str | None = None) -> tuple[Any, ...]:
+def promote_operands(
+    *values: Any, floating: bool = False, dtype: str | None = None
+) -> tuple[Any, ...]:
     """Return operands in the dtype that torch computes in, or in ``dtype``; numbers that fit it
     stay numbers, None stays None.
 

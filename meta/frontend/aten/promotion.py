@@ -41,12 +41,12 @@ def of_number(value: Any) -> torch.dtype:
     return default.to_complex() if isinstance(value, complex) else default
 
 
-def _joined(dtypes: Iterable[torch.dtype]) -> torch.dtype | None:
+def _promote_all(dtypes: Iterable[torch.dtype]) -> torch.dtype | None:
     found = list(dtypes)
     return reduce(torch.promote_types, found) if found else None
 
 
-def _combined(strong: torch.dtype | None, weak: torch.dtype | None) -> torch.dtype | None:
+def _promote_weak(strong: torch.dtype | None, weak: torch.dtype | None) -> torch.dtype | None:
     """Return the dtype of operands that decide and of others, which raise its kind at most."""
     if strong is None or weak is None or _kind(strong) >= _kind(weak):
         return weak if strong is None else strong
@@ -63,12 +63,12 @@ def result_dtype(*operands: Any) -> str:
     """
     tensors = [x for x in operands if x is not None and not is_number(x)]
     levels = (
-        _joined(TO_TORCH[x.dtype] for x in tensors if len(x.shape)),
-        _joined(TO_TORCH[x.dtype] for x in tensors if not len(x.shape)),
-        _joined(of_number(x) for x in operands if is_number(x)),
+        _promote_all(TO_TORCH[x.dtype] for x in tensors if len(x.shape)),
+        _promote_all(TO_TORCH[x.dtype] for x in tensors if not len(x.shape)),
+        _promote_all(of_number(x) for x in operands if is_number(x)),
     )
     # 0-d tensors and numbers are combined first, and then what decides with both.
-    chosen = reduce(lambda weak, strong: _combined(strong, weak), reversed(levels))
+    chosen = reduce(lambda weak, strong: _promote_weak(strong, weak), reversed(levels))
     assert chosen is not None, "a call without operands"
     if chosen not in FROM_TORCH:
         raise Unconvertible(f"it is computed in {chosen}, which is no dtype here")
@@ -85,7 +85,7 @@ def cast(x: Any, dtype: str) -> Any:
     return x if x is None or is_number(x) or x.dtype == dtype else op.astype(x, dtype)
 
 
-def promoted(*operands: Any, floating: bool = False) -> tuple[Any, ...]:
+def promote(*operands: Any, floating: bool = False) -> tuple[Any, ...]:
     """Return operands in the dtype that torch computes in; numbers stay numbers, None stays None.
 
     floating: integers are computed in torch's default for floating point, as by `torch.sin`.

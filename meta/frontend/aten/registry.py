@@ -87,7 +87,7 @@ def _default(argument: Any) -> Any:
     return argument.default_value
 
 
-def bound(
+def bind_arguments(
     overload: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the operands of a call in the schema's order, and its other arguments by name."""
@@ -103,7 +103,7 @@ def bound(
     return tuple(operands), others
 
 
-def _read(_operator: str, _attribute: str, value: Any) -> Any:
+def _to_meta_value(_operator: str, _attribute: str, value: Any) -> Any:
     """Return a value of torch's as ours: names of dtypes, devices, tuples."""
     if isinstance(value, torch.dtype):
         if value not in FROM_TORCH:
@@ -116,4 +116,4 @@ def _read(_operator: str, _attribute: str, value: Any) -> Any:
     return value
 
 
-aten = Converters("aten", defaults_of, _read)
+aten = Converters("aten", defaults_of, _to_meta_value)

@@ -9,8 +9,14 @@ alike. ``unsupported`` of a source walks a program first, as far as main reaches
 what cannot be converted.
 """
 
-from meta.frontend.core.converter import CallSite, Converter, Converters, Unconvertible, known
-from meta.frontend.core.failures import Failure, failed
+from meta.frontend.core.converter import (
+    CallSite,
+    Converter,
+    Converters,
+    Unconvertible,
+    constant_value,
+)
+from meta.frontend.core.failures import Failure, conversion_error
 from meta.frontend.core.imported_model import ImportedModel, active_trace
 
 __all__ = [
@@ -21,6 +27,6 @@ __all__ = [
     "ImportedModel",
     "Unconvertible",
     "active_trace",
-    "failed",
-    "known",
+    "constant_value",
+    "conversion_error",
 ]

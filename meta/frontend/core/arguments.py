@@ -11,24 +11,24 @@ from typing import Any
 import numpy as np
 
 from meta import op
-from meta.frontend.core.converter import CallSite, Unconvertible, known
+from meta.frontend.core.converter import CallSite, Unconvertible, constant_value
 from meta.ir.dims import Dim, SymbolicDim, UnknownDim
 from meta.op.core.check import normalize_axis
 from meta.runtime.ndarray import array, ndarray
 
-WHOLE = sys.maxsize
+SLICE_END = sys.maxsize
 """An end that no axis reaches: the slice keeps the rest."""
 
 
-def known_ints(value: Any) -> tuple[int, ...] | None:
+def constant_ints(value: Any) -> tuple[int, ...] | None:
     """Return the integers of a vector or scalar that is known while converting, otherwise None."""
-    values = known(value)
+    values = constant_value(value)
     return None if values is None else tuple(int(v) for v in values.numpy().reshape(-1))
 
 
-def known_number(value: Any) -> int | float | bool | None:
+def constant_number(value: Any) -> int | float | bool | None:
     """Return the number of a scalar that is known while converting, otherwise None."""
-    values = known(value)
+    values = constant_value(value)
     if values is None:
         return None
     if values.size != 1:
@@ -43,7 +43,7 @@ def constant(values: Any, dtype: str, call: CallSite) -> ndarray:
     return array(np.asarray(values), dtype=dtype, device=call.device)
 
 
-def along(vector: Any, ndim: int, axis: int) -> Any:
+def broadcast_along(vector: Any, ndim: int, axis: int) -> Any:
     """Return a vector with axes of extent 1, so that it lies along one axis of a tensor."""
     at = normalize_axis(axis, ndim)
     return op.reshape(vector, tuple(vector.shape[0] if i == at else 1 for i in range(ndim)))
@@ -85,7 +85,7 @@ def static_extent(extent: Dim, what: str) -> int:
     return extent
 
 
-def in_shape_of(y: Any, x: Any) -> Any:
+def reshape_as(y: Any, x: Any) -> Any:
     """Return the elements of a tensor in the shape of another, whatever of that is known."""
     known = not any(isinstance(d, UnknownDim) for d in x.shape)
     return op.reshape(y, x.shape) if known else op.reshape_like(y, x)

@@ -24,7 +24,7 @@ def cast_to(x: Any, dtype: str) -> Any:
     return x if x.dtype == dtype else op.astype(x, dtype)
 
 
-def number_in(value: bool | int | float, dtype: str) -> bool | int | float:
+def cast_number(value: bool | int | float, dtype: str) -> bool | int | float:
     """Return a number as a cast to the dtype makes it; to floating point it is left as it is."""
     if is_float(dtype):
         return value
@@ -32,15 +32,15 @@ def number_in(value: bool | int | float, dtype: str) -> bool | int | float:
     return prepare_cast(exact, TO_TORCH[dtype]).to(TO_TORCH[dtype]).item()
 
 
-def clipped(x: Any, low: int | float, high: int | float) -> Any:
+def clip_to_bounds(x: Any, low: int | float, high: int | float) -> Any:
     """Return x within bounds; those of integers may be fractions, infinite, or beyond the dtype."""
     if is_float(x.dtype):
         return op.clip(x, float(low), float(high))
     least, most = int(limits(x.dtype).min), int(limits(x.dtype).max)
-    return op.clip(x, _whole(low, least, most), _whole(high, least, most))
+    return op.clip(x, _integer_bound(low, least, most), _integer_bound(high, least, most))
 
 
-def _whole(bound: int | float, least: int, most: int) -> int:
+def _integer_bound(bound: int | float, least: int, most: int) -> int:
     if isnan(bound):
         raise Unconvertible("clip has a bound that is no number")
     return least if bound <= least else most if bound >= most else trunc(bound)

@@ -82,7 +82,7 @@ class CallSite:
         return self.version[0]
 
 
-def known(value: Any) -> ndarray | None:
+def constant_value(value: Any) -> ndarray | None:
     """Return the array of a constant, or what was computed of small ones alone, else None."""
     return value if isinstance(value, ndarray) else None
 
@@ -90,7 +90,7 @@ def known(value: Any) -> ndarray | None:
 Function = Callable[..., Any]
 
 
-def _is_composed(given: Any) -> bool:
+def _is_composed_function(given: Any) -> bool:
     """Whether this is a function that is composed of operators."""
     return any(given is one for one in FUNCTIONS.values())
 
@@ -154,7 +154,7 @@ class Converters(Registry[Converter]):
                 expected=f"@{self.source}(name, ...), a name of an operator there, as a string",
                 found=", ".join(f"{n!r:.100}" for n in names) or "nothing",
             )
-        for other in (n for n in names if not isinstance(n, str) and not _is_composed(n)):
+        for other in (n for n in names if not isinstance(n, str) and not _is_composed_function(n)):
             require_op(other, f"what the {self.source} converter of {names[0]!r} calls")
 
         def register(function: Function) -> Function:

@@ -22,7 +22,9 @@ class Failure:
 _Error = TypeVar("_Error", bound=FormatError)
 
 
-def failed(failures: Iterable[Failure], kind: type[_Error], hint: str | None = None) -> _Error:
+def conversion_error(
+    failures: Iterable[Failure], kind: type[_Error], hint: str | None = None
+) -> _Error:
     """Return the error, of a kind, that lists failures: each operator once, how often, and where
     first.
     """

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from meta import op
-from meta.frontend.core.arguments import constant, known_number, static_extent
-from meta.frontend.core.arithmetic import cast_to, number_in
+from meta.frontend.core.arguments import constant, constant_number, static_extent
+from meta.frontend.core.arithmetic import cast_number, cast_to
 from meta.frontend.core.converter import Unconvertible
 
 _SAME = """
@@ -28,19 +28,19 @@ ELEMENTWISE = {name: getattr(op, name) for name in _SAME.split()} | _RENAMED
 """Elementwise operators by the name that Relay and Relax have for them."""
 
 
-def filled(value, shape, dtype, call):
+def full_tensor(value, shape, dtype, call):
     """A tensor of one number, which is known or not."""
-    number = known_number(value)
+    number = constant_number(value)
     if number is not None:
-        return op.full(shape, number_in(number, dtype), dtype, str(call.device))
+        return op.full(shape, cast_number(number, dtype), dtype, str(call.device))
     return op.broadcast_to(cast_to(op.reshape(value, ()), dtype), shape)
 
 
 def filled_like(x, value):
     """A tensor of one number, of the shape and dtype of another."""
-    number = known_number(value)
+    number = constant_number(value)
     if number is not None:
-        return op.full_like(x, number_in(number, x.dtype))
+        return op.full_like(x, cast_number(number, x.dtype))
     return op.broadcast_to_like(cast_to(op.reshape(value, ()), x.dtype), x)
 
 
@@ -97,7 +97,7 @@ REDUCTIONS = {"mul": "prod", "min": "amin", "max": "amax"}
 """Names of reductions, and what `scatter_reduce` calls them."""
 
 
-def from_start(indices, extent):
+def wrap_negative_indices(indices, extent):
     """Return indices of which the negative ones are counted from the end."""
     extent = extent if isinstance(extent, int) else cast_to(extent, indices.dtype)
     return op.where(op.less(indices, 0), op.add(indices, extent), indices)
@@ -127,7 +127,7 @@ def by_batch(indices, batch, what, call):
     return op.concat((constant(own, indices.dtype, call), indices), 0)
 
 
-class Kept(NamedTuple):
+class SelectedBoxes(NamedTuple):
     """What is left of each batch element: indices of boxes int32[batch, boxes], best first, then
     -1; how many, int32[batch]; and whether there is one at each place, bool[batch, boxes].
     """
@@ -137,13 +137,13 @@ class Kept(NamedTuple):
     present: Any
 
 
-def rows_of(x, order):
+def take_rows(x, order):
     """Return rows [batch, n, width] of ``x`` [batch, boxes, width] by their numbers [batch, n]."""
     index = op.expand_dims(op.astype(order, "int64"), 2)
     return op.take_along_axis(x, op.broadcast_to(index, (*order.shape, x.shape[2])), 1)
 
 
-def suppressed(boxes, scores, valid, limit, iou, call):
+def suppress_boxes(boxes, scores, valid, limit, iou, call):
     """Keep of every batch element the boxes that overlap no better one that is kept.
 
     boxes: [batch, boxes, 4], two opposite corners each. scores: [batch, boxes]. valid: bool of that
@@ -157,16 +157,16 @@ def suppressed(boxes, scores, valid, limit, iou, call):
     order = op.argsort.plain(scores, 1, True, "int32")
     ranks = op.astype(count - numbers, boxes.dtype)
     ranks = op.expand_dims(op.broadcast_to(ranks, scores.shape), 2)
-    rows = op.concat((ranks, rows_of(boxes, order)), 2)
+    rows = op.concat((ranks, take_rows(boxes, order)), 2)
     amount = op.astype(op.sum(op.astype(valid, "int32"), 1), "int32")
     indices, kept = op.non_max_suppression(
         rows, amount, order, limit, iou, True, -1, 1, 0, -1, True, False
     )
     kept = op.reshape(kept, (-1,))
-    return Kept(indices, kept, op.expand_dims(kept, 1) > op.expand_dims(numbers, 0))
+    return SelectedBoxes(indices, kept, op.expand_dims(kept, 1) > op.expand_dims(numbers, 0))
 
 
-def decoded(places, anchors, variances):
+def decode_boxes(places, anchors, variances):
     """Return the (left, top, right, bottom), each [B, N, 1], of boxes [B, N, 4], (x, y, w, h)
     relative to anchors [1, N, 4], which are (left, top, right, bottom).
     """
@@ -180,13 +180,13 @@ def decoded(places, anchors, variances):
     return x - half_w, y - half_h, x + half_w, y + half_h
 
 
-def per_class(boxes, classes):
+def repeat_per_class(boxes, classes):
     """Return boxes [N, boxes, 4] once for every class: [N * classes, boxes, 4]."""
     batch, count, _ = boxes.shape
     each = op.broadcast_to(op.expand_dims(boxes, 1), (batch, classes, count, 4))
     return op.reshape(each, (batch * classes, count, 4))
 
 
-def above(overlap):
+def next_threshold(overlap):
     """Return the least overlap above a known one: base operators drop a box that reaches it."""
     return float(np.nextafter(np.float32(overlap), np.float32(np.inf)))

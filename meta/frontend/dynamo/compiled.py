@@ -17,12 +17,19 @@ from torch import Tensor, fx
 
 from meta.frontend.aten import AtenError
 from meta.frontend.core import Failure
-from meta.frontend.dynamo.conversion import Converted
-from meta.frontend.dynamo.images import traced
+from meta.frontend.dynamo.calling_convention import (
+    Arguments,
+    InputAdapter,
+    Returns,
+    addresses,
+    compact,
+    picker,
+)
+from meta.frontend.dynamo.conversion import ConvertedGraph
+from meta.frontend.dynamo.images import traced_value
 from meta.frontend.dynamo.kept import Bundle, Kept
-from meta.frontend.dynamo.layout import inverse, is_usual, order_of, placed
-from meta.frontend.dynamo.outputs import Known
-from meta.frontend.dynamo.passing import Arguments, Fit, Returns, addresses, compact, picker
+from meta.frontend.dynamo.layout import copy_with_strides, inverse, is_contiguous_order, order_of
+from meta.frontend.dynamo.outputs import ConstantOutput
 from meta.runtime.buffer_replacement import replace_buffer
 from meta.runtime.ndarray import ndarray
 from meta.vm.executable import Executable
@@ -58,9 +65,9 @@ class TorchGraph:
         # have its channels last.
         places = [n for n in graph.graph.nodes if n.op == "placeholder"]
         self._strides = {
-            i: traced(n).stride()
+            i: traced_value(n).stride()
             for i, n in enumerate(places)
-            if traced(n) is not n.meta.get("val") or _has_gaps(traced(n))
+            if traced_value(n) is not n.meta.get("val") or _has_gaps(traced_value(n))
         }
         self._kept, self._role = kept, role
 
@@ -72,7 +79,7 @@ class TorchGraph:
             given[part] = kept.permuted(given[part])
         for i, strides in self._strides.items():
             if given[i].stride() != strides:
-                given[i] = placed(given[i], strides)
+                given[i] = copy_with_strides(given[i], strides)
         found = self._graph(*given)
         if kept is not None and self._role == "forward":
             values = kept.compact(found[kept.first :])
@@ -103,7 +110,7 @@ class CompiledGraph:
     def __init__(
         self,
         graph: fx.GraphModule,
-        converted: Converted,
+        converted: ConvertedGraph,
         make: Callable[[Sequence[ndarray]], Executable] | None,
         lent: Collection[int] = (),
         loans: Loans | None = None,
@@ -244,9 +251,14 @@ def _no_token(_: Tensor | None) -> Tensor:
     return torch.empty(0)
 
 
-def _fit(said: Tensor, order: tuple[int, ...], device: torch.device) -> Fit:
+def _fit(said: Tensor, order: tuple[int, ...], device: torch.device) -> InputAdapter:
     """Return what gives an input as the program takes it."""
-    if said.device == device and is_usual(order) and not said.is_conj() and not said.is_neg():
+    if (
+        said.device == device
+        and is_contiguous_order(order)
+        and not said.is_conj()
+        and not said.is_neg()
+    ):
         return compact
 
     def fit(tensor: Tensor) -> Tensor:
@@ -260,10 +272,12 @@ def _extent(number: int, axis: int, args: Any) -> int:
     return extent
 
 
-def _extents(said: Sequence[Any], converted: Converted) -> dict[str, Callable[[Any], int]]:
+def _extents(said: Sequence[Any], converted: ConvertedGraph) -> dict[str, Callable[[Any], int]]:
     """Return by the name of a symbol what finds its extent among a call's inputs."""
     found: dict[str, Callable[[Any], int]] = {}
-    sizes = any(isinstance(o, Known) and hasattr(o.value, "evaluate") for o in converted.outputs)
+    sizes = any(
+        isinstance(o, ConstantOutput) and hasattr(o.value, "evaluate") for o in converted.outputs
+    )
     if not sizes and not converted.sizes:
         return found
     for i, value in enumerate(said):

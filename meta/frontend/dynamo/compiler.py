@@ -20,9 +20,10 @@ from torch.autograd import Function
 from torch.utils._python_dispatch import _disable_current_modes
 
 from meta.base import config
+from meta.frontend.dynamo.calling_convention import picker
 from meta.frontend.dynamo.compiled import CompiledGraph, TorchGraph
 from meta.frontend.dynamo.conversion import (
-    Converted,
+    ConvertedGraph,
     NoProgram,
     convert_graph,
     device_of,
@@ -43,8 +44,7 @@ from meta.frontend.dynamo.kept import Kept, keep_one, opened_backward, opened_fo
 from meta.frontend.dynamo.options import Options, read_options
 from meta.frontend.dynamo.outputs import Output, Readers, Result
 from meta.frontend.dynamo.partition import partition, rewrite
-from meta.frontend.dynamo.passing import picker
-from meta.frontend.dynamo.training import OWN, TrainingGraph
+from meta.frontend.dynamo.training import NON_ALIAS_KINDS, TrainingGraph
 from meta.runtime.ndarray import ndarray
 from meta.vm.compiler import compile
 from meta.vm.convention import module_program
@@ -69,7 +69,7 @@ def backend(
     keep_rms_norm(graph)
     keep_scores(graph)
     graphs: dict[str, GraphCompiler] = {}
-    compiler = partial(_compiled, graphs, options=given, static=set(), loans=Loans())
+    compiler = partial(_compile_graph, graphs, options=given, static=set(), loans=Loans())
     compile_graph = aot_autograd(
         fw_compiler=partial(compiler, role="forward"),
         bw_compiler=partial(compiler, role="backward"),
@@ -96,7 +96,7 @@ def backend(
     return training
 
 
-def _compiled(
+def _compile_graph(
     graphs: dict[str, GraphCompiler], graph: fx.GraphModule, inputs: Any, **given: Any
 ) -> GraphCompiler:
     """Return a graph, compiled, and note it by its role."""
@@ -108,7 +108,7 @@ def _partition(joint: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
     """Return the graphs of the result and of the gradient."""
     forward, backward = partition(joint, *args, **kwargs)
     device = device_of([n.meta.get("val") for n in forward.graph.nodes])
-    if device.kind in BOUND_ON:
+    if device.kind in BOUND_PARAMETERS_ON:
         keep_one(forward, backward, kwargs["num_fwd_outputs"], device)
     return forward, backward
 
@@ -127,7 +127,7 @@ def _no_mkldnn() -> Iterator[None]:
         torch._C._set_mkldnn_enabled(before)
 
 
-BOUND_ON = ("cuda",)
+BOUND_PARAMETERS_ON = ("cuda",)
 """Kinds of device on which programs are compiled for parameters where they lie: CUDA graphs use
 them in place, and copy what else they are given.
 """
@@ -154,11 +154,13 @@ def _readers(role: str, metadata: Any) -> Readers:
     users = metadata.num_forward_returns if role == "forward" else sys.maxsize
     before = metadata.num_mutated_inp_runtime_indices
     infos = enumerate(metadata.output_info)
-    anew = frozenset(before + i for i, info in infos if info.output_type.name not in OWN)
+    anew = frozenset(
+        before + i for i, info in infos if info.output_type.name not in NON_ALIAS_KINDS
+    )
     return Readers(users, users, anew)
 
 
-def _lent(outputs: Sequence[Output], kept: Kept | None, role: str) -> list[int]:
+def _borrowed_outputs(outputs: Sequence[Output], kept: Kept | None, role: str) -> list[int]:
     """Return the results of a graph that it may lend: a forward graph what it keeps by a token for
     its gradient, and that what it returns, which is soon added up, or becomes a parameter's
     ``grad``. What is returned to the user is the user's.
@@ -169,7 +171,7 @@ def _lent(outputs: Sequence[Output], kept: Kept | None, role: str) -> list[int]:
     return [o.number for o in ours if isinstance(o, Result)]
 
 
-def _take_views(role: str, metadata: Any) -> list[int]:
+def _hide_views(role: str, metadata: Any) -> list[int]:
     """Return the outputs of a graph that are to be no views for autograd.
 
     AOTAutograd's wrapper makes views so by tensors with a count of writes of their own. Who writes
@@ -185,7 +187,7 @@ def _take_views(role: str, metadata: Any) -> list[int]:
     return [
         before + i
         for i, output in enumerate(metadata.output_info)
-        if output.output_type.name in OWN and issubclass(output.raw_type, torch.Tensor)
+        if output.output_type.name in NON_ALIAS_KINDS and issubclass(output.raw_type, torch.Tensor)
     ]
 
 
@@ -201,23 +203,23 @@ def _as_no_views(outputs: Sequence[Any], own: Sequence[int]) -> list[Any]:
     return found
 
 
-_watched: list[list[GraphCompiler]] = []
+_recorders: list[list[GraphCompiler]] = []
 
 
 @contextmanager
-def watching() -> Iterator[list[GraphCompiler]]:
+def record_compiled_graphs() -> Iterator[list[GraphCompiler]]:
     """Yield a list to which every graph is added that is compiled in the block, by any thread: a
     gradient is compiled by a thread of torch's.
     """
     found: list[GraphCompiler] = []
-    _watched.append(found)
+    _recorders.append(found)
     try:
         yield found
     finally:
-        _watched.remove(found)
+        _recorders.remove(found)
 
 
-class _OnlyOnce(Function):
+class _FirstOrderOnly(Function):
     """What a gradient returns that is to be differentiated: nobody can."""
 
     @staticmethod
@@ -266,13 +268,13 @@ class GraphCompiler:
         self.said = [n.meta.get("val") for n in graph.graph.nodes if n.op == "placeholder"]
         self.for_all: CompiledGraph | TorchGraph | None = None
         self.by_sizes: dict[Any, CompiledGraph | TorchGraph] = {}
-        for found in _watched:
+        for found in _recorders:
             found.append(self)
         if role != "backward":  # whose inputs have the names of the forward graph
             static.update(_static_names(graph, self.metadata))
         self.static, self.loans = static, loans
         self.readers = _readers(role, self.metadata)
-        self._own = _take_views(role, self.metadata)
+        self._own = _hide_views(role, self.metadata)
         if not symbols_of(self.said):
             self._numbers = picker(())
             self.for_all = self._compiled(Extents({}))
@@ -283,7 +285,7 @@ class GraphCompiler:
 
     def __call__(self, args: list[Any]) -> Any:
         if self.role == "backward" and torch.is_grad_enabled():
-            once: Any = _OnlyOnce.apply  # PyTorch 2.11's wrapper only looks at what is saved
+            once: Any = _FirstOrderOnly.apply  # PyTorch 2.11's wrapper only looks at what is saved
             return once(lambda: tuple(self(args)), torch.empty(0, requires_grad=True))
         run = self.for_all
         if run is None or not all(n > 0 for n in self._numbers(args)):
@@ -315,7 +317,7 @@ class GraphCompiler:
         # AOTAutograd compiles while its trace of fake tensors is on.
         with _disable_current_modes(), torch.no_grad(), self.options.in_force():
             on = device_of(self.said).kind
-            static = self.static if on in BOUND_ON and not extents.values else ()
+            static = self.static if on in BOUND_PARAMETERS_ON and not extents.values else ()
             fallback = self.options.fallback
             try:
                 converted = convert_graph(
@@ -330,7 +332,7 @@ class GraphCompiler:
                 metadata_fn=lambda: {"name": "meta_program", "encoding": "string"},
                 payload_fn=lambda: str(converted.module),
             )
-            lent = _lent(converted.outputs, self.kept, self.role)
+            lent = _borrowed_outputs(converted.outputs, self.kept, self.role)
             loans = self.loans if self.role == "forward" else Loans()
             make = None
             if converted.module.main.body.bindings or converted.results:
@@ -340,7 +342,7 @@ class GraphCompiler:
 
     def _executable(
         self,
-        converted: Converted,
+        converted: ConvertedGraph,
         extents: Extents,
         lent: Collection[int],
         loans: Loans,

@@ -27,12 +27,18 @@ from meta.base.errors import ArgumentError, MetaError
 from meta.base.source import Span
 from meta.dialect.torch.foreign import KeptCall, call_text
 from meta.frontend.aten.graph import Walker, convert
-from meta.frontend.aten.registry import AtenError, bound, name_of
-from meta.frontend.core import Failure, Unconvertible, failed
+from meta.frontend.aten.registry import AtenError, bind_arguments, name_of
+from meta.frontend.core import Failure, Unconvertible, conversion_error
+from meta.frontend.dynamo.custom_operators import update_in_place, without_statistics
 from meta.frontend.dynamo.extents import Extents, NotForAllSizes
-from meta.frontend.dynamo.layout import Order, inverse, is_usual, order_by_strides, order_of
-from meta.frontend.dynamo.outputs import OURS, Output, Readers, Result, outputs_of
-from meta.frontend.dynamo.own import update_in_place, without_statistics
+from meta.frontend.dynamo.layout import (
+    Order,
+    inverse,
+    is_contiguous_order,
+    order_by_strides,
+    order_of,
+)
+from meta.frontend.dynamo.outputs import NO_READERS, Output, Readers, Result, outputs_of
 from meta.ir import Call, Expr, Function, Module, TensorType, Tuple, Var, type_of
 from meta.ir.dims import SymbolicDim, UnknownDim
 from meta.op.core.call import View, map_tensors
@@ -51,7 +57,7 @@ class NoProgram(AtenError):
 
 
 @dataclass
-class Converted:
+class ConvertedGraph:
     """A program of a graph.
 
     Attributes
@@ -125,7 +131,7 @@ def device_of(values: Sequence[Any]) -> Device:
     return CPU if on_cuda is None else Device(str(on_cuda))
 
 
-def is_taken(tensor: torch.Tensor, device: Device) -> bool:
+def is_accepted(tensor: torch.Tensor, device: Device) -> bool:
     """Whether a program takes a tensor as it lies in memory."""
     lies = order_of(tensor) is not None and str(tensor.device) == str(device)
     return lies and not tensor.is_conj() and not tensor.is_neg()
@@ -150,8 +156,8 @@ def convert_graph(
     *,
     fallback: str,
     static: Collection[str] = (),
-    readers: Readers = OURS,
-) -> Converted:
+    readers: Readers = NO_READERS,
+) -> ConvertedGraph:
     """Return the program of a graph.
 
     extents: of the sizes in it. fallback: "torch", or "error": AtenError lists all calls that are
@@ -160,8 +166,8 @@ def convert_graph(
     Raises NoProgram for what no program can have, and NotForAllSizes if ``extents``
     are symbolic and the graph is another one for other sizes.
     """
-    complete(graph)
-    put_right(graph)
+    complete_fake_results(graph)
+    correct_fake_results(graph)
     without_statistics(graph)
     update_in_place(graph)
     places = [n for n in graph.graph.nodes if n.op == "placeholder"]
@@ -169,7 +175,7 @@ def convert_graph(
     require_known_sizes(graph)
     trace = _ProgramTrace(device_of([n.meta.get("val") for n in graph.graph.nodes]))
     inputs = [i for i, value in enumerate(said) if isinstance(value, torch.Tensor)]
-    same = [i for i in inputs if places[i].name in static and is_taken(said[i], trace.device)]
+    same = [i for i in inputs if places[i].name in static and is_accepted(said[i], trace.device)]
     inputs = [*(i for i in inputs if i not in same), *same]
     orders = [order_by_strides(said[i]) for i in inputs]
     names = [places[i].name for i in inputs]
@@ -186,7 +192,9 @@ def convert_graph(
         given = [extents.of(v) if isinstance(v, torch.SymInt) else v for v in said]
         for i, order, (_, symbol) in zip(inputs, orders, pairs, strict=True):
             walker.inputs[places[i]] = symbol, order
-            given[i] = symbol if is_usual(order) else op.permute_dims(symbol, inverse(order))
+            given[i] = (
+                symbol if is_contiguous_order(order) else op.permute_dims(symbol, inverse(order))
+            )
         walker(*given)
         return walker.write(outputs.values(walker.values))
 
@@ -202,7 +210,7 @@ def convert_graph(
     given = len(params) - len(same)
     parameters = (*params[:given], *carriers, *trace.keys, *params[given:])
     main = Function(parameters, body, type_of(body.result))
-    return Converted(
+    return ConvertedGraph(
         Module({"main": main, **trace.functions}, trace.types),
         inputs,
         orders,
@@ -217,7 +225,7 @@ def convert_graph(
     )
 
 
-def complete(graph: fx.GraphModule) -> None:
+def complete_fake_results(graph: fx.GraphModule) -> None:
     """Give every call of a graph the type of its result, which the partitioner leaves out where it
     keeps the state of a random generator for a gradient.
     """
@@ -230,7 +238,7 @@ def complete(graph: fx.GraphModule) -> None:
             node.meta["val"] = node.target(*args, **kwargs)
 
 
-def put_right(graph: fx.GraphModule) -> None:
+def correct_fake_results(graph: fx.GraphModule) -> None:
     """Write beside calls the types that torch's kernels give where torch says others: before 2.13,
     that the logsumexp of attention of float64 on the CPU is float32; and, of sums of bags of
     bfloat16 there, that the bag of each index is returned, which is left out.
@@ -240,17 +248,17 @@ def put_right(graph: fx.GraphModule) -> None:
     for node in graph.graph.find_nodes(op="call_function", target=attention):
         y, logsumexp = node.meta["val"]
         if y.dtype == torch.float64 and logsumexp.dtype != y.dtype:
-            _say(node, 1, logsumexp.to(y.dtype))
+            _set_fake_result(node, 1, logsumexp.to(y.dtype))
     for target in (aten._embedding_bag.default, aten._embedding_bag_forward_only.default):
         for node in graph.graph.find_nodes(op="call_function", target=target):
             y, bags = node.meta["val"][:2]
-            options = bound(target, node.args, node.kwargs)[1]
+            options = bind_arguments(target, node.args, node.kwargs)[1]
             sums = not options.get("mode") and options.get("padding_idx", -1) < 0
             if sums and y.dtype == torch.bfloat16 and y.device.type == "cpu" and bags.shape[0]:
-                _say(node, 1, bags[:0])
+                _set_fake_result(node, 1, bags[:0])
 
 
-def _say(node: fx.Node, number: int, said: torch.Tensor) -> None:
+def _set_fake_result(node: fx.Node, number: int, said: torch.Tensor) -> None:
     """Write the type of a result of a call, by its number, beside the call and who takes it."""
     results = list(node.meta["val"])
     results[number] = said
@@ -339,7 +347,9 @@ class GraphWalker(Walker):
             raise AtenError("a graph writes to what is no input", found=target.format_node())
         memory, order = self.inputs[target]
         value = op.astype(op.broadcast_to(args[1], tuple(args[0].shape)), args[0].dtype)
-        self.writes[memory.atom] = value if is_usual(order) else op.permute_dims(value, order)
+        self.writes[memory.atom] = (
+            value if is_contiguous_order(order) else op.permute_dims(value, order)
+        )
         return args[0]
 
     def write(self, results: list[Any]) -> list[Any]:
@@ -386,7 +396,7 @@ class GraphWalker(Walker):
                 found=node.format_node(),
                 span=span_of(node),
             )
-        if is_usual(order):
+        if is_contiguous_order(order):
             return super()._overload(node, overload, args, {})
         args = (op.permute_dims(args[0], order), *args[1:])
 
@@ -414,12 +424,14 @@ class GraphWalker(Walker):
             text, tensors, dims = call_text(target, args, kwargs)
             types = [self._type(t) for t in _tensors_in(said)]
         except ArgumentError as error:
-            raise failed([Failure(name, str(error), None, failure.place)], NoProgram) from error
+            raise conversion_error(
+                [Failure(name, str(error), None, failure.place)], NoProgram
+            ) from error
         shapes = tuple(d for t in types for d in t.shape)
         ends = tuple(sum(t.ndim for t in types[: i + 1]) for i in range(len(types)))
         dtypes = ",".join(t.dtype for t in types)
         results = op.torch_call(tuple(tensors), text, dtypes, shapes, ends, tuple(dims))
-        return _rebuilt(said, iter(results))
+        return _like_fake(said, iter(results))
 
     def _with_functions(self, operator: Any, args: Any, kwargs: Any) -> tuple[str, list[Any]]:
         """Return the name of a function of tensors alone that calls an operator with these
@@ -458,10 +470,10 @@ def _tensors_in(said: Any) -> list[torch.Tensor]:
     return []
 
 
-def _rebuilt(said: Any, results: Any) -> Any:
+def _like_fake(said: Any, results: Any) -> Any:
     """Return results in the structure that torch says; what is no tensor is as it says."""
     if isinstance(said, torch.Tensor):
         return next(results)
     if isinstance(said, tuple | list):
-        return tuple(_rebuilt(part, results) for part in said)
+        return tuple(_like_fake(part, results) for part in said)
     return said

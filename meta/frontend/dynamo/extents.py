@@ -37,7 +37,7 @@ class Extents:
         dimension is at least 1.
         """
         for size in (value for value in inputs if isinstance(value, torch.SymInt)):
-            if any(_bound(range_.upper, 1) < 1 for range_ in _guarded(size)):
+            if any(_int_or(range_.upper, 1) < 1 for range_ in _guarded_ranges(size)):
                 raise NotForAllSizes(f"{size} is less than 1")
         names = sorted(symbols_of(inputs), key=str)
         return cls({symbol: SymbolicDim(str(symbol)) for symbol in names})
@@ -131,11 +131,11 @@ def maybe_below_one(values: Sequence[Any]) -> list[int]:
         i
         for i, value in enumerate(values)
         if isinstance(value, torch.SymInt)
-        and any(_bound(range_.lower, 0) < 1 for range_ in _guarded(value))
+        and any(_int_or(range_.lower, 0) < 1 for range_ in _guarded_ranges(value))
     ]
 
 
-def _guarded(size: torch.SymInt) -> list[Any]:
+def _guarded_ranges(size: torch.SymInt) -> list[Any]:
     """Return the ranges that torch has guarded the symbols of a size to be in."""
     guarded: Any = size.node.shape_env
     symbols = size.node.expr.free_symbols
@@ -154,15 +154,18 @@ def ranges_of(values: Iterable[Any], named: Iterable[str]) -> dict[str, tuple[in
             guarded: Any = size.node.shape_env
             for symbol, range_ in guarded.var_to_range.items():
                 if str(symbol) in names:
-                    found[str(symbol)] = (max(_bound(range_.lower, 1), 1), _most(range_.upper))
+                    found[str(symbol)] = (
+                        max(_int_or(range_.lower, 1), 1),
+                        _upper_bound(range_.upper),
+                    )
     return found
 
 
-def _bound(value: sympy.Expr, otherwise: int) -> int:
+def _int_or(value: sympy.Expr, otherwise: int) -> int:
     return int(value) if isinstance(value, sympy.Integer) else otherwise  # torch's infinities
 
 
-def _most(value: sympy.Expr) -> int | None:
+def _upper_bound(value: sympy.Expr) -> int | None:
     """Return an upper bound, None for none: infinities, and what no extent can be."""
     known = isinstance(value, sympy.Integer) and int(value) < 2**62
     return int(value) if known else None

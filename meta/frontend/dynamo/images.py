@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, fx
 
 from meta.base.dtype import FROM_TORCH
-from meta.frontend.dynamo.layout import is_usual, order_of
+from meta.frontend.dynamo.layout import is_contiguous_order, order_of
 from meta.ir import TensorType
 from meta.passes.channels_last_rules import layout_pays
 
@@ -38,7 +38,7 @@ def lay_out_images(joint: fx.GraphModule) -> None:
     last: set[fx.Node] = set()
     for node in joint.graph.nodes:
         said = node.meta.get("val")
-        if node.op != "call_function" or not _is_image(said) or not _has_them_last(node, last):
+        if node.op != "call_function" or not _is_image(said) or not _is_channels_last(node, last):
             continue
         last.add(node)
         if node in returned or any("as_strided" in str(user.target) for user in node.users):
@@ -47,7 +47,7 @@ def lay_out_images(joint: fx.GraphModule) -> None:
         node.meta["val"] = said.contiguous(memory_format=torch.channels_last)
 
 
-def traced(node: fx.Node) -> Any:
+def traced_value(node: fx.Node) -> Any:
     """Return what a node was when the graph was traced."""
     return node.meta.get(TRACED, node.meta.get("val"))
 
@@ -64,10 +64,10 @@ def _is_image(said: Any) -> bool:
     if said.dtype not in FROM_TORCH or not all(isinstance(n, int) for n in sizes):
         return False
     order = order_of(said)
-    return order is not None and is_usual(order) and not said.storage_offset()
+    return order is not None and is_contiguous_order(order) and not said.storage_offset()
 
 
-def _has_them_last(node: fx.Node, last: set[fx.Node]) -> bool:
+def _is_channels_last(node: fx.Node, last: set[fx.Node]) -> bool:
     """Whether a program computes an image with the channels last."""
     target = node.target
     if target is _aten.convolution.default:
@@ -82,6 +82,6 @@ def _has_them_last(node: fx.Node, last: set[fx.Node]) -> bool:
     if target in _WINDOWS:
         return node.args[0] in last
     if isinstance(target, torch._ops.OpOverload) and torch.Tag.pointwise in target.tags:
-        read = [n for n in node.all_input_nodes if _is_image(traced(n))]
+        read = [n for n in node.all_input_nodes if _is_image(traced_value(n))]
         return 2 * sum(n in last for n in read) > len(read)
     return False

@@ -169,7 +169,7 @@ def _scale(query: Tensor, scale: float | None) -> float:
     return score_scale(scale, query.shape[3])
 
 
-def _said(
+def _fake_forward(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Any, is_causal: bool, scale: Any
 ) -> tuple[Tensor, Tensor]:
     dtype = torch.promote_types(query.dtype, torch.float32)
@@ -202,7 +202,7 @@ def _grouped_attention_dx(
     return dq, dk, dv
 
 
-def _said_backward(
+def _fake_backward(
     dy: Tensor, query: Tensor, key: Tensor, value: Tensor, *_: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
     return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
@@ -223,14 +223,14 @@ grouped_attention = define(
     "grouped_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, bool is_causal,"
     " float? scale) -> (Tensor, Tensor)",
     _grouped_attention,
-    _said,
+    _fake_forward,
     (_backward, _save),
 )
 grouped_attention_dx = define(
     "grouped_attention_dx(Tensor dy, Tensor query, Tensor key, Tensor value, Tensor? attn_mask,"
     " Tensor y, Tensor logsumexp, bool is_causal, float? scale) -> (Tensor, Tensor, Tensor)",
     _grouped_attention_dx,
-    _said_backward,
+    _fake_backward,
 )
 
 

@@ -27,7 +27,7 @@ from meta.frontend.aten.cross_entropy import (
     REDUCTIONS,
     of_rows,
 )
-from meta.frontend.aten.registry import bound
+from meta.frontend.aten.registry import bind_arguments
 from meta.passes.pad_products import LEAST_WORK, is_on_tensor_cores, missing
 
 _aten = torch.ops.aten
@@ -64,7 +64,7 @@ def passed(node: fx.Node) -> bool:
         return False
     source = node.args[0]
     assert isinstance(source, fx.Node)
-    before, said = _said(source), _said(node)
+    before, said = _fake_value(source), _fake_value(node)
     cast = before.dtype.is_floating_point and said.dtype.is_floating_point
     return said.device == before.device and (cast or said.dtype == before.dtype)
 
@@ -78,7 +78,7 @@ def _reads(node: fx.Node) -> Iterator[tuple[fx.Node, fx.Node]]:
             yield user, node
 
 
-def _said(node: fx.Node) -> torch.Tensor:
+def _fake_value(node: fx.Node) -> torch.Tensor:
     said: torch.Tensor = node.meta["val"]
     return said
 
@@ -116,7 +116,7 @@ class _Part:
             return None
         args: Any = (*node.args, *(None, 0, 0, None, 1)[len(node.args) :])
         source, at, start, _end, step = args
-        said, whole = _said(node), _said(source)
+        said, whole = _fake_value(node), _fake_value(source)
         shapes = (*said.shape, *whole.shape)
         if not isinstance(at, int) or any(type(d) is not int for d in (*shapes, start or 0, step)):
             return None
@@ -161,7 +161,7 @@ class _Scores:
         """Return what the scores are made of without a change of their values, if they are."""
         if passed(self.node):
             node: Any = self.node.args[0]
-            before, said = _said(node), _said(self.node)
+            before, said = _fake_value(node), _fake_value(self.node)
             if torch.promote_types(before.dtype, said.dtype) != said.dtype:
                 return None
             wanted = _axes(said, self.dim)
@@ -238,14 +238,14 @@ class _Loss:
     @classmethod
     def _of_likelihood(cls, softmax: fx.Node, likelihood: fx.Node, read: fx.Node) -> _Loss | None:
         """Return the loss, without its gradient."""
-        said, dim = _said(softmax), softmax.args[1]
+        said, dim = _fake_value(softmax), softmax.args[1]
         assert isinstance(dim, int) and isinstance(likelihood.target, torch._ops.OpOverload)
-        operands, options = bound(likelihood.target, likelihood.args, likelihood.kwargs)
+        operands, options = bind_arguments(likelihood.target, likelihood.args, likelihood.kwargs)
         results = [u for u in likelihood.users if u.target is operator.getitem and u.args[1] == 0]
-        plain = said.ndim > 0 and _said(read).ndim > 0
+        plain = said.ndim > 0 and _fake_value(read).ndim > 0
         if not plain or operands[0] is not read or len(results) != 1:
             return None
-        classes = _said(read)
+        classes = _fake_value(read)
         dim, axis = dim % said.ndim, 1 if classes.ndim > 1 else 0
         if not _same(_axes(said, dim), _axes(classes, axis)) or (
             REDUCTIONS[options["reduction"]] == "none" and classes.ndim < 2
@@ -261,13 +261,13 @@ class _Loss:
             return False
         backward, softmax_dx = by[True], by[False]
         assert isinstance(backward.target, torch._ops.OpOverload)
-        operands, options = bound(backward.target, backward.args, backward.kwargs)
+        operands, options = bind_arguments(backward.target, backward.args, backward.kwargs)
         total, own = operands[4], {"reduction": self.reduction, "ignore_index": self.ignore_index}
         same = operands[2:4] == (self.target, self.weight) and options == own
         if not same or total.target is not operator.getitem or total.args[0] is not likelihood:
             return False
         flow = list(_reads(backward))
-        scores = _said(self.scores.node)
+        scores = _fake_value(self.scores.node)
         dim, dtype = softmax_dx.args[2:4]
         assert isinstance(dim, int)
         alone = [user for user, _ in flow] == [softmax_dx] and flow[0][1] is softmax_dx.args[0]
@@ -280,7 +280,13 @@ class _Loss:
         """Write the calls in the place of the nodes, and take those away that nothing reads."""
         scores, gradient = self._from()
         target = self._labels(scores.parts)
-        options = self.weight, scores.dim, self.reduction, self.ignore_index, _said(self.loss).dtype
+        options = (
+            self.weight,
+            scores.dim,
+            self.reduction,
+            self.ignore_index,
+            _fake_value(self.loss).dtype,
+        )
         call, results = self._call(scores, target, *options)
         if gradient is not None:
             given = self.dy, scores.node, target, *results[1:], *options
@@ -288,9 +294,9 @@ class _Loss:
 
     def _call(self, scores: _Scores, *args: Any) -> tuple[fx.Node, list[fx.Node]]:
         """Write the call of the loss in its place; return it, and its results."""
-        graph, said = self.loss.graph, _said(scores.node)
-        shape, dtype = of_rows(said, scores.dim, _said(self.loss).dtype)
-        types = [_said(self.loss), *(said.new_empty(shape, dtype=dtype) for _ in range(2))]
+        graph, said = self.loss.graph, _fake_value(scores.node)
+        shape, dtype = of_rows(said, scores.dim, _fake_value(self.loss).dtype)
+        types = [_fake_value(self.loss), *(said.new_empty(shape, dtype=dtype) for _ in range(2))]
         with graph.inserting_before(self.loss):
             call = graph.call_function(CROSS_ENTROPY, (scores.node, *args))
             results = [graph.call_function(operator.getitem, (call, i)) for i in range(3)]
@@ -307,15 +313,18 @@ class _Loss:
         found, gradient = self.scores, self.gradient
         for scores in _sources(self.scores):
             # No loss of a row is left out of the result, and no label of bytes is left out.
-            whole = REDUCTIONS[self.reduction] == "none" or _said(self.target).dtype != torch.int64
+            whole = (
+                REDUCTIONS[self.reduction] == "none"
+                or _fake_value(self.target).dtype != torch.int64
+            )
             if scores.parts and whole:
                 break
             if self.gradient is None:
                 found = scores
                 continue
-            said, count = _said(scores.node), len(scores.parts)
+            said, count = _fake_value(scores.node), len(scores.parts)
             for node, undone in _flow(self.gradient, scores.parts):
-                own = _said(node)
+                own = _fake_value(node)
                 if undone == count and own.dtype == said.dtype and _same(own.shape, said.shape):
                     found, gradient = scores, node
         return found, gradient
@@ -336,7 +345,7 @@ def _called(graph: fx.Graph, overload: Any, source: fx.Node, *args: Any) -> fx.N
     """Return a new call, with its type."""
     node = graph.call_function(overload, (source, *args))
     node.meta = {k: v for k, v in source.meta.items() if k == "stack_trace"}
-    node.meta["val"] = overload(_said(source), *args)
+    node.meta["val"] = overload(_fake_value(source), *args)
     return node
 
 
@@ -354,9 +363,9 @@ def _pad(scores: _Scores, calls: list[fx.Node]) -> None:
     node = scores.node
     if node.target not in (_aten.mm.default, _aten.addmm.default) or scores.dim != 1:
         return
-    said = _said(node)
+    said = _fake_value(node)
     rows, columns = said.shape
-    inner = _said(node.all_input_nodes[-1]).shape[0]
+    inner = _fake_value(node.all_input_nodes[-1]).shape[0]
     if any(type(d) is not int for d in (rows, columns, inner)) or said.device.type not in PADDED_ON:
         return
     more, large = missing(columns), rows * columns * inner >= LEAST_WORK

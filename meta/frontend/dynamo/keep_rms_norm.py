@@ -50,7 +50,7 @@ def _rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return (_normalised(x, eps)[0] * weight).to(_dtype(x, weight))
 
 
-def _said_forward(x: Tensor, weight: Tensor, _eps: float) -> Tensor:
+def _fake_forward(x: Tensor, weight: Tensor, _eps: float) -> Tensor:
     return torch.empty_like(x, dtype=_dtype(x, weight))
 
 
@@ -64,7 +64,7 @@ def _rms_norm_dx(dy: Tensor, x: Tensor, weight: Tensor, eps: float) -> tuple[Ten
     return dx.to(x.dtype), dw.to(weight.dtype)
 
 
-def _said_backward(_dy: Tensor, x: Tensor, weight: Tensor, _eps: float) -> tuple[Tensor, Tensor]:
+def _fake_backward(_dy: Tensor, x: Tensor, weight: Tensor, _eps: float) -> tuple[Tensor, Tensor]:
     return torch.empty_like(x), torch.empty_like(weight)
 
 
@@ -82,12 +82,12 @@ def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor, None]:
 RMS_NORM_DX = define(
     "rms_norm_dx(Tensor dy, Tensor x, Tensor weight, float eps) -> (Tensor dx, Tensor dw)",
     _rms_norm_dx,
-    _said_backward,
+    _fake_backward,
 )
 RMS_NORM = define(
     "rms_norm(Tensor x, Tensor weight, float eps) -> Tensor",
     _rms_norm,
-    _said_forward,
+    _fake_forward,
     (_backward, _save),
 )
 
@@ -117,7 +117,7 @@ def keep_rms_norm(graph: fx.GraphModule) -> None:
     replace_calls(graph, PRODUCTS, _replaced)
 
 
-def _said(node: object) -> Tensor | None:
+def _fake_value(node: object) -> Tensor | None:
     """Return what Dynamo says of a floating point tensor."""
     said = node.meta.get("example_value") if isinstance(node, fx.Node) else None
     return said if isinstance(said, Tensor) and said.dtype.is_floating_point else None
@@ -127,7 +127,7 @@ def _behind_casts(node: Any) -> Any:
     """Return what a value is a cast of."""
     while isinstance(node, fx.Node) and node.op == "call_method" and node.target in CASTS:
         args: Any = node.args
-        before, after = _said(args[0]), _said(node)
+        before, after = _fake_value(args[0]), _fake_value(node)
         others = [a for a in (*args[1:], *node.kwargs.values()) if isinstance(a, bool)]
         if before is None or after is None or before.device != after.device or others:
             break
@@ -138,7 +138,7 @@ def _behind_casts(node: Any) -> Any:
 def _wide_source(node: Any) -> Any:
     """Return what a value is a widening cast of, the value if it is none."""
     source = _behind_casts(node)
-    before, after = _said(source), _said(node)
+    before, after = _fake_value(source), _fake_value(node)
     if before is None or after is None:
         return node
     widens = torch.promote_types(before.dtype, after.dtype) == after.dtype
@@ -165,7 +165,7 @@ def _factor_of(root: Any) -> tuple[Any, float] | None:
     if not powers and not products and not is_call(squares, SQUARES):
         return None
     source = squares.args[0]
-    said = _said(squares)
+    said = _fake_value(squares)
     if options or said is None or said.dtype not in (torch.float32, torch.float64):
         return None
     return _wide_source(source), eps
@@ -173,7 +173,7 @@ def _factor_of(root: Any) -> tuple[Any, float] | None:
 
 def _replaced(root: fx.Node) -> bool:
     """Write a call in the place of a product that is a normalisation; return whether it is."""
-    said = _said(root)
+    said = _fake_value(root)
     factors: Any = root.args
     if said is None or len(factors) != 2:
         return False
@@ -194,7 +194,7 @@ def _replaced(root: fx.Node) -> bool:
 
 def _fits(x: fx.Node, weight: Any, said: Tensor) -> bool:
     """Whether the operator gives what is said of x and weight."""
-    data, scale = _said(x), _said(weight)
+    data, scale = _fake_value(x), _fake_value(weight)
     if data is None or scale is None or data.ndim < 1:
         return False
     shapes = scale.ndim == 1 and scale.shape[0] == data.shape[-1] and data.shape == said.shape

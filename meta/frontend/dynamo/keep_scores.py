@@ -71,7 +71,7 @@ def _attention(
     return y, scores.logsumexp(-1)
 
 
-def _said_forward(
+def _fake_forward(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float
 ) -> tuple[Tensor, Tensor]:
     return _heads_later(query), query.new_empty(query.shape[:3], dtype=torch.float32)
@@ -92,7 +92,7 @@ def _attention_dx(
     return dx[0], dx[1], dx[2], by_mask.to(mask.dtype)
 
 
-def _said_backward(
+def _fake_backward(
     dy: Tensor, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, y: Tensor,
     logsumexp: Tensor, scale: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
@@ -114,14 +114,14 @@ attention = define(
     "attention(Tensor query, Tensor key, Tensor value, Tensor mask, float scale)"
     " -> (Tensor, Tensor)",
     _attention,
-    _said_forward,
+    _fake_forward,
     (_backward, _save),
 )
 attention_dx = define(
     "attention_dx(Tensor dy, Tensor query, Tensor key, Tensor value, Tensor mask, Tensor y,"
     " Tensor logsumexp, float scale) -> (Tensor, Tensor, Tensor, Tensor)",
     _attention_dx,
-    _said_backward,
+    _fake_backward,
 )
 
 
@@ -177,12 +177,12 @@ class _Found:
 
 def _shape(node: Any) -> tuple[int, ...] | None:
     """Return the shape of a tensor, None unless all extents are numbers."""
-    said = _said(node)
+    said = _fake_value(node)
     known = isinstance(said, Tensor) and all(isinstance(n, int) for n in said.shape)
     return tuple(said.shape) if known else None
 
 
-def _said(node: Any) -> Any:
+def _fake_value(node: Any) -> Any:
     """Return what Dynamo says of a value, a tensor without numbers, say."""
     return node.meta.get("example_value") if isinstance(node, fx.Node) else None
 
@@ -190,7 +190,7 @@ def _said(node: Any) -> Any:
 def _replaced(root: fx.Node) -> bool:
     """Write a call of attention in the place of its last product; return whether it is one."""
     weights, value = root.args
-    said = _said(root)
+    said = _fake_value(root)
     scores, shape = _before_softmax(weights), _shape(weights)
     product = _product(scores, shape) if scores is not None and _suits(said) else None
     if product is None or shape is None or not product[1].masks:
@@ -207,7 +207,7 @@ def _replaced(root: fx.Node) -> bool:
     short = max(queries, keys) <= LONGEST and width <= WIDEST and width % ALIGNED == 0
     if shapes != wanted or not short or not _is_of(node, said.dtype):
         return False
-    if not all(_said(n).device == said.device for n in ends):
+    if not all(_fake_value(n).device == said.device for n in ends):
         return False
     unscaled, scale = _unscaled(operands[0])
     source = _untransposed(operands[1])
@@ -238,7 +238,7 @@ def _is_written(root: fx.Node, steps: set[fx.Node], sums: set[fx.Node]) -> bool:
 
 def _is_of(node: fx.Node, dtype: torch.dtype) -> bool:
     """Whether a product is of a dtype: one of wider numbers is not to be rounded."""
-    said = _said(node)
+    said = _fake_value(node)
     return isinstance(said, Tensor) and said.dtype == dtype
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 Order = tuple[int, ...]
 
 
-def _hint(size: Any) -> int:
+def _size_hint(size: Any) -> int:
     found: Any = size.node.hint if isinstance(size, torch.SymInt) else size
     return int(found)
 
@@ -25,7 +25,7 @@ def order_of(tensor: Tensor) -> Order | None:
     """Return the order of axes in which a tensor is compact; the usual one for a tensor that is
     compact in it; None for a tensor that is in none, as it has gaps or repeats elements.
     """
-    shape, strides = [*map(_hint, tensor.shape)], [*map(_hint, tensor.stride())]
+    shape, strides = [*map(_size_hint, tensor.shape)], [*map(_size_hint, tensor.stride())]
     usual = tuple(range(len(shape)))
     if _is_compact(usual, shape, strides):
         return usual
@@ -41,8 +41,10 @@ def order_by_strides(tensor: Tensor) -> Order:
     if found is not None:
         return found
     usual = tuple(range(tensor.ndim))
-    strides = [*map(_hint, tensor.stride())]
-    if any(stride == 0 and _hint(n) > 1 for n, stride in zip(tensor.shape, strides, strict=True)):
+    strides = [*map(_size_hint, tensor.stride())]
+    if any(
+        stride == 0 and _size_hint(n) > 1 for n, stride in zip(tensor.shape, strides, strict=True)
+    ):
         return usual
     return tuple(sorted(usual, key=lambda axis: (-strides[axis], axis)))
 
@@ -64,12 +66,12 @@ def inverse(order: Order) -> Order:
     return tuple(sorted(range(len(order)), key=order.__getitem__))
 
 
-def is_usual(order: Order) -> bool:
+def is_contiguous_order(order: Order) -> bool:
     """Whether axes are in their own order."""
     return order == tuple(range(len(order)))
 
 
-def placed(values: Tensor, strides: Sequence[int]) -> Tensor:
+def copy_with_strides(values: Tensor, strides: Sequence[int]) -> Tensor:
     """Return a copy of a tensor that lies in memory by strides, which may repeat or leave gaps."""
     shape = values.shape
     own = [1 if stride == 0 else extent for extent, stride in zip(shape, strides, strict=True)]

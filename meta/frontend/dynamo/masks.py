@@ -52,9 +52,9 @@ def drop_masks(module: fx.GraphModule) -> None:
                 continue
             hides_none, hides_later = known.hides(mask)
             if hides_none or (hides_later and not _argument(node, names, "is_causal", False)):
-                _give(node, names, name, None)
+                _set_argument(node, names, name, None)
                 if not hides_none:
-                    _give(node, names, "is_causal", True)
+                    _set_argument(node, names, "is_causal", True)
                 changed = True
     if changed:
         module.graph.eliminate_dead_code()
@@ -67,7 +67,7 @@ def _argument(node: fx.Node, names: list[str], name: str, default: Any) -> Any:
     return node.args[at] if at < len(node.args) else node.kwargs.get(name, default)
 
 
-def _give(node: fx.Node, names: list[str], name: str, value: Any) -> None:
+def _set_argument(node: fx.Node, names: list[str], name: str, value: Any) -> None:
     """Set an argument of a call."""
     at = names.index(name)
     if at < len(node.args):
@@ -111,7 +111,7 @@ class _Constants:
             found = getattr(self._module, str(node.target), None)
             return found if isinstance(found, Tensor) else None
         said = node.meta.get("val")
-        if node.op != "call_function" or not _is_small(said) or not _repeats(node.target):
+        if node.op != "call_function" or not _is_small(said) or not _is_deterministic(node.target):
             return None
         values = {n: self._value(n) for n in node.all_input_nodes}
         if any(value is None for value in values.values()):
@@ -129,7 +129,7 @@ def _is_small(said: Any) -> bool:
     return all(isinstance(n, int) for n in said.shape) and prod(said.shape) <= LARGEST
 
 
-def _repeats(target: Any) -> bool:
+def _is_deterministic(target: Any) -> bool:
     """Whether an operator gives the same each time, and writes nothing."""
     if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
         return False

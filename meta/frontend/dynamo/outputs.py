@@ -23,22 +23,28 @@ from torch.utils._sympy.reference import PythonReferenceAnalysis
 from meta import op
 from meta.base.device import Device
 from meta.frontend.dynamo.extents import Extents, NotForAllSizes
-from meta.frontend.dynamo.layout import Order, inverse, is_usual, order_by_strides, order_of
+from meta.frontend.dynamo.layout import (
+    Order,
+    inverse,
+    is_contiguous_order,
+    order_by_strides,
+    order_of,
+)
 from meta.ir.dims import SymbolicDim
 
 _UNSAFE = torch.ops.aten._unsafe_view.default
-Make = Callable[[torch.Tensor, Sequence[Any]], torch.Tensor]
+ViewFunction = Callable[[torch.Tensor, Sequence[Any]], torch.Tensor]
 
 
 @dataclass(frozen=True)
-class Given:
+class InputOutput:
     """The graph's input of this number, the very tensor."""
 
     number: int
 
 
 @dataclass(frozen=True)
-class Known:
+class ConstantOutput:
     """A value that is the same for every call; a symbolic dimension for every size."""
 
     value: Any
@@ -67,11 +73,11 @@ class View:
     base: what it is a view of. make: returns the view, of the base and the graph's inputs.
     """
 
-    base: Given | Result
-    make: Make
+    base: InputOutput | Result
+    make: ViewFunction
 
 
-Output = Given | Known | Result | View
+Output = InputOutput | ConstantOutput | Result | View
 
 
 @dataclass
@@ -90,7 +96,9 @@ class Outputs:
     def values(self, value_of: Mapping[fx.Node, Any]) -> list[Any]:
         """Return the program's results, of what the walker found for each node."""
         found = ((value_of[node], order) for node, order in self.roots)
-        return [v if is_usual(order) else op.permute_dims(v, order) for v, order in found]
+        return [
+            v if is_contiguous_order(order) else op.permute_dims(v, order) for v, order in found
+        ]
 
     def unneeded(self, graph: fx.GraphModule) -> set[fx.Node]:
         """Return the views in a graph that PyTorch makes, and that the program does not need."""
@@ -119,7 +127,7 @@ class Readers:
     regenerated: frozenset[int] = frozenset()
 
 
-OURS = Readers()
+NO_READERS = Readers()
 """Of a graph whose outputs share memory with nothing."""
 
 
@@ -135,12 +143,12 @@ def outputs_of(
     places = {n: i for i, n in enumerate(n for n in nodes if n.op == "placeholder")}
     wanted: Any = next(n for n in nodes if n.op == "output").args[0]
     given = {_memory(n.meta["val"]) for n in places if _is_tensor(n)}
-    written = _written(graph)
+    written = _copied_to_inputs(graph)
     # What is made anew of an input that is written is a view of the value that is written there.
     stops = {at: written if at in readers.regenerated else {} for at in range(len(wanted))}
     bases = {at: base_of(n, stops[at]) for at, n in enumerate(wanted) if _is_tensor(n)}
     counts = Counter(bases.values())
-    wholes = _wholes(wanted, readers.aliases, given)
+    wholes = _whole_outputs(wanted, readers.aliases, given)
     found = Outputs()
     of_base: dict[fx.Node, Result] = {}
 
@@ -158,27 +166,31 @@ def outputs_of(
                 found.bases.append(of_base[base])
         own = of_base[base]
         first = node is base and own not in found.each
-        return own if first else View(own, replay(node, base, places))
+        return own if first else View(own, view_function(node, base, places))
 
     for at, node in enumerate(wanted):
         if not _is_tensor(node):
             known = extents.of(node.meta["val"]) if isinstance(node, fx.Node) else node
-            found.each.append(Given(places[node]) if node in places else Known(known))
+            found.each.append(
+                InputOutput(places[node]) if node in places else ConstantOutput(known)
+            )
             continue
         base, said = bases[at], node.meta["val"]
         number = wholes.get(_memory(said), at)
         whole = found.each[number] if number < at else None
         if node in places:
-            found.each.append(Given(places[node]))
+            found.each.append(InputOutput(places[node]))
         elif at < readers.aliases and base in places and base not in written.values():
-            found.each.append(View(Given(places[base]), replay(node, base, places)))
+            found.each.append(View(InputOutput(places[base]), view_function(node, base, places)))
         elif at in readers.regenerated and base in written:
-            found.each.append(View(Given(places[written[base]]), replay(node, base, places)))
+            found.each.append(
+                View(InputOutput(places[written[base]]), view_function(node, base, places))
+            )
         elif base in of_base or (
             at < readers.aliases and (counts[base] > 1 or at in readers.regenerated)
         ):
             found.each.append(view(node, base))
-        elif isinstance(whole, Result) and _alike(said, wanted[number].meta["val"]):
+        elif isinstance(whole, Result) and _is_plain_alias(said, wanted[number].meta["val"]):
             found.each.append(View(whole, _by_strides(said, extents)))
         else:
             found.each.append(result(node, at >= readers.users))
@@ -202,7 +214,7 @@ def _makes_view(node: fx.Node) -> bool:
     return isinstance(target, torch._ops.OpOverload) and (target.is_view or target == _UNSAFE)
 
 
-def replay(node: fx.Node, base: fx.Node, places: Mapping[fx.Node, int]) -> Make:
+def view_function(node: fx.Node, base: fx.Node, places: Mapping[fx.Node, int]) -> ViewFunction:
     """Return what makes a view of its base as the graph does.
 
     A size in its calls is computed from the base and the graph's inputs, by the expression that
@@ -268,7 +280,7 @@ def _between(node: fx.Node, base: fx.Node) -> list[fx.Node]:
     return calls[::-1]
 
 
-def _by_strides(said: torch.Tensor, extents: Extents) -> Make:
+def _by_strides(said: torch.Tensor, extents: Extents) -> ViewFunction:
     """Return what makes a view of known sizes of all of a memory."""
     shape = tuple(map(extents.of, said.shape))
     strides = tuple(map(extents.of, said.stride()))
@@ -276,7 +288,7 @@ def _by_strides(said: torch.Tensor, extents: Extents) -> Make:
     return lambda whole, _: whole.as_strided(shape, strides, whole.storage_offset() + offset)
 
 
-def _written(graph: fx.GraphModule) -> dict[fx.Node, fx.Node]:
+def _copied_to_inputs(graph: fx.GraphModule) -> dict[fx.Node, fx.Node]:
     """Return, by values that a graph copies to inputs, these inputs."""
     copies = graph.graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default)
     return {n.args[1]: n.args[0] for n in copies if n.args[0].op == "placeholder"}
@@ -295,7 +307,9 @@ def _result(
             raise NotForAllSizes("an output is not dense")
         strides = tuple(map(extents.of, said.stride()))
         return Result(number, None, strides, elsewhere), tuple(range(said.ndim))
-    return Result(number, None if is_usual(order) else inverse(order), None, elsewhere), order
+    return Result(
+        number, None if is_contiguous_order(order) else inverse(order), None, elsewhere
+    ), order
 
 
 def _is_tensor(node: Any) -> bool:
@@ -307,7 +321,7 @@ def _memory(said: torch.Tensor) -> int:
     return found
 
 
-def _alike(view: torch.Tensor, whole: torch.Tensor) -> bool:
+def _is_plain_alias(view: torch.Tensor, whole: torch.Tensor) -> bool:
     """Whether two tensors read the same memory as the same numbers: a conjugate, a negative and a
     view in another dtype, as of the parts of complex numbers, do not.
     """
@@ -315,7 +329,7 @@ def _alike(view: torch.Tensor, whole: torch.Tensor) -> bool:
     return same and view.dtype == whole.dtype
 
 
-def _wholes(wanted: Sequence[Any], aliases: int, given: Collection[int]) -> dict[int, int]:
+def _whole_outputs(wanted: Sequence[Any], aliases: int, given: Collection[int]) -> dict[int, int]:
     """Return, by memory that several outputs behind the first ``aliases`` share, the output that is
     all of it. Of memory that none is all of, is given, or is of symbolic sizes, they are copies.
     """
@@ -334,5 +348,5 @@ def _wholes(wanted: Sequence[Any], aliases: int, given: Collection[int]) -> dict
 
 
 def size_of(value: Any, extents: dict[str, int]) -> Any:
-    """Return a `Known` value in a call with these extents."""
+    """Return a `ConstantOutput` value in a call with these extents."""
     return value.evaluate(extents) if isinstance(value, SymbolicDim) else value

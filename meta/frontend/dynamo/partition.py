@@ -17,18 +17,20 @@ from torch import fx
 from torch._functorch import config as functorch
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
-from meta.frontend.dynamo.conversion import put_right
+from meta.frontend.dynamo.conversion import correct_fake_results
+from meta.frontend.dynamo.custom_operators import reduce_saved_tensors
 from meta.frontend.dynamo.images import lay_out_images
 from meta.frontend.dynamo.keep_losses import keep_losses
 from meta.frontend.dynamo.masks import drop_masks
-from meta.frontend.dynamo.own import need_less
 
 _ATEN = torch.ops.aten
 
 
 def rewrite(whole: fx.GraphModule) -> None:
     """Write what is whole in a graph, joint or for inference, as programs do best."""
-    put_right(whole)  # before its types become those of what one graph saves for the other
+    correct_fake_results(
+        whole
+    )  # before its types become those of what one graph saves for the other
     keep_losses(whole)
     plain_views(whole)
     drop_masks(whole)
@@ -37,7 +39,7 @@ def rewrite(whole: fx.GraphModule) -> None:
 def partition(joint: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
     """Return the graphs of the result and of the gradient."""
     rewrite(joint)
-    need_less(joint)
+    reduce_saved_tensors(joint)
     lay_out_images(joint)
     with functorch.patch(recompute_views=True):
         return min_cut_rematerialization_partition(joint, *args, **kwargs)
@@ -52,37 +54,37 @@ def plain_views(module: fx.GraphModule) -> None:
                 rewrite(node)
 
 
-def _forwarded(node: fx.Node) -> None:
+def _drop_identity(node: fx.Node) -> None:
     """A node that gives what it is given."""
     source: Any = node.args[0]
     node.replace_all_uses_with(source)
     node.graph.erase_node(node)
 
 
-def _replaced(node: fx.Node, target: Any, *args: Any) -> None:
+def _replace_call(node: fx.Node, target: Any, *args: Any) -> None:
     made = node.graph.call_function(target, args)
     made.meta = dict(node.meta)
     node.replace_all_uses_with(made)
     node.graph.erase_node(node)
 
 
-def _transposed(node: fx.Node) -> None:
+def _permute(node: fx.Node) -> None:
     args: Any = node.args
     source, *axes = args
     order = list(range(source.meta["val"].ndim))
     if order:
         a, b = axes
         order[a], order[b] = order[b], order[a]
-    _replaced(node, _ATEN.permute.default, source, order)
+    _replace_call(node, _ATEN.permute.default, source, order)
 
 
 def _in_sizes(node: fx.Node) -> None:
     args: Any = node.args
     source, sizes, *axis = args
-    _replaced(node, _ATEN.split.sizes, source, sizes, *axis)
+    _replace_call(node, _ATEN.split.sizes, source, sizes, *axis)
 
 
-def _unbound(node: fx.Node) -> None:
+def _split(node: fx.Node) -> None:
     """A split. Of a permuted array, the parts are permuted: programs find them in its rows then."""
     args: Any = node.args
     source, axis = args[0], (*args[1:], 0)[0]
@@ -115,9 +117,9 @@ def _unbound(node: fx.Node) -> None:
 
 
 _REWRITES: dict[Any, Callable[[fx.Node], None]] = {
-    _ATEN.detach.default: _forwarded,
-    _ATEN.alias.default: _forwarded,
-    _ATEN.transpose.int: _transposed,
+    _ATEN.detach.default: _drop_identity,
+    _ATEN.alias.default: _drop_identity,
+    _ATEN.transpose.int: _permute,
     _ATEN.split_with_sizes.default: _in_sizes,
-    _ATEN.unbind.int: _unbound,
+    _ATEN.unbind.int: _split,
 }

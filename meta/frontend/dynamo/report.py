@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from meta.frontend.aten.registry import name_of
 from meta.frontend.core import Failure
-from meta.frontend.dynamo.compiler import GraphCompiler, backend, watching
+from meta.frontend.dynamo.compiler import GraphCompiler, backend, record_compiled_graphs
 from meta.vm.bytecode import Invoke
 from meta.vm.executable import Executable
 
@@ -102,7 +102,7 @@ def explain(
         found = explained(*_own(args), **_own(kwargs))
         breaks = [_break_text(reason) for reason in found.break_reasons if reason.graph_break]
         torch._dynamo.reset()
-        with watching() as graphs:
+        with record_compiled_graphs() as graphs:
             run: Any = torch.compile(_own(model), backend=backend)
             _differentiate(run(*_own(args), **_own(kwargs)))
         torch._dynamo.reset()

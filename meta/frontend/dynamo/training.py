@@ -22,8 +22,8 @@ from torch.autograd import Function
 from torch.autograd.graph import increment_version
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from meta.frontend.dynamo.calling_convention import picker
 from meta.frontend.dynamo.kept import hooks, is_traced_again, seen_by_others
-from meta.frontend.dynamo.passing import picker
 
 if TYPE_CHECKING:
     from meta.frontend.dynamo.compiler import GraphCompiler
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 Wrapper = Callable[..., Any]
 _transforms = torch._C._are_functorch_transforms_active
 _in_transform = torch._C._functorch.peek_interpreter_stack
-OWN = ("non_alias", "unsafe_view_alias")
+NON_ALIAS_KINDS = ("non_alias", "unsafe_view_alias")
 """Kinds of outputs that are no views of what others have."""
-_NOTHING = (
+_MUST_BE_EMPTY = (
     "dynamic_outputs",
     "indices_of_inputs_that_requires_grad_with_mutations_in_bw",
     "is_rng_op_functionalized",
@@ -107,13 +107,18 @@ def _is_plain(value: Any) -> bool:
 
 def _is_simple(said: Any, forward: GraphCompiler, backward: GraphCompiler, count: int) -> bool:
     """Whether AOTAutograd's wrapper does nothing but what is done here."""
-    if any(getattr(said, name) for name in _NOTHING) or said.grad_enabled_mutation is not None:
+    if (
+        any(getattr(said, name) for name in _MUST_BE_EMPTY)
+        or said.grad_enabled_mutation is not None
+    ):
         return False
     metas = (said.subclass_inp_meta, said.subclass_fw_graph_out_meta, said.subclass_tangent_meta)
     if any(type(m).__name__ == "SubclassCreationMeta" for part in metas for m in part):
         return False
     for output in said.output_info:
-        if output.output_type.name not in OWN or not issubclass(output.raw_type, Tensor):
+        if output.output_type.name not in NON_ALIAS_KINDS or not issubclass(
+            output.raw_type, Tensor
+        ):
             return False
     if not count == len(said.input_info) == len(forward.inputs) == len(backward.given):
         return False
@@ -178,7 +183,7 @@ def _function(
                 )
             args = list(ctx.saved_tensors)
             for tangent, stride in zip(tangents(gradients), strides, strict=True):
-                args.append(_laid(tangent, stride))
+                args.append(_with_traced_strides(tangent, stride))
             ctx.maybe_clear_saved_tensors()
             call = partial(run, args)
             if torch._C._is_key_in_tls("context"):  # the caller's; this may be a thread of torch's
@@ -194,7 +199,7 @@ def _function(
     return TrainingFunction
 
 
-def _laid(tangent: Tensor, stride: tuple[int, ...]) -> Tensor:
+def _with_traced_strides(tangent: Tensor, stride: tuple[int, ...]) -> Tensor:
     """Return a gradient of an output as it lay when its graph was traced."""
     if type(tangent) is not Tensor and is_traceable_wrapper_subclass(tangent):
         raise RuntimeError(

@@ -6,15 +6,15 @@ from typing import Any
 
 from meta import op
 from meta.frontend.core import CallSite, Unconvertible, active_trace
-from meta.frontend.core.arguments import WHOLE, constant, extent_of, vector
-from meta.frontend.onnx.narrow import Narrow, held, names
+from meta.frontend.core.arguments import SLICE_END, constant, extent_of, vector
+from meta.frontend.onnx.subbyte_dtypes import NarrowValue, carrier, narrow_dtypes
 from meta.ir.dims import UnknownDim
 from meta.model.control_flow import scan, while_loop
 from meta.op.core.tracing import BlockTrace
 from meta.runtime.ndarray import ndarray
 
 
-def probed(step: Any, *arguments: Any) -> Any:
+def trace_probe(step: Any, *arguments: Any) -> Any:
     """Return what a step gives, traced in a block that is thrown away: of its results only types
     count, and which of them are known.
     """
@@ -37,34 +37,38 @@ def zeros(row: Any, count: Any, call: CallSite) -> Any:
     return op.where(rows, zero, zero)
 
 
-def joined_of(one: Any, other: Any) -> Any:
+def differing_axes(one: Any, other: Any) -> Any:
     """Return where extents of two values differ, as nested lists of axes; None if they differ in
     more.
     """
     if isinstance(one, tuple | list) and isinstance(other, tuple | list):
         if len(one) != len(other):
             return None
-        parts = list(map(joined_of, one, other))
+        parts = list(map(differing_axes, one, other))
         return None if None in parts else parts
     if isinstance(one, tuple | list | None) or isinstance(other, tuple | list | None):
         return [] if one is None and other is None else None
-    if names(one) != names(other) or held(one).dtype != held(other).dtype or one.ndim != other.ndim:
+    if (
+        narrow_dtypes(one) != narrow_dtypes(other)
+        or carrier(one).dtype != carrier(other).dtype
+        or one.ndim != other.ndim
+    ):
         return None
     return [a != b for a, b in zip(one.shape, other.shape, strict=True)]
 
 
-def forgotten(value: Any, joined: Any, call: CallSite) -> Any:
+def widen(value: Any, joined: Any, call: CallSite) -> Any:
     """Return a value of whose extents those that differ are not known."""
     if isinstance(value, tuple | list):
-        return type(value)(forgotten(v, j, call) for v, j in zip(value, joined, strict=True))
+        return type(value)(widen(v, j, call) for v, j in zip(value, joined, strict=True))
     if not any(joined):
         return value
-    bounds = (constant([b] * value.ndim, "int64", call) for b in (0, WHOLE, 1))
-    found = op.dynamic_strided_slice(held(value), *bounds)
-    return Narrow(found, value.dtype) if isinstance(value, Narrow) else found
+    bounds = (constant([b] * value.ndim, "int64", call) for b in (0, SLICE_END, 1))
+    found = op.dynamic_strided_slice(carrier(value), *bounds)
+    return NarrowValue(found, value.dtype) if isinstance(value, NarrowValue) else found
 
 
-def along(step: Any, states: Any, xs: Any, call: CallSite, reverse: bool = False) -> Any:
+def scan_rows(step: Any, states: Any, xs: Any, call: CallSite, reverse: bool = False) -> Any:
     """Return (the last states, the rows) of ``states, row = step(states, x)`` for each row x of the
     tuple ``xs``, whose first axes have one extent: a number, a name, or one of the run time.
     """
@@ -75,23 +79,23 @@ def along(step: Any, states: Any, xs: Any, call: CallSite, reverse: bool = False
                   else op.take(x, 0, 0, "fast") for x in xs)  # fmt: skip
         return step(states, tuple(firsts))
 
-    found, rows = probed(first, states)
+    found, rows = trace_probe(first, states)
     is_known = extent != 0 and not isinstance(extent, UnknownDim)
     if is_known and not any(map(_has_unknown, (*states, *xs, *rows))):
         return scan(step, states, xs, reverse=reverse)
-    joined = joined_of(states, found)
+    joined = differing_axes(states, found)
     if joined is not None and any(map(any, joined)):
         # What a step gives has extents that are not known before the run.
-        return along(
-            lambda states, row: _forgetting(step(states, row), joined, call),
-            forgotten(states, joined, call), xs, call, reverse,
+        return scan_rows(
+            lambda states, row: _widen_states(step(states, row), joined, call),
+            widen(states, joined, call), xs, call, reverse,
         )  # fmt: skip
     if extent == 0:
         return states, tuple(zeros(r, 0, call) for r in rows)
     count = extent_of(xs[0], 0)
     if isinstance(extent, int) and any(map(_has_unknown, rows)):
         # The first row is computed for its shape.
-        stacks = tuple(_repeated(r, extent, call) for r in first(states)[1])
+        stacks = tuple(_repeat_zero_row(r, extent, call) for r in first(states)[1])
     else:
         stacks = tuple(zeros(r, count, call) for r in rows)
 
@@ -110,16 +114,16 @@ def along(step: Any, states: Any, xs: Any, call: CallSite, reverse: bool = False
     return states, stacks
 
 
-def _forgetting(result: Any, joined: Any, call: CallSite) -> Any:
+def _widen_states(result: Any, joined: Any, call: CallSite) -> Any:
     states, rows = result
-    return forgotten(states, joined, call), rows
+    return widen(states, joined, call), rows
 
 
 def _has_unknown(x: Any) -> bool:
     return any(isinstance(extent, UnknownDim) for extent in x.shape)
 
 
-def _repeated(row: Any, count: int, call: CallSite) -> Any:
+def _repeat_zero_row(row: Any, count: int, call: CallSite) -> Any:
     """Return ``count`` rows of zeros like a row, of whose extents some are not known."""
     zero = op.expand_dims(op.zeros_like(row), 0)
     never = op.full((count, *(1,) * row.ndim), False, "bool", str(call.device))

@@ -14,9 +14,9 @@ from onnx import TensorProto, ValueInfoProto, external_data_helper
 from meta.base.errors import ArgumentError, FormatError
 from meta.base.files import require_file
 from meta.frontend.core import ImportedModel, Unconvertible, active_trace
-from meta.frontend.onnx.narrow import HELD, as_declared, held, name_of
-from meta.frontend.onnx.program import Program, taken_apart
+from meta.frontend.onnx.program import Program, read_program
 from meta.frontend.onnx.registry import OnnxError
+from meta.frontend.onnx.subbyte_dtypes import CARRIER_DTYPES, as_declared, carrier, name_of
 from meta.frontend.onnx.text import as_lists
 from meta.frontend.onnx.values import dtype_of
 from meta.frontend.onnx.walker import Walker
@@ -54,21 +54,21 @@ class OnnxModel(ImportedModel):
         values: dict[str, Any] = {n: trace.lift(a) for n, a in self.arrays.items()}
         values |= {n: a.to(device=trace.device) for n, a in program.constants.items()}
         for declared, value in zip(program.inputs, inputs, strict=True):
-            _require_fitting(declared, value)
+            _require_declared_type(declared, value)
             values[declared.name] = as_declared(declared.type, value)
         walker = Walker(program.functions, self.training)
-        results = as_lists(held(walker.main(program.graph, program.opsets, values)))
+        results = as_lists(carrier(walker.main(program.graph, program.opsets, values)))
         return results if len(results) > 1 else results[0]
 
 
-def _require_fitting(declared: ValueInfoProto, value: Any) -> None:
+def _require_declared_type(declared: ValueInfoProto, value: Any) -> None:
     """Raise OnnxError for an input of another type than the graph declares."""
     if not declared.type.HasField("tensor_type") or not isinstance(value, Symbol | ndarray):
         return
     tensor = declared.type.tensor_type
     try:
         name = name_of(tensor.elem_type)
-        dtype = HELD[name] if name in HELD else dtype_of(tensor.elem_type)
+        dtype = CARRIER_DTYPES[name] if name in CARRIER_DTYPES else dtype_of(tensor.elem_type)
     except Unconvertible as error:
         raise OnnxError(f"the input {declared.name!r}: {error.why}", hint=error.hint) from None
     # PaddlePaddle states -1 for an extent that it does not know.
@@ -112,11 +112,11 @@ def from_onnx(model: Any, constants: Mapping[str, object] | None = None) -> Onnx
     that no converter takes; those that a converter cannot express are listed when the model is
     called. ArgumentError for constants that are no inputs.
     """
-    program, arrays = taken_apart(_loaded(model), dict(constants or {}))
+    program, arrays = read_program(_load_checked(model), dict(constants or {}))
     return OnnxModel(program, arrays, [i.name for i in program.inputs])
 
 
-def _loaded(model: Any) -> onnx.ModelProto:
+def _load_checked(model: Any) -> onnx.ModelProto:
     """Return a checked model."""
     if not isinstance(model, onnx.ModelProto | str | os.PathLike):
         raise ArgumentError(

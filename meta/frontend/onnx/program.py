@@ -21,19 +21,19 @@ from onnx import helper as onnx_helper
 from meta.base.device import CPU
 from meta.base.errors import ArgumentError
 from meta.base.registry import nearest
-from meta.frontend.core import Failure, Unconvertible, failed
-from meta.frontend.onnx.narrow import Narrow
+from meta.frontend.core import Failure, Unconvertible, conversion_error
 from meta.frontend.onnx.registry import (
     OnnxError,
+    attribute_value,
     defaults_of,
     full_name,
     onnx,
-    plain,
     schema_of,
 )
+from meta.frontend.onnx.subbyte_dtypes import NarrowValue
 from meta.frontend.onnx.text import Text
 from meta.frontend.onnx.values import array_of
-from meta.frontend.onnx.walker import MAX_DEPTH, FunctionKey, opset_of, place_of
+from meta.frontend.onnx.walker import MAX_DEPTH, FunctionKey, node_name, opset_of
 from meta.runtime.ndarray import ndarray
 
 MAX_NODES = 1 << 20
@@ -73,11 +73,11 @@ class Program:
     inputs: tuple[ValueInfoProto, ...]
     opsets: Mapping[str, int]
     functions: Mapping[FunctionKey, FunctionProto]
-    constants: Mapping[str, ndarray | Narrow | Text]
+    constants: Mapping[str, ndarray | NarrowValue | Text]
     statistics: frozenset[str] = field(default_factory=frozenset)
 
 
-def taken_apart(
+def read_program(
     model: ModelProto, given: Mapping[str, object]
 ) -> tuple[Program, dict[str, ndarray]]:
     """Return a model's program and its weights by name; ``given`` are values for inputs.
@@ -91,9 +91,9 @@ def taken_apart(
     graph.CopyFrom(model.graph)
     del graph.initializer[:], graph.sparse_initializer[:]
     nodes = list(all_nodes(graph.node))
-    numbers, statistics = _places(nodes, NUMBERS), _places(nodes, STATISTICS)
+    numbers, statistics = _inputs_at(nodes, NUMBERS), _inputs_at(nodes, STATISTICS)
     weights: dict[str, ndarray] = {}
-    constants = _given(model, given)
+    constants = _constant_inputs(model, given)
     for tensor in (*model.graph.initializer, *model.graph.sparse_initializer):
         dense = isinstance(tensor, TensorProto)
         name = tensor.name if dense else tensor.values.name
@@ -115,7 +115,7 @@ def taken_apart(
     program = Program(graph, inputs, opsets, functions, constants, frozenset(statistics))
     failures = unsupported(program)
     if failures:
-        raise failed(failures, OnnxError)
+        raise conversion_error(failures, OnnxError)
     return program, weights
 
 
@@ -129,7 +129,7 @@ def _require_no_text(inputs: Iterable[ValueInfoProto]) -> None:
             )
 
 
-def _places(nodes: Iterable[NodeProto], places: Mapping[str, tuple[int, ...]]) -> set[str]:
+def _inputs_at(nodes: Iterable[NodeProto], places: Mapping[str, tuple[int, ...]]) -> set[str]:
     """Return the names of values that are inputs at such places of operators."""
     return {
         node.input[i]
@@ -139,10 +139,12 @@ def _places(nodes: Iterable[NodeProto], places: Mapping[str, tuple[int, ...]]) -
     }
 
 
-def _given(model: ModelProto, given: Mapping[str, object]) -> dict[str, ndarray | Narrow | Text]:
+def _constant_inputs(
+    model: ModelProto, given: Mapping[str, object]
+) -> dict[str, ndarray | NarrowValue | Text]:
     """Return the values of inputs that are constants."""
     inputs = {i.name: i for i in model.graph.input}
-    constants: dict[str, ndarray | Narrow | Text] = {}
+    constants: dict[str, ndarray | NarrowValue | Text] = {}
     for name, value in given.items():
         if name not in inputs:
             raise ArgumentError(f"the model has no input {name!r}", hint=nearest(name, inputs))
@@ -198,12 +200,12 @@ def _unsupported(
         try:
             onnx.require(name, {**defaults_of(name, opset), **stated})
         except Unconvertible as error:
-            failures.append(Failure(name, error.why, error.hint, place_of(node)))
+            failures.append(Failure(name, error.why, error.hint, node_name(node)))
     return failures
 
 
 def _checked_value(attribute: Any) -> Any:
-    value = plain(attribute)
+    value = attribute_value(attribute)
     return "a graph" if isinstance(value, GraphProto) else value
 
 

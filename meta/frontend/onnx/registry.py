@@ -45,7 +45,7 @@ def full_name(domain: str, operator: str) -> str:
     return operator if domain in DEFAULT_DOMAINS else f"{domain}.{operator}"
 
 
-def plain(attribute: Any) -> Any:
+def attribute_value(attribute: Any) -> Any:
     """Return the value of an `onnx.AttributeProto` as described above; graphs stay as they are."""
     value = helper.get_attribute_value(attribute)
     if isinstance(value, bytes):
@@ -74,7 +74,7 @@ def schema_of(name: str, opset: int) -> Any:
 def _defaults(schema: Any) -> dict[str, Any]:
     undefined = AttributeProto.UNDEFINED
     return {
-        name: None if a.default_value.type == undefined else plain(a.default_value)
+        name: None if a.default_value.type == undefined else attribute_value(a.default_value)
         for name, a in schema.attributes.items()
     }
 

@@ -18,7 +18,7 @@ from onnx.reference import ReferenceEvaluator
 from meta.base.device import Device
 from meta.base.dtype import TO_NUMPY
 from meta.frontend.core import Unconvertible
-from meta.frontend.onnx.narrow import HELD, Narrow, as_narrow
+from meta.frontend.onnx.subbyte_dtypes import CARRIER_DTYPES, NarrowValue, as_narrow
 from meta.runtime.ndarray import array, ndarray
 
 STRUCTURAL = frozenset(
@@ -81,7 +81,7 @@ def is_of_text(name: str, inputs: Sequence[Any], attributes: Mapping[str, Any]) 
     return to_text or has_text(inputs)
 
 
-def folded(
+def fold_text(
     node: NodeProto, opsets: Mapping[str, int], inputs: Sequence[Any], device: Device
 ) -> tuple[Any, ...]:
     """Return the results of a node with text, whose inputs are given in order, None for one that is
@@ -120,7 +120,7 @@ def _plain(value: Any) -> Any:
         if value.values.size > MAX_TEXTS:
             raise Unconvertible(f"more than {MAX_TEXTS} texts")
         return value.values
-    if isinstance(value, Narrow) and isinstance(value.held, ndarray):
+    if isinstance(value, NarrowValue) and isinstance(value.held, ndarray):
         return value.held.numpy().astype(np.dtype(value.dtype))
     if isinstance(value, ndarray) and value.size <= MAX_TEXTS:
         return value.numpy()
@@ -138,6 +138,6 @@ def _value(value: Any, device: Device) -> Any:
     if value.dtype.kind in "OUS":
         return Text(value.astype(object))
     name = str(value.dtype.name)
-    if name in HELD:
-        return as_narrow(array(value.astype(TO_NUMPY[HELD[name]]), device=device), name)
+    if name in CARRIER_DTYPES:
+        return as_narrow(array(value.astype(TO_NUMPY[CARRIER_DTYPES[name]]), device=device), name)
     return array(value, device=device)

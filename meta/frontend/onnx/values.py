@@ -12,7 +12,7 @@ from meta.base.device import Device
 from meta.base.dtype import TO_NUMPY, canonical
 from meta.base.errors import ArgumentError
 from meta.frontend.core import Unconvertible
-from meta.frontend.onnx.narrow import HELD, Narrow, name_of
+from meta.frontend.onnx.subbyte_dtypes import CARRIER_DTYPES, NarrowValue, name_of
 from meta.frontend.onnx.text import Text
 from meta.runtime.ndarray import array, ndarray
 
@@ -36,19 +36,24 @@ def numpy_of(tensor: Any) -> Any:
     """Return an `onnx.TensorProto` or `onnx.SparseTensorProto` as an array of NumPy."""
     if isinstance(tensor, onnx.SparseTensorProto):
         return _dense(tensor)
-    if tensor.data_type != onnx.TensorProto.STRING and name_of(tensor.data_type) not in HELD:
+    if (
+        tensor.data_type != onnx.TensorProto.STRING
+        and name_of(tensor.data_type) not in CARRIER_DTYPES
+    ):
         dtype_of(tensor.data_type)
     return numpy_helper.to_array(tensor)
 
 
-def array_of(tensor: Any, device: Device) -> ndarray | Narrow | Text:
+def array_of(tensor: Any, device: Device) -> ndarray | NarrowValue | Text:
     """Return a tensor of a file as an array; Unconvertible for a dtype that arrays have not."""
     values = numpy_of(tensor)
     if values.dtype.kind == "O":
         return Text(values)
     dtype = str(values.dtype.name)
-    if dtype in HELD:
-        return Narrow(array(values.astype(TO_NUMPY[HELD[dtype]]), device=device), dtype)
+    if dtype in CARRIER_DTYPES:
+        return NarrowValue(
+            array(values.astype(TO_NUMPY[CARRIER_DTYPES[dtype]]), device=device), dtype
+        )
     # What is read is a view of the file's bytes.
     return array(np.array(values, order="C"), device=device)
 

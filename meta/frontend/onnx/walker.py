@@ -22,26 +22,33 @@ from meta import dialect
 from meta.base.dtype import TO_NUMPY
 from meta.base.errors import MetaError
 from meta.base.progress import bar
-from meta.frontend.core import CallSite, Failure, Unconvertible, active_trace, failed, known
-from meta.frontend.onnx.extents import (
-    TAKES,
-    Extents,
-    Place,
-    as_tensor,
-    computed,
-    extents_of,
+from meta.frontend.core import (
+    CallSite,
+    Failure,
+    Unconvertible,
+    active_trace,
+    constant_value,
+    conversion_error,
 )
-from meta.frontend.onnx.narrow import Narrow, applied
 from meta.frontend.onnx.registry import (
     DEFAULT_DOMAINS,
     OnnxError,
+    attribute_value,
     defaults_of,
     full_name,
     onnx,
-    plain,
     schema_of,
 )
-from meta.frontend.onnx.text import folded, is_of_text
+from meta.frontend.onnx.shape_inference import (
+    TAKES_EXTENTS,
+    Extents,
+    Place,
+    as_tensor,
+    extents_of,
+    infer,
+)
+from meta.frontend.onnx.subbyte_dtypes import NarrowValue, apply_narrow
+from meta.frontend.onnx.text import fold_text, is_of_text
 from meta.frontend.onnx.values import array_of
 from meta.ir.dims import SymbolicDim
 from meta.op.core.handler import use
@@ -79,7 +86,7 @@ class _Failed:
 FAILED = _Failed()
 
 
-class _Listed(Unconvertible):
+class _ReportedError(Unconvertible):
     """A graph inside of a node cannot be converted, for reasons that are listed already."""
 
 
@@ -139,7 +146,7 @@ class Subgraph:
         scope.values.update(zip(self.inputs, inputs, strict=True))
         results = self.walker.graph(self.graph, scope)
         if any(contains_failure(r) for r in results):
-            raise _Listed("its graph is not converted")
+            raise _ReportedError("its graph is not converted")
         return results
 
 
@@ -173,7 +180,7 @@ class Walker:
             self._places.update(found.places if found is not None else {})
         results = self.graph(graph, Scope(dict(values), opsets), "converting")
         if self.failures:
-            raise failed(self.failures, OnnxError)
+            raise conversion_error(self.failures, OnnxError)
         return results
 
     def draws(self, nodes: Iterable[NodeProto]) -> bool:
@@ -204,7 +211,7 @@ class Walker:
                 for node in graph.node:
                     self._node(scope, node)
                     steps.update()
-        return tuple(self.tensor(_of(scope, o.name)) for o in graph.output)
+        return tuple(self.tensor(_value_of(scope, o.name)) for o in graph.output)
 
     def _nodes(self, scope: Scope, nodes: Sequence[NodeProto]) -> None:
         for node in nodes:
@@ -212,7 +219,7 @@ class Walker:
 
     def _node(self, scope: Scope, node: NodeProto) -> None:
         """Bind the outputs of a node; those of one that cannot be converted to `FAILED`."""
-        inputs = tuple(_of(scope, name) if name else None for name in node.input)
+        inputs = tuple(_value_of(scope, name) if name else None for name in node.input)
         outputs = list(node.output)
         while outputs and not outputs[-1]:
             outputs.pop()
@@ -223,16 +230,16 @@ class Walker:
                 results = found if isinstance(found, tuple) else (found,)
                 if len(results) < len(outputs):
                     raise Unconvertible(f"its result number {len(results) + 1} is not supported")
-            except _Listed:
+            except _ReportedError:
                 pass
             except Unconvertible as error:
                 self._fail(node, error)
             except MetaError as error:
-                error.note(f"converting the ONNX node {place_of(node)!r}, {node.op_type}")
+                error.note(f"converting the ONNX node {node_name(node)!r}, {node.op_type}")
                 raise
             except _BAD_ATTRIBUTES as error:
                 raise OnnxError(
-                    f"the node {place_of(node)!r}, {node.op_type}, cannot be converted: "
+                    f"the node {node_name(node)!r}, {node.op_type}, cannot be converted: "
                     f"{error or type(error).__name__}"
                 ) from error
         for name, value in zip(outputs, results, strict=False):
@@ -241,7 +248,7 @@ class Walker:
 
     def _fail(self, node: NodeProto, error: Unconvertible) -> None:
         name = full_name(node.domain, node.op_type)
-        self.failures.append(Failure(name, error.why, error.hint, place_of(node)))
+        self.failures.append(Failure(name, error.why, error.hint, node_name(node)))
 
     def _call(self, scope: Scope, node: NodeProto, inputs: tuple[Any, ...], results: int) -> Any:
         stated = self._attributes(scope, node)
@@ -252,9 +259,9 @@ class Walker:
         attributes = {**defaults_of(name, opset), **stated}
         if is_of_text(name, inputs, attributes):
             opsets = {**scope.opsets, node.domain: opset}
-            return folded(_stating(node, stated), opsets, inputs, active_trace().device)
+            return fold_text(_with_attributes(node, stated), opsets, inputs, active_trace().device)
         if onnx.get(name) is None:
-            body = body_of(name, opset, _stating(node, attributes), inputs)
+            body = body_of(name, opset, _with_attributes(node, attributes), inputs)
             if body is not None:
                 return self._function(scope, body, inputs, attributes)
         site = CallSite(
@@ -265,18 +272,18 @@ class Walker:
             device=active_trace().device,
             results=results,
         )
-        found = computed(name, inputs, attributes, site.device)
+        found = infer(name, inputs, attributes, site.device)
         if found is not None:
             return found
-        data = TAKES.get(name, len(inputs))
+        data = TAKES_EXTENTS.get(name, len(inputs))
         inputs = (*map(self.tensor, inputs[:data]), *map(self.placed, inputs[data:]))
         if _is_known(name, inputs, attributes):
             with use(None), dialect.prefer("torch"):
-                return applied(name, partial(_apply, site, attributes), inputs)
-        result = applied(name, partial(_apply, site, attributes), inputs)
+                return apply_narrow(name, partial(_apply, site, attributes), inputs)
+        result = apply_narrow(name, partial(_apply, site, attributes), inputs)
         if result is not NotImplemented:
             return result
-        body = body_of(name, opset, _stating(node, attributes), inputs)
+        body = body_of(name, opset, _with_attributes(node, attributes), inputs)
         if body is None:
             raise Unconvertible("neither its converter nor ONNX says what these inputs give")
         return self._function(scope, body, inputs, attributes)
@@ -295,7 +302,7 @@ class Walker:
             elif attribute.type == AttributeProto.GRAPHS:
                 found[attribute.name] = tuple(Subgraph(self, g, scope) for g in attribute.graphs)
             else:
-                found[attribute.name] = plain(attribute)
+                found[attribute.name] = attribute_value(attribute)
         return found
 
     def _function(
@@ -312,7 +319,7 @@ class Walker:
                 "others",
                 expected=f"at most {MAX_DEPTH} functions in one another",
             )
-        given = {a.name: plain(a) for a in function.attribute_proto} | dict(attributes)
+        given = {a.name: attribute_value(a) for a in function.attribute_proto} | dict(attributes)
         values: dict[str, Any] = dict.fromkeys(function.input)
         values.update(zip(function.input, inputs, strict=False))
         opsets = {o.domain: o.version for o in function.opset_import} or scope.opsets
@@ -326,7 +333,7 @@ def _apply(site: CallSite, attributes: Mapping[str, Any], inputs: tuple[Any, ...
     return onnx.apply(site, inputs, attributes)
 
 
-def _of(scope: Scope, name: str) -> Any:
+def _value_of(scope: Scope, name: str) -> Any:
     if name not in scope.values:
         raise OnnxError(f"the value {name!r} of the ONNX model is used before it is computed")
     return scope.values[name]
@@ -339,7 +346,7 @@ def _without_trailing(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     return inputs[:count]
 
 
-def place_of(node: NodeProto) -> str:
+def node_name(node: NodeProto) -> str:
     """Return what a node is called in an error."""
     return str(node.name or next((o for o in node.output if o), node.op_type))
 
@@ -379,7 +386,7 @@ def body_of(name: str, opset: int, node: NodeProto, inputs: Sequence[Any]) -> Fu
     return function if function.node else None
 
 
-def _stating(node: NodeProto, attributes: Mapping[str, Any]) -> NodeProto:
+def _with_attributes(node: NodeProto, attributes: Mapping[str, Any]) -> NodeProto:
     """Return a node that states its attributes, defaults and those of its function too: a body that
     depends on the node is made from what it states.
     """
@@ -416,7 +423,7 @@ def _is_small(value: Any) -> bool:
     """Whether all arrays in an input are known and small."""
     if isinstance(value, tuple | list):
         return all(map(_is_small, value))
-    if isinstance(value, Narrow):
+    if isinstance(value, NarrowValue):
         value = value.held
     if isinstance(value, ndarray):
         return value.size <= SMALL
@@ -425,11 +432,11 @@ def _is_small(value: Any) -> bool:
 
 def _elements(name: str, inputs: Sequence[Any]) -> int:
     """Return how many elements a node gives that makes much of little; 0 for others."""
-    if name not in GROWING or not inputs:
+    if name not in RESULT_ELEMENTS or not inputs:
         return 0
-    values = [known(i) for i in inputs]
+    values = [constant_value(i) for i in inputs]
     numbers = [np.asarray([]) if v is None else v.numpy().reshape(-1) for v in values]
-    return int(min(GROWING[name](numbers, inputs), 1 << 62))
+    return int(min(RESULT_ELEMENTS[name](numbers, inputs), 1 << 62))
 
 
 def _count(numbers: Sequence[Any], _: Any) -> float:
@@ -439,7 +446,7 @@ def _count(numbers: Sequence[Any], _: Any) -> float:
     return max((limit - start) / delta, 0.0)
 
 
-GROWING: Mapping[str, Callable[[Any, Any], float]] = {
+RESULT_ELEMENTS: Mapping[str, Callable[[Any, Any], float]] = {
     "ConstantOfShape": lambda numbers, _: prod(int(n) for n in numbers[0]),
     "Expand": lambda numbers, inputs: inputs[0].size * prod(int(n) for n in numbers[1]),
     "EyeLike": lambda _, inputs: inputs[0].size,

@@ -13,7 +13,7 @@ from tvm import relax as tvm_relax
 from meta.base.dtype import is_float
 from meta.base.errors import ArgumentError
 from meta.base.registry import nearest
-from meta.frontend.core import Failure, ImportedModel, Unconvertible, active_trace, failed
+from meta.frontend.core import Failure, ImportedModel, Unconvertible, active_trace, conversion_error
 from meta.frontend.relax.registry import ONLY_LOOPS, RelaxError, relax
 from meta.frontend.relax.values import constant
 from meta.frontend.relax.walker import Walker, operator_name
@@ -79,7 +79,7 @@ class RelaxModel(ImportedModel):
             return walker.main(self._module["main"], (*inputs, *state))
         except Unconvertible as error:
             if walker.failures:
-                raise failed(walker.failures, RelaxError) from None
+                raise conversion_error(walker.failures, RelaxError) from None
             raise RelaxError(error.why, hint=error.hint) from None
 
 
@@ -113,10 +113,10 @@ def from_relax(
     if not isinstance(main, tvm_relax.Function):
         raise ArgumentError("main is no Relax function", found=type(main).__name__)
     names = [str(p.name) for p in main.params]
-    given = _given(main, names, params)
+    given = _weights_by_name(main, names, params)
     failures = unsupported(mod)
     if failures:
-        raise failed(failures, RelaxError)
+        raise conversion_error(failures, RelaxError)
     module = _inputs_first(mod, given)
     statistics = _statistics(module)
     for name, value in given.items():
@@ -125,7 +125,7 @@ def from_relax(
     return RelaxModel(module, arrays, [n for n in names if n not in given])
 
 
-def _given(main: Any, names: list[str], params: Any) -> dict[str, ndarray]:
+def _weights_by_name(main: Any, names: list[str], params: Any) -> dict[str, ndarray]:
     """Return the weights by the names of main's parameters."""
     attrs = main.attrs or {}
     if params is None and "params" in attrs:

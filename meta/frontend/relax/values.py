@@ -44,10 +44,10 @@ def attributes(attrs: Any) -> dict[str, Any]:
     if attrs is None:
         return {}
     fields = type(attrs).__tvm_ffi_type_info__.fields
-    return {f.name: plain(getattr(attrs, f.name)) for f in fields}
+    return {f.name: plain_value(getattr(attrs, f.name)) for f in fields}
 
 
-def plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """Return an attribute's value as plain Python, a dtype by its name; others stay as they are."""
     if value is None or isinstance(value, bool | int | float):
         return value
@@ -62,9 +62,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, tvm_ffi.dtype):
         return "" if str(value) in ("void", "") else str(value)
     if isinstance(value, tvm_ffi.Array | list | tuple):
-        return tuple(plain(v) for v in value)
+        return tuple(plain_value(v) for v in value)
     if isinstance(value, tvm_ffi.Map | dict):
-        return {plain(k): plain(v) for k, v in value.items()}
+        return {plain_value(k): plain_value(v) for k, v in value.items()}
     if isinstance(value, tvm.runtime.Tensor):
         return value.numpy()
     return value
@@ -94,8 +94,8 @@ RULES: dict[type, Callable[[Any, Any], Any]] = {
     tirx.Mul: lambda a, b: a * b,
     tirx.FloorDiv: lambda a, b: a // b,
     tirx.FloorMod: lambda a, b: a - a // b * b,
-    tirx.Div: lambda a, b: a / b if isinstance(a, float) else _truncated(a, b),
-    tirx.Mod: lambda a, b: a - _truncated(a, b) * b,
+    tirx.Div: lambda a, b: a / b if isinstance(a, float) else _truncated_quotient(a, b),
+    tirx.Mod: lambda a, b: a - _truncated_quotient(a, b) * b,
     tirx.Max: lambda a, b: a if a >= b else b,
     tirx.Min: lambda a, b: a if a <= b else b,
     tirx.EQ: lambda a, b: a == b,
@@ -177,7 +177,7 @@ class Frame:
     def extent(self, expr: Any) -> Any:
         """Compute a scalar expression, a number or symbolic dimension; Unconvertible otherwise."""
         if isinstance(expr, int | float | tirx.IntImm | tirx.FloatImm):
-            return plain(expr)
+            return plain_value(expr)
         if isinstance(expr, ir.Var):
             if expr not in self.values:
                 raise Unconvertible(f"the extent {expr.name} is not known")
@@ -202,7 +202,7 @@ class Frame:
         return rule(*operands)
 
 
-def _truncated(a: Any, b: Any) -> Any:
+def _truncated_quotient(a: Any, b: Any) -> Any:
     """Divide towards zero, which for extents is the same as downwards."""
     if isinstance(a, int) and isinstance(b, int):
         quotient = abs(a) // abs(b)

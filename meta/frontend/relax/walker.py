@@ -19,7 +19,14 @@ import meta.frontend.relax.converters  # noqa: F401  (registers them)
 from meta import dialect
 from meta.base.errors import MetaError
 from meta.base.progress import bar
-from meta.frontend.core import CallSite, Failure, Unconvertible, active_trace, failed, known
+from meta.frontend.core import (
+    CallSite,
+    Failure,
+    Unconvertible,
+    active_trace,
+    constant_value,
+    conversion_error,
+)
 from meta.frontend.relax.registry import RelaxError, relax
 from meta.frontend.relax.values import (
     Frame,
@@ -28,7 +35,7 @@ from meta.frontend.relax.values import (
     constant,
     declared_shape,
     dtype_of,
-    plain,
+    plain_value,
     shape_of_extents,
     tensor_type,
 )
@@ -38,7 +45,7 @@ from meta.op.core.handler import use
 from meta.op.core.tracing import Symbol
 from meta.runtime.ndarray import ndarray
 
-OUTSIDE = {"vm.builtin.tensor_to_shape": "tensor_to_shape"}
+EXTERN_FUNCTIONS = {"vm.builtin.tensor_to_shape": "tensor_to_shape"}
 """Functions outside of programs, and the operators that are meant: TVM lowers some early."""
 SMALL = 4096
 """Elements of an array that is still computed while converting."""
@@ -65,7 +72,7 @@ class Walker:
         """Convert a function applied to symbols; RelaxError lists every call that cannot be."""
         result = self._function(function, arguments, Frame())
         if self.failures:
-            raise failed(self.failures, RelaxError)
+            raise conversion_error(self.failures, RelaxError)
         return result
 
     def _function(self, function: Any, arguments: tuple[Any, ...], frame: Frame) -> Any:
@@ -139,7 +146,7 @@ class Walker:
 
     def _constant(self, expr: Any) -> Any:
         if not isinstance(expr.value, tvm.runtime.Tensor):
-            return plain(expr.value)
+            return plain_value(expr.value)
         if expr not in self._constants:
             self._constants[expr] = constant(expr.value).to(device=active_trace().device)
         return self._constants[expr]
@@ -165,12 +172,12 @@ class Walker:
             return tuple(self._stand_in(frame, f) for f in type_.fields)
         declared = tensor_type(type_, frame.extent)
         if declared is None:
-            raise failed(self.failures, RelaxError)
+            raise conversion_error(self.failures, RelaxError)
         return active_trace().parameter(declared, "unsupported")[1]
 
     def _if(self, frame: Frame, expr: Any) -> Any:
         condition = self._value(frame, expr.cond)
-        now = known(condition)
+        now = constant_value(condition)
         chosen = bool(now.item()) if now is not None else condition
         then, other = (
             partial(self._value, frame.block(), b) for b in (expr.true_branch, expr.false_branch)
@@ -182,9 +189,9 @@ class Walker:
             return self._operator(frame, call)
         if isinstance(call.op, tvm_relax.ExternFunc):
             name = str(call.op.global_symbol)
-            if name not in OUTSIDE:
+            if name not in EXTERN_FUNCTIONS:
                 raise Unconvertible(f"{name} is a function outside of the program")
-            return self._apply(frame, call, OUTSIDE[name], {}, call.args)
+            return self._apply(frame, call, EXTERN_FUNCTIONS[name], {}, call.args)
         callee = self._value(frame, call.op)
         arguments = tuple(self._value(frame, a) for a in call.args)
         if not isinstance(callee, FunctionValue) or not isinstance(

@@ -76,7 +76,7 @@ def change_layout(x: Any, source: str, target: str) -> Any:
         raise Unconvertible(f"a tensor with {len(x.shape)} axes has no layout {source!r}")
     if sorted(old.primal) != sorted(new.primal):
         raise Unconvertible(f"the layouts {source!r} and {target!r} name different axes")
-    return _split(_merged(x, old, new.primal), new)
+    return _split(_merge_blocks(x, old, new.primal), new)
 
 
 def to_plain(x: Any, layout: str) -> Any:
@@ -88,7 +88,7 @@ def _transposed(x: Any, axes: tuple[int, ...]) -> Any:
     return x if axes == tuple(range(len(axes))) else op.permute_dims(x, axes)
 
 
-def _merged(x: Any, layout: Layout, order: str) -> Any:
+def _merge_blocks(x: Any, layout: Layout, order: str) -> Any:
     """Return a tensor without inner parts, its axes in the given order of letters."""
     groups = [layout.places(letter) for letter in order]
     x = _transposed(x, tuple(i for group in groups for i in group))
@@ -131,6 +131,6 @@ def extents(x: Any, layout: str, letters: str) -> tuple[Any, ...]:
     return tuple(x.shape[layout.index(letter)] for letter in letters)
 
 
-def plain(layout: str) -> str:
+def unblocked(layout: str) -> str:
     """Return a layout without its inner parts, "NCHW" of "NCHW16c"."""
     return read_layout(layout).primal

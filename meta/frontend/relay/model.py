@@ -70,7 +70,7 @@ class RelayModel(ImportedModel):
         assert isinstance(trace, Trace)
         given = iter(inputs)
         args = tuple(
-            _known_or_traced(next(given)) if name is None else trace.lift(self.arrays[name])
+            _as_value(next(given)) if name is None else trace.lift(self.arrays[name])
             for name in self._sources
         )
         result = convert(self._program, trace, args, self.training)
@@ -85,9 +85,9 @@ class RelayModel(ImportedModel):
         return result
 
 
-def _known_or_traced(value: Any) -> Any:
+def _as_value(value: Any) -> Any:
     if isinstance(value, tuple | list):
-        return tuple(map(_known_or_traced, value))
+        return tuple(map(_as_value, value))
     return value if isinstance(value, Value) else as_array(value)
 
 

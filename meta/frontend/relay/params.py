@@ -237,7 +237,7 @@ class Pairing:
     free: list[ast.Var] = field(default_factory=list)
 
 
-def _misfit(var: ast.Var, tensor: torch.Tensor) -> tuple[str, str] | None:
+def _type_mismatch(var: ast.Var, tensor: torch.Tensor) -> tuple[str, str] | None:
     """Return what a variable's type asks for and what the array is, if they disagree."""
     declared = var.type if var.type is not None else var.checked_type
     if declared is None:
@@ -282,7 +282,7 @@ def _pair_by(
         if var in pairing.bound or (var.place is not None and var.place.node is not None):
             continue
         for name in forms(var.name):
-            if name in params and name not in taken and _misfit(var, params[name]) is None:
+            if name in params and name not in taken and _type_mismatch(var, params[name]) is None:
                 wanted.setdefault(name, []).append(var)
                 break
     for name, candidates in wanted.items():
@@ -327,7 +327,7 @@ def pair(module: ast.Module, params: Params) -> Pairing:
             hint="give the parameters that came with the Relay program",
         )
     for var, name in pairing.bound.items():
-        misfit = _misfit(var, params[name])
+        misfit = _type_mismatch(var, params[name])
         if misfit is not None:
             raise ParamsError(
                 f"the array {name!r} does not fit the parameter %{var.name} of main",

@@ -13,14 +13,14 @@ import numpy as np
 
 from meta import op
 from meta.base.dtype import bits
-from meta.frontend.core import Unconvertible, known
-from meta.frontend.core.arguments import along as vector_along
+from meta.frontend.core import Unconvertible, constant_value
+from meta.frontend.core.arguments import broadcast_along as vector_along
 from meta.frontend.core.arithmetic import rounded
 from meta.runtime.ndarray import array
 
 QUANTIZED = ("int8", "uint8", "int16", "uint16", "int32")
 ROUNDING = {"None": "upward", "UPWARD": "upward", "TONEAREST": "nearest"}
-COMPUTED = {"None": "int64", "int64": "int64", "float32": "float32", "float64": "float64"}
+COMPUTE_DTYPES = {"None": "int64", "int64": "int64", "float32": "float32", "float64": "float64"}
 
 
 def scale_of(tensor, attribute=None, name="scale"):
@@ -38,7 +38,7 @@ def _parameter(tensor, attribute, name, number):
         if attribute is None:
             raise Unconvertible(f"the {name} is neither an argument nor an attribute")
         return number(attribute)
-    value = known(tensor)
+    value = constant_value(tensor)
     return number(value.tensor.item()) if value is not None and value.size == 1 else tensor
 
 
@@ -53,7 +53,7 @@ def fixed_point(value):
     return (whole if value >= 0 else -whole), shift
 
 
-def along(value, ndim, axis):
+def broadcast_along(value, ndim, axis):
     """Return a number as it is, and a vector as one along an axis of tensors of ``ndim`` axes."""
     if isinstance(value, int | float) or value.ndim == 0:
         return value
@@ -66,25 +66,25 @@ def along(value, ndim, axis):
     return vector_along(value, ndim, axis)
 
 
-def shifted(x, zero, axis=-1, dtype="int32"):
+def subtract_zero_point(x, zero, axis=-1, dtype="int32"):
     """Return x - zero in ``dtype``."""
     return minus(op.astype(x, dtype), zero, axis)
 
 
-def _moved(by, x, zero, axis):
+def _apply_zero_point(by, x, zero, axis):
     if isinstance(zero, int):
         return x if zero == 0 else by(x, zero)
-    return by(x, op.astype(along(zero, x.ndim, axis), x.dtype))
+    return by(x, op.astype(broadcast_along(zero, x.ndim, axis), x.dtype))
 
 
 def minus(x, zero, axis=-1):
     """Return x - zero in the dtype of x."""
-    return _moved(op.subtract, x, zero, axis)
+    return _apply_zero_point(op.subtract, x, zero, axis)
 
 
 def plus(x, zero, axis=-1):
     """Return x + zero in the dtype of x."""
-    return _moved(op.add, x, zero, axis)
+    return _apply_zero_point(op.add, x, zero, axis)
 
 
 def times(a, b):
@@ -94,7 +94,7 @@ def times(a, b):
     return op.multiply(a, b)
 
 
-def saturated(x, dtype):
+def saturate(x, dtype):
     """Return whole numbers as integers, beyond the dtype as its nearest; a NaN as its largest."""
     if dtype not in QUANTIZED:
         raise Unconvertible(f"{dtype} is no dtype of quantized values")
@@ -115,13 +115,16 @@ def saturated(x, dtype):
 
 def quantize(x, scale, zero, dtype, axis=-1):
     """Return floats as integers, round(x / scale) + zero, saturated."""
-    whole = rounded(op.divide(x, along(scale, x.ndim, axis)))
-    return saturated(plus(whole, zero, axis), dtype)
+    whole = rounded(op.divide(x, broadcast_along(scale, x.ndim, axis)))
+    return saturate(plus(whole, zero, axis), dtype)
 
 
 def dequantize(x, scale, zero, axis=-1, dtype="float32"):
     """Return integers as floats, scale * (x - zero)."""
-    real = op.multiply(op.astype(shifted(x, zero, axis), "float32"), along(scale, x.ndim, axis))
+    real = op.multiply(
+        op.astype(subtract_zero_point(x, zero, axis), "float32"),
+        broadcast_along(scale, x.ndim, axis),
+    )
     if dtype == "float32":
         return real
     if dtype == "float16":
@@ -137,25 +140,29 @@ def requantize(
     axis: along which ``scale`` and ``zero`` lie. rounding, computed: Relay's attributes "rounding"
     and "compute_dtype": of halves, and whether ratios are fixed-point numbers or floats.
     """
-    if rounding not in ROUNDING or computed not in COMPUTED:
+    if rounding not in ROUNDING or computed not in COMPUTE_DTYPES:
         raise Unconvertible(f"rounding={rounding!r} with compute_dtype={computed!r} is unknown")
     if isinstance(to_scale, float) and to_scale == 0:
         raise Unconvertible("the scale of the result is 0")
-    if COMPUTED[computed] != "int64":
-        kind = COMPUTED[computed]
+    if COMPUTE_DTYPES[computed] != "int64":
+        kind = COMPUTE_DTYPES[computed]
         scaled = _by_floats(x, scale, zero, to_scale, to_zero, axis, ROUNDING[rounding], kind)
-        return saturated(scaled, dtype)
-    factor, shift = (along(v, x.ndim, axis) for v in _fixed_point_ratio(scale, to_scale, device))
-    scaled = op.fixed_point_multiply(shifted(x, zero, axis), factor, shift, ROUNDING[rounding])
+        return saturate(scaled, dtype)
+    factor, shift = (
+        broadcast_along(v, x.ndim, axis) for v in _fixed_point_ratio(scale, to_scale, device)
+    )
+    scaled = op.fixed_point_multiply(
+        subtract_zero_point(x, zero, axis), factor, shift, ROUNDING[rounding]
+    )
     scaled = plus(scaled, to_zero)
-    return scaled if dtype == "int32" else saturated(scaled, dtype)
+    return scaled if dtype == "int32" else saturate(scaled, dtype)
 
 
 def _fixed_point_ratio(scale, to_scale, device):
     """Return scale / to_scale as (multiplier, shift): numbers or vectors."""
     if isinstance(to_scale, float) and isinstance(scale, float):
         return fixed_point(scale / to_scale)
-    values = known(scale)
+    values = constant_value(scale)
     if isinstance(to_scale, float) and values is not None:
         pairs = [fixed_point(float(v) / to_scale) for v in values.numpy().reshape(-1)]
         factors, shifts = (np.array(c, np.int32) for c in zip(*pairs, strict=True))
@@ -182,10 +189,10 @@ def _by_floats(x, scale, zero, to_scale, to_zero, axis, rounding, computed):
             float(np.float32(ratio)) if isinstance(ratio, float) else op.astype(ratio, "float32")
         )
         wide = ratio if isinstance(ratio, float) else op.astype(ratio, "float64")
-        product = op.multiply(op.astype(value, "float64"), along(wide, x.ndim, axis))
+        product = op.multiply(op.astype(value, "float64"), broadcast_along(wide, x.ndim, axis))
         value = op.astype(product, "float32")
     else:
-        value = op.multiply(value, along(ratio, x.ndim, axis))
+        value = op.multiply(value, broadcast_along(ratio, x.ndim, axis))
     value = plus(value, to_zero)
     if rounding == "upward":
         return op.floor(op.add(value, 0.5))

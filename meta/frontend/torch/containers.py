@@ -1,8 +1,9 @@
 """Objects that hold tensors: what a module takes and returns besides tuples, lists and dicts.
 
-A dataclass, an output class or a cache of a library is a container here, once `adopt` has met one:
-its attributes are its parts, or what torch's pytree says of its class. An imported model is given
-such objects with arrays in them, and returns them. torch.export is given their tensors alone.
+A dataclass, an output class or a cache of a library is a container here, once
+`register_containers` has met one: its attributes are its parts, or what torch's pytree says of its
+class. An imported model is given such objects with arrays in them, and returns them. torch.export
+is given their tensors alone.
 """
 
 from __future__ import annotations
@@ -22,30 +23,30 @@ _PLAIN = (tuple, list, dict, OrderedDict)
 _SYMBOL = torch.SymInt | torch.SymFloat | torch.SymBool
 
 
-def adopt(value: Any, above: tuple[int, ...] = ()) -> bool:
+def register_containers(value: Any, above: tuple[int, ...] = ()) -> bool:
     """Let the objects in a value that hold tensors be containers; return whether any does."""
     if tree.is_array(value):
         return True
     if id(value) in above or isinstance(value, torch.nn.Module | type | _SYMBOL):
         return False
-    found = [adopt(part, (*above, id(value))) for part in _inside(value)]
+    found = [register_containers(part, (*above, id(value))) for part in _children(value)]
     if any(found) and _is_object(value):
-        adopt_class(type(value))
+        register_class(type(value))
     return any(found)
 
 
-def adopt_class(kind: type) -> None:
+def register_class(kind: type) -> None:
     """Let the objects of a class be containers."""
     registered = kind in pytree.SUPPORTED_NODES
     tree.register_container(kind, *(_by_pytree if registered else _by_attributes)(kind))
 
 
-def adopt_classes(spec: pytree.TreeSpec) -> None:
+def register_classes(spec: pytree.TreeSpec) -> None:
     """Let the objects of the classes that torch's pytree has met be containers."""
     if spec.type is not None and spec.type not in (*_PLAIN, namedtuple):
-        adopt_class(spec.type)
+        register_class(spec.type)
     for inner in spec.children():
-        adopt_classes(inner)
+        register_classes(inner)
 
 
 def _is_object(value: Any) -> bool:
@@ -54,7 +55,7 @@ def _is_object(value: Any) -> bool:
     return not isinstance(value, tuple | list | dict)
 
 
-def _inside(value: Any) -> list[Any]:
+def _children(value: Any) -> list[Any]:
     """Return what a container or an object holds."""
     if type(value) in pytree.SUPPORTED_NODES:
         return list(pytree.SUPPORTED_NODES[type(value)].flatten_fn(value)[0])
@@ -105,7 +106,7 @@ def _is_foreign(value: object) -> bool:
     return type(value) in tree.CONTAINER_KINDS and type(value) not in pytree.SUPPORTED_NODES
 
 
-def flat(value: Any) -> tuple[Any, list[Any]]:
+def flatten(value: Any) -> tuple[Any, list[Any]]:
     """Return a value as torch.export and its programs take it, with a list of its leaves for each
     object of a class that torch does not know; and the structures of these objects.
     """

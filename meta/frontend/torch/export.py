@@ -17,9 +17,9 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from meta.base.errors import MetaError
-from meta.frontend.aten.graph import without_converter
+from meta.frontend.aten.graph import missing_converters
 from meta.frontend.aten.registry import AtenError
-from meta.frontend.torch.containers import adopt, adopt_classes, flat, is_leaf
+from meta.frontend.torch.containers import flatten, is_leaf, register_classes, register_containers
 from meta.model.host_rng import refuse_host_rng
 from meta.op.core import tree
 
@@ -29,7 +29,7 @@ _FLAT_WEIGHTS = r"The tensor attributes? (self[\w.]*\._flat_weights\[\d+\],? )+w
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportedModule:
     """A program of torch's, and how it is called.
 
     Attributes
@@ -44,31 +44,31 @@ class Exported:
     result: Callable[[list[Any]], Any]
 
 
-def of_program(program: ExportedProgram) -> Exported:
+def of_program(program: ExportedProgram) -> ExportedModule:
     """Return a program that torch.export made, ready to be converted."""
     structure = program.call_spec.out_spec
-    adopt_classes(structure)
-    return Exported(
-        functional(program), [], lambda leaves: pytree.tree_unflatten(leaves, structure)
+    register_classes(structure)
+    return ExportedModule(
+        functionalize(program), [], lambda leaves: pytree.tree_unflatten(leaves, structure)
     )
 
 
-def exported(
+def export_module(
     module: torch.nn.Module,
     inputs: Sequence[Any],
     keywords: Mapping[str, Any],
     dynamic_shapes: Any,
     *,
     training: bool,
-) -> Exported:
+) -> ExportedModule:
     """Export a module in train or eval mode, which it is in afterwards again if it was before.
 
     Raises AtenError if torch.export refuses it, and TraceError if the module draws random numbers
     that are none of torch's.
     """
     given = (tuple(inputs), dict(keywords))
-    adopt(given)
-    (args, kwargs), objects = flat(given)
+    register_containers(given)
+    (args, kwargs), objects = flatten(given)
     forward = module.forward
     structures: list[Any] = []
 
@@ -78,29 +78,31 @@ def exported(
             _, whole = tree.flatten(given, is_leaf)
             args, kwargs = tree.unflatten(whole, tree.flatten((args, kwargs), is_leaf)[0])
         found = forward(*args, **kwargs)
-        adopt(found)
+        register_containers(found)
         leaves, structure = tree.flatten(found, is_leaf)
         structures.append(structure)
         return leaves
 
     def run() -> ExportedProgram:
-        return functional(torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes))
+        return functionalize(
+            torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes)
+        )
 
-    with _mode(module, training), _with_forward(module, flattened), _refusals():
+    with _mode(module, training), _with_forward(module, flattened), _convert_errors():
         program = refuse_host_rng(run, lambda: forward(*inputs, **keywords), forward, None)
-    return Exported(program, objects, lambda leaves: tree.unflatten(structures[-1], leaves))
+    return ExportedModule(program, objects, lambda leaves: tree.unflatten(structures[-1], leaves))
 
 
-def functional(program: ExportedProgram) -> ExportedProgram:
+def functionalize(program: ExportedProgram) -> ExportedProgram:
     """Return a program that writes to nothing. Its composite operators are whole, but for those
     that have no converter: these are decomposed as torch does.
     """
     known = torch.export.default_decompositions()
     table: dict[Any, Callable[..., Any]] = {}
-    with _refusals(), _detached(program.graph_module):
+    with _convert_errors(), _detach_no_grad_blocks(program.graph_module):
         while True:
             found: ExportedProgram = program.run_decompositions(dict(table))
-            missing = without_converter(found.graph_module)
+            missing = missing_converters(found.graph_module)
             more = {op: known[op] for op in missing if op in known and op not in table}
             if not more:
                 return found
@@ -108,7 +110,7 @@ def functional(program: ExportedProgram) -> ExportedProgram:
 
 
 @contextlib.contextmanager
-def _detached(module: fx.GraphModule) -> Iterator[None]:
+def _detach_no_grad_blocks(module: fx.GraphModule) -> Iterator[None]:
     """Detach what comes out of blocks of `torch.no_grad`, which decomposing inlines: the blocks
     themselves are lost. (A block inside of another is exported beside it.)
     """
@@ -142,7 +144,7 @@ def _blocks_without_gradient(module: fx.GraphModule) -> Iterator[fx.Graph]:
 
 
 @contextlib.contextmanager
-def _refusals() -> Iterator[None]:
+def _convert_errors() -> Iterator[None]:
     """Make an AtenError of what torch.export or the module, which it runs, raises; keep back
     warnings that torch gives about its own code: of torch.export, of `torch.nn.LSTM` and `GRU`.
     """

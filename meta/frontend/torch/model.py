@@ -16,7 +16,7 @@ from meta.base.errors import ArgumentError
 from meta.base.files import require_file
 from meta.frontend.aten.registry import AtenError
 from meta.frontend.core import ImportedModel
-from meta.frontend.torch.export import Exported, exported, of_program
+from meta.frontend.torch.export import ExportedModule, export_module, of_program
 from meta.frontend.torch.modes import modes_of, require_mode
 from meta.frontend.torch.program import TorchProgram
 from meta.runtime.ndarray import array, ndarray
@@ -28,7 +28,7 @@ class Programs:
     Copies of a model have them in common.
     """
 
-    def __init__(self, export: Callable[[bool], Exported]) -> None:
+    def __init__(self, export: Callable[[bool], ExportedModule]) -> None:
         self._export = export
         self._made: dict[bool, TorchProgram] = {}
 
@@ -128,8 +128,8 @@ def from_torch(
         raise ArgumentError("example_inputs is a tuple of inputs", hint="(x,)")
     inputs, keywords = tuple(example_inputs), dict(example_kwargs or {})
 
-    def export(training: bool) -> Exported:
-        return exported(module, inputs, keywords, dynamic_shapes, training=training)
+    def export(training: bool) -> ExportedModule:
+        return export_module(module, inputs, keywords, dynamic_shapes, training=training)
 
     names = _positional_names(inspect.signature(module.forward), len(inputs))
     return _model(Programs(export), False, [*names, *keywords], len(inputs))
@@ -154,7 +154,7 @@ def _of_program(program: ExportedProgram) -> TorchModel:
     modes = modes_of(program.graph_module)
     made = of_program(program)
 
-    def export(training: bool) -> Exported:
+    def export(training: bool) -> ExportedModule:
         require_mode(modes, training)
         return made
 

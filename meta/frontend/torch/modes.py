@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import fx
 
-from meta.frontend.aten.registry import AtenError, bound, name_of
+from meta.frontend.aten.registry import AtenError, bind_arguments, name_of
 
-_STATED = {
+_MODE_ARGUMENTS = {
     "batch_norm": "training",
     "_native_batch_norm_legit": "training",
     "_native_batch_norm_legit_functional": "training",
@@ -45,17 +45,17 @@ def _mode(node: fx.Node) -> bool | None:
     if not isinstance(overload, torch._ops.OpOverload):
         return None
     name = name_of(overload).partition(".")[0]
-    operands, others = bound(overload, node.args, node.kwargs)
+    operands, others = bind_arguments(overload, node.args, node.kwargs)
     arguments: dict[str, Any] = dict(others)
     if name == "_native_batch_norm_legit_no_training":
         return False
     if name == "scaled_dot_product_attention":
         return True if arguments.get("dropout_p", 0.0) else None
-    if name not in _STATED or arguments.get("p") == 0.0:
+    if name not in _MODE_ARGUMENTS or arguments.get("p") == 0.0:
         return None
     if "batch_norm" in name and len(operands) > 3 and operands[3] is None:
         return None  # no running statistics: alike in both modes
-    mode = arguments.get(_STATED[name])
+    mode = arguments.get(_MODE_ARGUMENTS[name])
     return mode if isinstance(mode, bool) else None
 
 

@@ -17,11 +17,11 @@ from torch.utils import _pytree as pytree
 from meta import op
 from meta.base.dtype import FROM_TORCH
 from meta.base.errors import ArgumentError
-from meta.frontend.aten.graph import Walker, shown, unsupported
+from meta.frontend.aten.graph import Walker, target_name, unsupported
 from meta.frontend.aten.registry import AtenError
-from meta.frontend.core import Failure, active_trace, failed
-from meta.frontend.torch.containers import flat
-from meta.frontend.torch.export import Exported
+from meta.frontend.core import Failure, active_trace, conversion_error
+from meta.frontend.torch.containers import flatten
+from meta.frontend.torch.export import ExportedModule
 from meta.frontend.torch.extents import Extents
 from meta.op.core import tree
 from meta.runtime.ndarray import array, ndarray
@@ -60,7 +60,7 @@ class TorchProgram:
     constants: other tensors by placeholder. written: the names of the buffers that it writes to.
     """
 
-    def __init__(self, exported: Exported) -> None:
+    def __init__(self, exported: ExportedModule) -> None:
         self.exported = exported
         program = exported.program
         signature = program.graph_signature
@@ -115,7 +115,7 @@ class TorchProgram:
         graphs = [m.graph for m in self.module.modules() if isinstance(m, fx.GraphModule)]
         calls = [n.target for graph in graphs for n in graph.nodes if n.op == "call_function"]
         operators = (torch._ops.OpOverload, torch._ops.HigherOrderOperator)
-        return Counter(shown(target) for target in calls if isinstance(target, operators))
+        return Counter(target_name(target) for target in calls if isinstance(target, operators))
 
     def unsupported(self) -> list[Failure]:
         """Return a failure for each call that is not converted."""
@@ -125,7 +125,7 @@ class TorchProgram:
         """Raise AtenError listing every call that is not converted."""
         failures = self.unsupported()
         if failures:
-            raise failed(failures, AtenError)
+            raise conversion_error(failures, AtenError)
 
     def __call__(
         self, arrays: dict[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any], training: bool
@@ -154,15 +154,15 @@ class TorchProgram:
 
     def _leaves(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """Return what the placeholders of inputs are given; ArgumentError for another structure."""
-        given, objects = flat((tuple(args), dict(kwargs)))
+        given, objects = flatten((tuple(args), dict(kwargs)))
         leaves, structure = pytree.tree_flatten(given)
         wanted = self.exported.program.call_spec.in_spec
         same = list(map(tree.fingerprint, objects))
         if structure != wanted or same != list(map(tree.fingerprint, self.exported.objects)):
             raise ArgumentError(
                 "the inputs have another structure than the example inputs",
-                expected=_shown(wanted, self.exported.objects),
-                found=_shown(structure, objects),
+                expected=_structure_text(wanted, self.exported.objects),
+                found=_structure_text(structure, objects),
             )
         return leaves
 
@@ -205,5 +205,5 @@ class TorchProgram:
         return value
 
 
-def _shown(structure: pytree.TreeSpec, objects: Sequence[Any]) -> str:
+def _structure_text(structure: pytree.TreeSpec, objects: Sequence[Any]) -> str:
     return " with ".join([str(structure), *map(tree.text, objects)])

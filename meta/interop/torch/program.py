@@ -24,7 +24,7 @@ from meta.base.dtype import FROM_TORCH
 from meta.base.errors import MetaError
 from meta.frontend.aten.graph import convert
 from meta.frontend.core import Unconvertible
-from meta.frontend.dynamo.layout import Order, inverse, is_usual, order_of
+from meta.frontend.dynamo.layout import Order, inverse, is_contiguous_order, order_of
 from meta.interop.torch.overloads import Overload
 from meta.ir import Call, Constant, Expr, Function, Module, Tuple, TupleGetItem, Var, type_of
 from meta.ir.types import TensorType
@@ -109,7 +109,9 @@ def traced(overload: Overload, args: Sequence[Any], kwargs: Mapping[str, Any]) -
             raise Unconvertible("a tensor has gaps in memory, or repeats elements")
         orders.append(order)
     alike = {(t.shape, order) for t, order in zip(seen, orders, strict=True)}
-    common = orders[0] if pointwise and len(alike) == 1 and not is_usual(orders[0]) else None
+    common = (
+        orders[0] if pointwise and len(alike) == 1 and not is_contiguous_order(orders[0]) else None
+    )
     trace = _PureTrace(device)
     params, symbols, reads = [], [], []
     for i, (given, tensor, order) in enumerate(zip(tensors, seen, orders, strict=True)):
@@ -118,7 +120,7 @@ def traced(overload: Overload, args: Sequence[Any], kwargs: Mapping[str, Any]) -
         var, symbol = trace.parameter(TensorType(shape, FROM_TORCH[tensor.dtype]), f"x{i}")
         params.append(var)
         symbols.append((symbol, order))
-        reads.append(None if given is tensor and is_usual(order) else (shape, strides))
+        reads.append(None if given is tensor and is_contiguous_order(order) else (shape, strides))
 
     def run() -> Any:
         given = iter(symbols)
@@ -127,7 +129,7 @@ def traced(overload: Overload, args: Sequence[Any], kwargs: Mapping[str, Any]) -
             if not isinstance(leaf, Tensor):
                 return leaf
             symbol, order = next(given)
-            usual = common is not None or is_usual(order)
+            usual = common is not None or is_contiguous_order(order)
             return symbol if usual else op.permute_dims(symbol, inverse(order))
 
         ours = pytree.tree_map(stand_in, (tuple(args), dict(kwargs)))
@@ -284,7 +286,7 @@ def _laid(call: Traced, found: Any, spec: Spec) -> Any:
     if (tuple(found.shape), found.dtype) != (shape, spec.dtype):
         ours, theirs = f"{found.dtype}{list(found.shape)}", f"{spec.dtype}{list(shape)}"
         raise Unconvertible(f"its converter gives {ours} instead of {theirs}")
-    if call.pointwise is not None or is_usual(order):
+    if call.pointwise is not None or is_contiguous_order(order):
         return found
     return call.trace.run(lambda: op.permute_dims(found, order))
 

@@ -12,8 +12,8 @@ import torch
 import meta
 from meta.base.errors import TypeInferError
 from meta.frontend.aten.arguments import value_of
-from meta.frontend.aten.extents import computed
 from meta.frontend.aten.graph import Walker
+from meta.frontend.aten.symint_arithmetic import evaluate
 from meta.ir.dims import UNKNOWN, SymbolicDim
 
 N, M = SymbolicDim("n"), SymbolicDim("m")
@@ -37,7 +37,7 @@ N, M = SymbolicDim("n"), SymbolicDim("m")
     ],
 )
 def test_what_is_known(function: Any, args: tuple[Any, ...], expected: Any) -> None:
-    assert computed(function, args, {}) == expected
+    assert evaluate(function, args, {}) == expected
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_what_is_known(function: Any, args: tuple[Any, ...], expected: Any) -> N
     [(operator.add, (UNKNOWN, 1)), (operator.ge, (UNKNOWN, 0)), (operator.le, (N, 5))],
 )
 def test_what_is_not_known(function: Any, args: tuple[Any, ...]) -> None:
-    assert computed(function, args, {}) is UNKNOWN
+    assert evaluate(function, args, {}) is UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_what_is_not_known(function: Any, args: tuple[Any, ...]) -> None:
 )
 def test_what_depends_on_the_extents(function: Any, args: tuple[Any, ...]) -> None:
     with pytest.raises(TypeInferError):
-        computed(function, args, {})
+        evaluate(function, args, {})
 
 
 @pytest.mark.parametrize("dim", [N, 3 * N * M - 7, (N + 1) // 2, (N * M) // 3 + N])

@@ -10,7 +10,7 @@ import torch
 
 import meta
 from meta.base.dtype import FROM_TORCH
-from meta.frontend.aten.promotion import promoted, result_dtype
+from meta.frontend.aten.promotion import promote, result_dtype
 from meta.frontend.core import Unconvertible
 
 DTYPES = [torch.bool, torch.uint8, torch.int32, torch.int64, torch.float16, torch.bfloat16]
@@ -36,7 +36,7 @@ def test_pairs_promote_as_torch_s(first: int) -> None:
 
 
 def test_numbers_stay_numbers() -> None:
-    x, y, z = promoted(meta.array([1, 2]), 0.5, None)
+    x, y, z = promote(meta.array([1, 2]), 0.5, None)
     assert x.dtype == "float32" and y == 0.5 and z is None
-    (x,) = promoted(meta.array([1, 2]), floating=True)
+    (x,) = promote(meta.array([1, 2]), floating=True)
     assert x.dtype == "float32"

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from meta.frontend.aten.registry import REQUIRED, aten, bound, defaults_of, name_of, overload_of
+from meta.frontend.aten.registry import (
+    REQUIRED,
+    aten,
+    bind_arguments,
+    defaults_of,
+    name_of,
+    overload_of,
+)
 from meta.frontend.core import Unconvertible
 from tests.frontend.aten.calls import GONE_FROM, NEW_IN, is_there
 
@@ -30,13 +37,13 @@ def test_every_converter_is_of_an_overload_that_there_is() -> None:
 
 def test_operands_are_tensors_and_numbers_without_a_default() -> None:
     x, y = torch.ones(2), torch.zeros(2)
-    assert bound(torch.ops.aten.add.Scalar, (x, 2), {}) == ((x, 2), {})
-    assert bound(torch.ops.aten.add.Tensor, (x, y), {"alpha": 3}) == ((x, y), {"alpha": 3})
+    assert bind_arguments(torch.ops.aten.add.Scalar, (x, 2), {}) == ((x, 2), {})
+    assert bind_arguments(torch.ops.aten.add.Tensor, (x, y), {"alpha": 3}) == ((x, y), {"alpha": 3})
     convolution = (x, y, None, [1], [0], [1], False, [0], 1)
-    operands, attributes = bound(torch.ops.aten.convolution.default, convolution, {})
+    operands, attributes = bind_arguments(torch.ops.aten.convolution.default, convolution, {})
     assert operands == (x, y, None)
     assert attributes["stride"] == [1] and attributes["groups"] == 1
-    assert bound(torch.ops.aten.cat.default, ([x, y], 1), {}) == (((x, y),), {"dim": 1})
+    assert bind_arguments(torch.ops.aten.cat.default, ([x, y], 1), {}) == (((x, y),), {"dim": 1})
 
 
 def test_defaults_are_those_of_the_schema() -> None:

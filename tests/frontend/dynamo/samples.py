@@ -18,7 +18,7 @@ import torch
 from torch.testing._internal import common_methods_invocations as invocations
 from torch.utils import _pytree as pytree
 
-from meta.frontend.dynamo.compiler import watching
+from meta.frontend.dynamo.compiler import record_compiled_graphs
 from tools.torch_samples.check import is_drawn
 from tools.torch_samples.compare import GRADIENT_TOLERANCE, compare, widened
 from tools.torch_samples.draws import Drawn, Unwritten, alike, compare_draws
@@ -107,7 +107,7 @@ def _outcome(key: str, dtype: torch.dtype, sample: Any) -> Outcome:
         return Outcome("torch", _line(error))
     torch._dynamo.reset()
     run = torch.compile(call, backend="meta", fullgraph=True, options={"dispatch": "torch"})
-    with watching() as graphs:
+    with record_compiled_graphs() as graphs:
         try:
             found = [_run(run, sample, trains)]
         except (*NO_GRAPH, RuntimeError) as error:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from meta.frontend.dynamo.compiler import watching
+from meta.frontend.dynamo.compiler import record_compiled_graphs
 
 CALLS = ((6, 2), (8, 3), (6, -2), (9, 0), (7, 4))
 """Rows of the input, of four columns, and the integer argument."""
@@ -216,7 +216,7 @@ def test_gradients_through_views_of_an_input(name: str) -> None:
 
 def test_a_view_is_no_part_of_the_program() -> None:
     """PyTorch makes the view, and one program serves every size."""
-    with watching() as graphs:
+    with record_compiled_graphs() as graphs:
         run = torch.compile(lambda x: (x + 1, x[x.shape[0] // 2 :]), backend="meta", dynamic=True)
         for n in (5, 7, 9):
             run(rows(n))

@@ -13,7 +13,7 @@ from tests.frontend.dynamo.models import made
 
 @pytest.fixture(autouse=True)
 def _bound_on_the_cpu(monkeypatch):
-    monkeypatch.setattr(compiler, "BOUND_ON", ("cpu",))
+    monkeypatch.setattr(compiler, "BOUND_PARAMETERS_ON", ("cpu",))
 
 
 def same(found, expected) -> None:
@@ -24,7 +24,7 @@ def same(found, expected) -> None:
 def test_training_is_torchs(name: str) -> None:
     model, inputs = made(name)
     other = copy.deepcopy(model)
-    with compiler.watching() as graphs:
+    with compiler.record_compiled_graphs() as graphs:
         run = torch.compile(model, backend="meta", fullgraph=True)
         steps = [torch.optim.SGD(m.parameters(), lr=0.05) for m in (model, other)]
         for _ in range(3):

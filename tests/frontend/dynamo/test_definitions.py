@@ -13,8 +13,8 @@ from torch import Tensor
 
 from meta.frontend.aten.cross_entropy import CROSS_ENTROPY, CROSS_ENTROPY_BACKWARD
 from meta.frontend.dynamo import keep_attention, keep_scores
+from meta.frontend.dynamo.custom_operators import BATCH_NORM_DXWB, BATCH_NORM_UPDATE, MAX_POOL_DX
 from meta.frontend.dynamo.keep_rms_norm import RMS_NORM, RMS_NORM_DX
-from meta.frontend.dynamo.own import BATCH_NORM_DXWB, BATCH_NORM_UPDATE, MAX_POOL_DX
 
 CHECKS = ("test_schema", "test_faketensor", "test_aot_dispatch_dynamic")
 DIFFERENTIATED = (*CHECKS, "test_autograd_registration")

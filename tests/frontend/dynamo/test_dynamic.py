@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import meta
-from meta.frontend.dynamo.compiler import GraphCompiler, watching
+from meta.frontend.dynamo.compiler import GraphCompiler, record_compiled_graphs
 from tests.frontend.dynamo.models import Block, cnn, mlp
 
 
@@ -122,7 +122,7 @@ def by_data(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("dynamic", [None, True])
 def test_a_graph_with_sizes_that_depend_on_data_runs_in_pytorch(dynamic: bool | None) -> None:
     run = torch.compile(by_data, backend="meta", fullgraph=True, dynamic=dynamic)
-    with BY_DATA, watching() as graphs:
+    with BY_DATA, record_compiled_graphs() as graphs:
         for n in (4, 6, 7):
             x = torch.randn(n, requires_grad=True)
             (total, kept), expected = run(x), by_data(x)

@@ -9,7 +9,7 @@ from torch import nn
 
 from meta.frontend.dynamo import compiler
 from meta.frontend.dynamo.compiled import CompiledGraph, TorchGraph
-from meta.frontend.dynamo.compiler import watching
+from meta.frontend.dynamo.compiler import record_compiled_graphs
 from meta.frontend.dynamo.conversion import NoProgram
 from meta.frontend.dynamo.outputs import Result
 
@@ -44,7 +44,7 @@ def _trained(model: nn.Module, run: Any, x: torch.Tensor) -> list[torch.Tensor]:
 
 def _programs(model: nn.Module, x: torch.Tensor) -> list[CompiledGraph | TorchGraph]:
     run = torch.compile(model, backend="meta", fullgraph=True)
-    with watching() as graphs:
+    with record_compiled_graphs() as graphs:
         found = _trained(model, run, x)
     expected = _trained(model, model, x)
     for one, other in zip(found, expected, strict=True):

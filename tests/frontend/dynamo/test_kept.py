@@ -25,7 +25,7 @@ from tests.vm.recorder import TapeRecorder, standing_in
 
 @pytest.fixture(autouse=True)
 def tape(monkeypatch: pytest.MonkeyPatch) -> Iterator[TapeRecorder]:
-    monkeypatch.setattr(compiler, "BOUND_ON", ("cpu",))
+    monkeypatch.setattr(compiler, "BOUND_PARAMETERS_ON", ("cpu",))
     with meta.dialect.exclude("tvm"):  # of which the stand-in records nothing
         yield standing_in(monkeypatch)
 
@@ -71,7 +71,7 @@ def same(found: Any, expected: Any) -> None:
 
 def test_autograd_gets_one_token() -> None:
     run, other = pair()
-    with compiler.watching() as graphs:
+    with compiler.record_compiled_graphs() as graphs:
         for i in range(4):
             same(step(run, run, i), step(other, other, i))
     forward, backward = graphs

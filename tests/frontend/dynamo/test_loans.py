@@ -22,7 +22,7 @@ from tests.vm.recorder import Forgetful, TapeRecorder, standing_in
 
 @pytest.fixture(autouse=True)
 def tape(monkeypatch: pytest.MonkeyPatch) -> Iterator[TapeRecorder]:
-    monkeypatch.setattr(compiler, "BOUND_ON", ("cpu",))
+    monkeypatch.setattr(compiler, "BOUND_PARAMETERS_ON", ("cpu",))
     with meta.dialect.exclude("tvm"):  # of which the stand-in records nothing
         yield standing_in(monkeypatch)
 
@@ -163,7 +163,7 @@ def test_models_train_as_torchs(name: str) -> None:
 
 def test_nothing_is_copied_between_forward_and_backward(tape: TapeRecorder) -> None:
     run = torch.compile(Deep(), backend="meta", fullgraph=True)
-    with compiler.watching() as graphs:
+    with compiler.record_compiled_graphs() as graphs:
         for i in range(4):
             once(run, i)
     forward, backward = (
@@ -182,7 +182,7 @@ def test_layers_that_are_one_program(tape: TapeRecorder) -> None:
     same = copy.deepcopy(model)
     for layer in model:
         layer.compile(backend="meta", fullgraph=True)
-    with compiler.watching() as graphs:
+    with compiler.record_compiled_graphs() as graphs:
         for i in range(8):
             found, expected = once(model, i), once(same, i)
             torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
@@ -198,7 +198,7 @@ def test_layers_that_are_one_program(tape: TapeRecorder) -> None:
 def test_nothing_of_a_transformer_is_copied_either(tape: TapeRecorder) -> None:
     model, inputs = made("transformer")  # statistics, parts of projections, views of what is kept
     run = torch.compile(model, backend="meta", fullgraph=True)
-    with compiler.watching() as graphs:
+    with compiler.record_compiled_graphs() as graphs:
         for _ in range(4):
             model.zero_grad()
             run(*inputs).square().sum().backward()
@@ -209,7 +209,7 @@ def test_nothing_of_a_transformer_is_copied_either(tape: TapeRecorder) -> None:
 
 def test_recordings_are_few_while_loans_are_out(tape: TapeRecorder) -> None:
     run = torch.compile(Deep(), backend="meta", fullgraph=True)
-    with compiler.watching() as graphs:
+    with compiler.record_compiled_graphs() as graphs:
         kept = [run(batch(i)) for i in range(9)]
     (forward,) = (s for s in graphs[0].for_all.executable._graphs.steps if s.all_replays())
     assert [bool(r.lot.loans) for r in forward.all_replays()] == [True, True, False]
@@ -221,7 +221,7 @@ def test_every_loan_is_seen_to_be_out(name: str, monkeypatch: pytest.MonkeyPatch
     standing_in(monkeypatch, Forgetful)
     model, inputs = made(name)
     run = torch.compile(model, backend="meta", fullgraph=True)
-    with compiler.watching() as graphs:
+    with compiler.record_compiled_graphs() as graphs:
         for _ in range(3):
             model.zero_grad()
             run(*inputs).square().sum().backward()
@@ -256,7 +256,7 @@ def test_another_thread_has_loans_while_a_gradient_is_recorded(
     recorder = standing_in(monkeypatch, Meanwhile)
     model, inputs = made("transformer")
     run = torch.compile(model, backend="meta", fullgraph=True)
-    with compiler.watching() as graphs:
+    with compiler.record_compiled_graphs() as graphs:
         run(*inputs).square().sum().backward()
         loss = run(*inputs).square().sum()
         (step,) = (s for s in graphs[0].for_all.executable._graphs.steps if s.all_replays())

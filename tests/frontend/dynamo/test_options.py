@@ -16,7 +16,7 @@ from torch import nn
 import meta
 from meta.base import config
 from meta.dialect.core import tuning
-from meta.frontend.dynamo.compiler import watching
+from meta.frontend.dynamo.compiler import record_compiled_graphs
 from meta.frontend.dynamo.options import Options, read_options
 from tests.frontend.dynamo.models import Block, mlp
 
@@ -52,7 +52,7 @@ def test_an_operator_without_converter_is_called_back() -> None:
         return a * 2, b.cos()
 
     x = torch.randn(4)
-    with watching() as graphs:
+    with record_compiled_graphs() as graphs:
         found = torch.compile(f, backend="meta", fullgraph=True)(x)
     torch.testing.assert_close(found, f(x))
     (graph,) = graphs
@@ -88,7 +88,7 @@ NO_PROGRAMS = {
 def test_a_graph_that_is_no_program_runs_in_pytorch(name: str) -> None:
     f, why = NO_PROGRAMS[name]
     x = torch.randn(9, requires_grad=True)
-    with watching() as graphs:
+    with record_compiled_graphs() as graphs:
         found = torch.compile(f, backend="meta", fullgraph=True)(x)
     torch.testing.assert_close(found, f(x))
     given = [torch.autograd.grad(y.sum(), x)[0] for y in (found, f(x))]
@@ -169,7 +169,7 @@ def test_a_dialect_is_preferred() -> None:
     for dialect in ("torch", "tvm"):
         torch._dynamo.reset()
         options = {"dispatch": dialect}
-        with watching() as graphs, torch.no_grad():
+        with record_compiled_graphs() as graphs, torch.no_grad():
             torch.compile(mlp(), backend="meta", options=options)(x)
         program = graphs[0].for_all
         assert program is not None
@@ -234,7 +234,7 @@ def test_programs_are_kept_on_disk(monkeypatch, tmp_path) -> None:
     with config.override(META_PROGRAM_CACHE=True):
         for _ in range(2):
             torch._dynamo.reset()
-            with watching() as graphs:
+            with record_compiled_graphs() as graphs:
                 torch.compile(model, backend="meta", fullgraph=True)(x).sum().backward()
             kept.append([not g.for_all.executable.history for g in graphs])
     assert kept == [[False, False], [True, True]]

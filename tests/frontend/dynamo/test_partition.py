@@ -49,7 +49,7 @@ def test_a_joint_projection_is_saved_once(parts: object) -> None:
         return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
 
     x = torch.randn(B, S, 8, requires_grad=True)
-    with compiler.watching() as graphs:
+    with compiler.record_compiled_graphs() as graphs:
         y = torch.compile(attend, backend="meta", fullgraph=True)(x)
         found = torch.autograd.grad(y, (x, *project.parameters()), y)
     expected = attend(x)

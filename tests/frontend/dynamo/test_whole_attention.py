@@ -49,7 +49,7 @@ def test_it_is_torchs(mask: torch.Tensor, scale: float | None) -> None:
     model = Attention(scale)
     other = copy.deepcopy(model)
     x = torch.randn(3, 5, 8)
-    with compiler.watching() as graphs:
+    with compiler.record_compiled_graphs() as graphs:
         run = torch.compile(model, backend="meta", fullgraph=True)
         found = run(x, mask)
         found.square().sum().backward()
@@ -114,7 +114,7 @@ def test_masks_that_hide_nothing_are_left_out(mask: str, stays: bool, trains: bo
     model = Masked(mask).requires_grad_(trains)
     other = copy.deepcopy(model)
     x = torch.randn(3, 5, 8)
-    with compiler.watching() as graphs:
+    with compiler.record_compiled_graphs() as graphs:
         found = torch.compile(model, backend="meta", fullgraph=True)(x)
         if trains:
             found.square().sum().backward()
@@ -191,7 +191,7 @@ def programs_of(
         y.double().square().sum().backward()
         return [y.detach(), *(p.grad for p in f.parameters())]
 
-    with compiler.watching() as graphs:
+    with compiler.record_compiled_graphs() as graphs:
         found = both(torch.compile(model, backend="meta", fullgraph=True), list(args))
     for a, b, c in zip(found, both(exact, wide), both(eager, list(args)), strict=True):
         largest = b.abs().max()

@@ -60,7 +60,7 @@ def written(form: Form, x: Tensor, half: torch.dtype | None = None) -> list[Tens
 
 def programs(form: Form, x: Tensor, half: torch.dtype | None = None) -> tuple[str, list[Tensor]]:
     """Return the programs of a form, and what they give."""
-    with compiler.watching() as graphs:
+    with compiler.record_compiled_graphs() as graphs:
         compiled = torch.compile(after_a_product(form), backend="meta", fullgraph=True)
         found = run(compiled, x, half)
     text = "\n".join(str(p.executable.module) for g in graphs for p in g.programs())

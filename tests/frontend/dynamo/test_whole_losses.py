@@ -103,7 +103,7 @@ def learned(model: nn.Module, run: Callable[..., Tensor], *inputs: Tensor) -> li
 def programs(model: nn.Module, *inputs: Tensor, **options: bool) -> tuple[list[str], list[Tensor]]:
     """Return the compiled programs of a loss and its gradient, and what they give."""
     run = torch.compile(model, backend="meta", fullgraph=True, **options)
-    with compiler.watching() as graphs:
+    with compiler.record_compiled_graphs() as graphs:
         found = learned(model, run, *inputs)
     return [str(p.executable.module) for g in graphs for p in g.programs()], found
 
@@ -163,7 +163,7 @@ def test_half_precision(name: str, half: torch.dtype) -> None:
             return model(x, labels)
 
     compiled = torch.compile(run, backend="meta", fullgraph=True)
-    with compiler.watching() as graphs:
+    with compiler.record_compiled_graphs() as graphs:
         found = learned(model, compiled, X, LABELS)
     check_run = learned(model, run, X, LABELS)
     exact = learned(model, model, X, LABELS)
@@ -342,7 +342,7 @@ def test_logarithms_for_the_user(detached: bool) -> None:
 
 def test_without_a_gradient() -> None:
     model = Head(successors).requires_grad_(False)
-    with compiler.watching() as graphs:
+    with compiler.record_compiled_graphs() as graphs:
         found = torch.compile(model, backend="meta", fullgraph=True)(X, LABELS)
     torch.testing.assert_close(found, model(X, LABELS))
     (program,) = (g.for_all.executable.module.main for g in graphs)

@@ -95,7 +95,7 @@ def _in_float64(model: Norm, x: Tensor) -> Tensor:
 
 
 def targets(model: nn.Module, *inputs: Tensor) -> dict[str, list[str]]:
-    with compiler.watching() as graphs:
+    with compiler.record_compiled_graphs() as graphs:
         torch.compile(model, backend="meta", fullgraph=True)(*inputs).sum().backward()
     return {g.role: [str(n.target) for n in g.graph.graph.nodes] for g in graphs}
 
@@ -151,7 +151,7 @@ def test_what_is_none_stays(form: type[Norm]) -> None:
 
 def test_what_is_written_meanwhile_stays() -> None:
     model, x = Written(), torch.rand(8, 8)
-    with torch.no_grad(), compiler.watching() as graphs:
+    with torch.no_grad(), compiler.record_compiled_graphs() as graphs:
         found = torch.compile(model, backend="meta", fullgraph=True)(x)
         assert_close(found, model(x))
     assert "meta.rms_norm.default" not in [str(n.target) for n in graphs[0].graph.graph.nodes]

@@ -100,7 +100,7 @@ def run(form: Form, dtype: torch.dtype, autocast: bool) -> list[Tensor]:
 
 
 def programs(form: Form, dtype: torch.dtype, autocast: bool) -> tuple[str, list[Tensor]]:
-    with compiler.watching() as graphs:
+    with compiler.record_compiled_graphs() as graphs:
         found = run(torch.compile(form, backend="meta", fullgraph=True), dtype, autocast)
     modules = [str(p.executable.module) for g in graphs for p in g.programs()]
     lines = [line.split("  # ")[0] for text in modules for line in text.splitlines()]

@@ -13,9 +13,9 @@ from onnx.reference import ReferenceEvaluator
 import meta
 from meta.base.dtype import TO_NUMPY
 from meta.frontend import from_onnx
-from meta.frontend.onnx.narrow import HELD
 from meta.frontend.onnx.program import all_nodes
 from meta.frontend.onnx.registry import OnnxError, attributes_of, full_name, onnx
+from meta.frontend.onnx.subbyte_dtypes import CARRIER_DTYPES
 from tests.frontend.onnx.records import OnnxCase
 
 FAMILIES = sorted((Path(__file__).parent / "converters").glob("*.py"))
@@ -44,7 +44,9 @@ def given(value: Any) -> Any:
     if value is None:
         return None
     name = value.dtype.name
-    return meta.array(value.astype(TO_NUMPY[HELD[name]]) if name in HELD else value)
+    return meta.array(
+        value.astype(TO_NUMPY[CARRIER_DTYPES[name]]) if name in CARRIER_DTYPES else value
+    )
 
 
 def arguments(case: OnnxCase, proto: Any) -> tuple[dict[str, Any], list[Any]]:
@@ -67,7 +69,9 @@ def require_equal(found: Any, wanted: Any, tolerance: float) -> None:
         assert found == wanted.tolist()
         return
     values, name = found.numpy(), wanted.dtype.name
-    assert values.dtype == (TO_NUMPY[HELD[name]] if name in HELD else wanted.dtype)
+    assert values.dtype == (
+        TO_NUMPY[CARRIER_DTYPES[name]] if name in CARRIER_DTYPES else wanted.dtype
+    )
     assert values.shape == wanted.shape
     if wanted.dtype.kind not in "biuf":
         values, wanted = values.astype(np.float32), wanted.astype(np.float32)

@@ -6,10 +6,10 @@ A gradient is written as torch's own is defined at a kink and of a NaN.
 from meta import op
 from meta.base.dtype import COMPLEX, is_float
 from meta.frontend.aten.converters.elementwise import of_dtype
-from meta.frontend.aten.promotion import cast, promoted
+from meta.frontend.aten.promotion import cast, promote
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
-from meta.frontend.core.arithmetic import clipped
+from meta.frontend.core.arithmetic import clip_to_bounds
 
 aten.same("hardshrink", op.hardshrink)
 aten.same("leaky_relu", op.leaky_relu)
@@ -35,17 +35,17 @@ def relu6(x):
 @aten("sigmoid", "special_expit", op.sigmoid)
 def sigmoid(x):
     of_dtype(op.sigmoid, x)
-    return op.sigmoid(*promoted(x, floating=True))
+    return op.sigmoid(*promote(x, floating=True))
 
 
 @aten("tanh", op.tanh)
 def tanh(x):
-    return op.tanh(*promoted(x, floating=True))
+    return op.tanh(*promote(x, floating=True))
 
 
 @aten("hardtanh", op.clip)
 def hardtanh(x, *, min_val, max_val):
-    return clipped(x, min_val, max_val)
+    return clip_to_bounds(x, min_val, max_val)
 
 
 @aten("elu", op.elu, op.multiply, op.where, op.expm1)

@@ -3,7 +3,7 @@
 from meta import op
 from meta.frontend.aten.arguments import axis_of
 from meta.frontend.aten.converters.slices import WHOLE, sliced
-from meta.frontend.aten.promotion import cast, promoted, result_dtype
+from meta.frontend.aten.promotion import cast, promote, result_dtype
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
 
@@ -63,7 +63,7 @@ def gradient(x, spacing, dim, edge_order):
     """The derivative along each axis; spacing: for each, one number or the samples' places."""
     axes = [axis_of(d, x.ndim) for d in (range(x.ndim) if dim is None else dim)]
     spacing = (spacing,) * len(axes) if not isinstance(spacing, tuple) else spacing
-    (x,) = promoted(x, floating=True)
+    (x,) = promote(x, floating=True)
     each = [cast(s, x.dtype) if hasattr(s, "shape") else s for s in spacing]
     return tuple(derivative(x, s, a, edge_order) for s, a in zip(each, axes, strict=True))
 
@@ -112,7 +112,7 @@ def gradient_by_places(x, spacing, *, dim, edge_order):
 
 def areas(y, distance, axis):
     """Twice the areas between neighbouring samples."""
-    y, distance = promoted(y, distance)
+    y, distance = promote(y, distance)
     pairs = op.add(sliced(y, axis, 0, -1), sliced(y, axis, 1, WHOLE))
     return op.multiply(pairs, distance)
 

@@ -12,18 +12,18 @@ import torch
 from meta import op
 from meta.base.dtype import COMPLEX, is_float
 from meta.frontend.aten.arguments import (
+    at_least_1d,
+    cast_or_real_part,
     constant,
-    converted,
     default_dtype,
-    dense,
     dtype_of_number,
-    filled,
-    lifted,
+    full_tensor,
+    require_strided,
     value_of,
 )
-from meta.frontend.aten.promotion import is_number, promoted
+from meta.frontend.aten.promotion import is_number, promote
 from meta.frontend.aten.registry import aten
-from meta.frontend.core import Unconvertible, known
+from meta.frontend.core import Unconvertible, constant_value
 from meta.ir.dims import SymbolicDim
 
 COUNTS_WHOLE = torch.__version__ < (2, 14)  # type: ignore[operator]  # a TorchVersion
@@ -36,22 +36,22 @@ LIKE = (*PLACES, "memory_format")
 def _register_of_shape(name, value, ignore=PLACES):
     @aten(name, op.full, ignore=ignore)
     def of_shape(*, size, dtype, layout, call):
-        dense(layout)
-        return filled(size, value, dtype or default_dtype(), call)
+        require_strided(layout)
+        return full_tensor(size, value, dtype or default_dtype(), call)
 
 
 def _register_like(name, value):
     @aten(name, op.full_like, ignore=LIKE)
     def like(x, *, dtype, layout, call):
-        dense(layout)
-        return filled(x.shape, value, dtype or x.dtype, call)
+        require_strided(layout)
+        return full_tensor(x.shape, value, dtype or x.dtype, call)
 
 
 def _register_new(name, value, ignore=PLACES):
     @aten(name, op.full, ignore=ignore)
     def new(x, *, size, dtype, layout, call):
-        dense(layout)
-        return filled(size, value, dtype or x.dtype, call)
+        require_strided(layout)
+        return full_tensor(size, value, dtype or x.dtype, call)
 
 
 # Memory that is not initialised is zeros here.
@@ -72,43 +72,43 @@ _register_new("new_empty_strided", 0, (*PLACES, "stride"))
 
 @aten("zero", op.full_like)
 def zero(x, *, call):
-    return filled(x.shape, 0, x.dtype, call)
+    return full_tensor(x.shape, 0, x.dtype, call)
 
 
 @aten("full", op.full, ignore=PLACES)
 def full(value, *, size, dtype, layout, call):
-    dense(layout)
-    return filled(size, value, dtype or dtype_of_number(value), call)
+    require_strided(layout)
+    return full_tensor(size, value, dtype or dtype_of_number(value), call)
 
 
 @aten("full_like", op.full_like, ignore=LIKE)
 def full_like(x, value, *, dtype, layout, call):
-    dense(layout)
-    return filled(x.shape, value, dtype or x.dtype, call)
+    require_strided(layout)
+    return full_tensor(x.shape, value, dtype or x.dtype, call)
 
 
 @aten("new_full", op.full, ignore=PLACES)
 def new_full(x, value, *, size, dtype, layout, call):
-    dense(layout)
-    return filled(size, value, dtype or x.dtype, call)
+    require_strided(layout)
+    return full_tensor(size, value, dtype or x.dtype, call)
 
 
 @aten("fill.Scalar", op.full_like)
 def fill(x, value, *, call):
-    return filled(x.shape, value, x.dtype, call)
+    return full_tensor(x.shape, value, x.dtype, call)
 
 
 @aten("fill.Tensor", op.broadcast_to)
 def fill_of(x, value):
-    return op.broadcast_to(converted(value, x.dtype), tuple(x.shape))
+    return op.broadcast_to(cast_or_real_part(value, x.dtype), tuple(x.shape))
 
 
 @aten("scalar_tensor", op.full, ignore=PLACES)
 def scalar_tensor(value, *, dtype, layout, call):
     """Without a dtype, in torch's default for floating point, whatever the number is."""
-    dense(layout)
+    require_strided(layout)
     default = dtype_of_number(value) if isinstance(value, complex) else default_dtype()
-    return filled((), value, dtype or default, call)
+    return full_tensor((), value, dtype or default, call)
 
 
 # Ranges.
@@ -127,7 +127,7 @@ def _symbolic_range(start, end, step, dtype):
     counted = op.subtract(op.cumsum(ones, 0), 1)
     counted = counted if step == 1 else op.multiply(counted, step)
     zero = type(start) is int and start == 0
-    return converted(counted if zero else op.add(counted, value_of(start)), dtype)
+    return cast_or_real_part(counted if zero else op.add(counted, value_of(start)), dtype)
 
 
 def ranged(start, end, step, dtype, call):
@@ -144,7 +144,7 @@ def ranged(start, end, step, dtype, call):
         return _symbolic_range(start, end, step, dtype)
     if whole:
         made = "int64" if not is_float(dtype) or dtype in ("float16", "bfloat16") else dtype
-        return converted(op.arange(start, end, step, made, str(call.device)), dtype)
+        return cast_or_real_part(op.arange(start, end, step, made, str(call.device)), dtype)
     if dtype == "int64" and COUNTS_WHOLE:
         return op.arange(int(start), int(end), int(step), dtype, str(call.device))
     length = max(0, math.ceil((end - start) / step))
@@ -152,26 +152,26 @@ def ranged(start, end, step, dtype, call):
         # torch makes the bounds integers, but has counted with what they were.
         start, step = int(start), int(step)
         counted = op.arange(0, length, 1, "int64", str(call.device))
-        return converted(op.add(op.multiply(counted, step), start), dtype)
+        return cast_or_real_part(op.add(op.multiply(counted, step), start), dtype)
     counted = op.arange(0, length, 1, "float64", str(call.device))
-    return converted(op.add(op.multiply(counted, float(step)), float(start)), dtype)
+    return cast_or_real_part(op.add(op.multiply(counted, float(step)), float(start)), dtype)
 
 
 @aten("arange", op.arange, ignore=PLACES)
 def arange(end, *, dtype, layout, call):
-    dense(layout)
+    require_strided(layout)
     return ranged(0, end, 1, dtype, call)
 
 
 @aten("arange.start", op.arange, ignore=PLACES)
 def arange_from(start, end, *, dtype, layout, call):
-    dense(layout)
+    require_strided(layout)
     return ranged(start, end, 1, dtype, call)
 
 
 @aten("arange.start_step", op.arange, ignore=PLACES)
 def arange_by(start, end, *, step, dtype, layout, call):
-    dense(layout)
+    require_strided(layout)
     return ranged(start, end, step, dtype, call)
 
 
@@ -180,18 +180,18 @@ def _closed_range(start, end, step, dtype, call):
     dtype = dtype or default_dtype()
     count = math.floor((end - start) / step) + 1
     counted = op.arange(0, count, 1, "float64", str(call.device))
-    return converted(op.add(op.multiply(counted, float(step)), float(start)), dtype)
+    return cast_or_real_part(op.add(op.multiply(counted, float(step)), float(start)), dtype)
 
 
 @aten("range", op.arange, ignore=PLACES)
 def range_(start, end, *, dtype, layout, call):
-    dense(layout)
+    require_strided(layout)
     return _closed_range(start, end, 1, dtype, call)
 
 
 @aten("range.step", op.arange, ignore=PLACES)
 def range_by(start, end, *, step, dtype, layout, call):
-    dense(layout)
+    require_strided(layout)
     return _closed_range(start, end, step, dtype, call)
 
 
@@ -201,7 +201,11 @@ def dim_arange(like, *, dim, call):
 
 
 def _float64(value, call):
-    return filled((), value, "float64", call) if is_number(value) else converted(value, "float64")
+    return (
+        full_tensor((), value, "float64", call)
+        if is_number(value)
+        else cast_or_real_part(value, "float64")
+    )
 
 
 def spaced(start, end, steps, dtype, call):
@@ -224,7 +228,7 @@ def _whole(value, dtype):
     """A bound as torch converts it for integers: without its fraction."""
     if is_float(dtype) or dtype in COMPLEX:
         return value
-    return int(value) if is_number(value) else op.trunc(converted(value, "float64"))
+    return int(value) if is_number(value) else op.trunc(cast_or_real_part(value, "float64"))
 
 
 def _spaced_complex(start, end, steps, call):
@@ -235,7 +239,7 @@ def _spaced_complex(start, end, steps, call):
 
 
 def _part(value):
-    now = None if is_number(value) else known(value)
+    now = None if is_number(value) else constant_value(value)
     if not is_number(value) and now is None:
         raise Unconvertible("evenly spaced complex numbers between inputs are not supported")
     return value if now is None else now.item()
@@ -253,15 +257,15 @@ def _spaced_dtype(start, end, dtype):
 def _register_spaced(form):
     @aten(f"linspace{form}", op.arange, op.where, ignore=PLACES)
     def linspace(start, end, *, steps, dtype, layout, call):
-        dense(layout)
+        require_strided(layout)
         dtype = _spaced_dtype(start, end, dtype)
-        return converted(spaced(start, end, steps, dtype, call), dtype)
+        return cast_or_real_part(spaced(start, end, steps, dtype, call), dtype)
 
     @aten(f"logspace{form}", op.arange, op.pow, ignore=PLACES)
     def logspace(start, end, *, steps, base, dtype, layout, call):
-        dense(layout)
+        require_strided(layout)
         dtype = _spaced_dtype(start, end, dtype)
-        return converted(op.pow(base, spaced(start, end, steps, dtype, call)), dtype)
+        return cast_or_real_part(op.pow(base, spaced(start, end, steps, dtype, call)), dtype)
 
 
 for _form in ("", ".Tensor_Tensor", ".Tensor_Scalar", ".Scalar_Tensor"):
@@ -278,25 +282,25 @@ def _eye(rows, columns, dtype, call):
     row, column = (
         op.expand_dims(ranged(0, n, 1, "int64", call), a) for n, a in ((rows, 1), (columns, 0))
     )
-    return converted(op.equal(row, column), dtype)
+    return cast_or_real_part(op.equal(row, column), dtype)
 
 
 @aten("eye", op.equal, ignore=PLACES)
 def eye(*, n, dtype, layout, call):
-    dense(layout)
+    require_strided(layout)
     return _eye(n, n, dtype or default_dtype(), call)
 
 
 @aten("eye.m", op.equal, ignore=PLACES)
 def eye_of(*, n, m, dtype, layout, call):
-    dense(layout)
+    require_strided(layout)
     return _eye(n, m, dtype or default_dtype(), call)
 
 
 def _register_triangle(name, places):
     @aten(name, ignore=PLACES)
     def indices(*, row, col, offset, dtype, layout, call):
-        dense(layout)
+        require_strided(layout)
         return constant(np.stack(places(row, offset, col)), dtype or "int64", call)
 
 
@@ -315,7 +319,7 @@ def meshgrid_by(tensors, *, indexing):
 
 
 def grids(tensors, indexing):
-    vectors = [lifted(t) for t in tensors]
+    vectors = [at_least_1d(t) for t in tensors]
     found = op.meshgrid(*vectors, indexing=indexing)
     return tuple(found)
 
@@ -323,7 +327,7 @@ def grids(tensors, indexing):
 @aten("one_hot", op.one_hot)
 def one_hot(x, *, num_classes):
     if num_classes == -1:
-        now = known(x)
+        now = constant_value(x)
         if now is None:
             raise Unconvertible(
                 "how many classes there are depends on the values of inputs",
@@ -335,14 +339,14 @@ def one_hot(x, *, num_classes):
 
 @aten("linalg_vander", op.multiply, op.stack)
 def linalg_vander(x, *, N, call):
-    return vander(lifted(x), N=N, increasing=True, call=call)
+    return vander(at_least_1d(x), N=N, increasing=True, call=call)
 
 
 @aten("vander", op.multiply, op.stack)
 def vander(x, *, N, increasing, call):
     count = x.shape[-1] if N is None else N
-    x = converted(x, "int64") if x.dtype != "int64" and "int" in x.dtype else x
-    columns = [filled(x.shape, 1, x.dtype, call)]
+    x = cast_or_real_part(x, "int64") if x.dtype != "int64" and "int" in x.dtype else x
+    columns = [full_tensor(x.shape, 1, x.dtype, call)]
     for _ in range(count - 1):
         columns.append(op.multiply(columns[-1], x))
     columns = columns[:count] if increasing else columns[:count][::-1]
@@ -353,7 +357,7 @@ def vander(x, *, N, increasing, call):
 
 @aten("complex", op.complex)
 def complex_of(real, imag):
-    return op.complex(*promoted(real, imag))
+    return op.complex(*promote(real, imag))
 
 
 @aten("polar", op.complex, op.multiply, op.cos, op.sin)

@@ -6,7 +6,7 @@ import numpy as np
 
 from meta import op
 from meta.frontend.aten.arguments import constant
-from meta.frontend.aten.promotion import cast, promoted
+from meta.frontend.aten.promotion import cast, promote
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
 from meta.op.distances import vector_norm
@@ -85,9 +85,9 @@ def pdist_backward(dy, x, distance, *, p, call):
 
 @aten("pairwise_distance", op.pairwise_distance)
 def pairwise_distance(x1, x2, *, p, eps, keepdim):
-    return op.pairwise_distance(*promoted(x1, x2), p, eps, keepdim)
+    return op.pairwise_distance(*promote(x1, x2), p, eps, keepdim)
 
 
 @aten("cosine_similarity", op.cosine_similarity)
 def cosine_similarity(x1, x2, *, dim, eps):
-    return op.cosine_similarity(*promoted(x1, x2), dim, eps)
+    return op.cosine_similarity(*promote(x1, x2), dim, eps)

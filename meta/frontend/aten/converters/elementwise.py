@@ -8,11 +8,11 @@ from meta import op
 from meta.base.device import Device
 from meta.base.dtype import COMPLEX, TO_TORCH, is_float
 from meta.frontend.aten.arguments import number
-from meta.frontend.aten.operands import device_of, operands, tensor_as
+from meta.frontend.aten.operands import as_tensor, device_of, promote_operands
 from meta.frontend.aten.promotion import cast, is_number, result_dtype
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
-from meta.frontend.core.arithmetic import clipped, truncated_quotient
+from meta.frontend.core.arithmetic import clip_to_bounds, truncated_quotient
 from meta.model.control_flow import while_loop
 from meta.op.core.check import broadcast_shapes
 
@@ -54,7 +54,7 @@ def of_dtype(base, *tensors):
 def function(base, floating):
     def converted(x):
         of_dtype(base, x)
-        return base(*operands(x, floating=floating))
+        return base(*promote_operands(x, floating=floating))
 
     return converted
 
@@ -166,7 +166,7 @@ BINARY_FLOATING = {
 def binary(base, floating):
     def converted(x, y):
         of_dtype(base, x, y)
-        return base(*operands(x, y, floating=floating))
+        return base(*promote_operands(x, y, floating=floating))
 
     return converted
 
@@ -198,21 +198,21 @@ def terms(x, y):
 @aten("add.Tensor", "add.Scalar", op.add, op.multiply)
 def add(x, y, *, alpha):
     dtype = result_dtype(x, y)
-    x, y = operands(x, y)
+    x, y = promote_operands(x, y)
     return op.add(*terms(x, scaled(y, alpha, dtype)))
 
 
 @aten("sub.Tensor", "sub.Scalar", "subtract.Tensor", "subtract.Scalar", op.subtract, op.multiply)
 def subtract(x, y, *, alpha):
     dtype = result_dtype(x, y)
-    x, y = operands(x, y)
+    x, y = promote_operands(x, y)
     return op.subtract(*terms(x, scaled(y, alpha, dtype)))
 
 
 @aten("rsub.Tensor", "rsub.Scalar", op.subtract, op.multiply)
 def rsub(x, y, *, alpha):
     dtype = result_dtype(x, y)
-    x, y = operands(x, y)
+    x, y = promote_operands(x, y)
     return op.subtract(*terms(y, scaled(x, alpha, dtype)))
 
 
@@ -232,13 +232,13 @@ def add_relu(x, y, *, alpha):
 def divide(x, y, *, rounding_mode):
     if rounding_mode is None:
         return binary(op.divide, True)(x, y)
-    x, y = operands(x, y)
+    x, y = promote_operands(x, y)
     return op.floor_divide(x, y) if rounding_mode == "floor" else truncated_quotient(x, y)
 
 
 @aten("floor_divide", "floor_divide.Scalar", op.floor_divide)
 def floor_divide(x, y):
-    return op.floor_divide(*operands(x, y))
+    return op.floor_divide(*promote_operands(x, y))
 
 
 POWERS = {2: op.square, 0.5: op.sqrt, -0.5: op.rsqrt, -1: op.reciprocal}
@@ -247,7 +247,7 @@ POWERS = {2: op.square, 0.5: op.sqrt, -0.5: op.rsqrt, -1: op.reciprocal}
 
 @aten("pow.Tensor_Scalar", op.pow, *POWERS.values())
 def power(x, exponent):
-    x, y = operands(x, exponent)
+    x, y = promote_operands(x, exponent)
     known = POWERS.get(y) if is_number(y) else None
     if known is not None and is_float(x.dtype):
         return known(x)
@@ -258,17 +258,17 @@ def power(x, exponent):
 def float_power(x, y):
     """The power in the widest dtype of its kind."""
     wide = "complex128" if result_dtype(x, y) in COMPLEX else "float64"
-    return op.pow(*operands(x, y, dtype=wide))
+    return op.pow(*promote_operands(x, y, dtype=wide))
 
 
 @aten("ldexp.Tensor", op.pow, op.multiply)
 def ldexp(x, exponent):
-    return op.multiply(*operands(x, op.pow(*operands(2.0, exponent))))
+    return op.multiply(*promote_operands(x, op.pow(*promote_operands(2.0, exponent))))
 
 
 @aten("lerp.Tensor", "lerp.Scalar", op.lerp, op.add, op.multiply, op.subtract)
 def lerp(x, end, weight):
-    x, end, weight = operands(x, end, weight)
+    x, end, weight = promote_operands(x, end, weight)
     if x.dtype in COMPLEX:
         return op.add(x, op.multiply(op.subtract(end, x), weight))
     return op.lerp(x, end, weight)
@@ -276,7 +276,7 @@ def lerp(x, end, weight):
 
 @aten("addcmul", op.addcmul, op.add, op.multiply)
 def addcmul(x, a, b, *, value):
-    x, a, b = operands(x, a, b)
+    x, a, b = promote_operands(x, a, b)
     value = number(value, x.dtype, device_of(x))
     if x.dtype in COMPLEX:
         return op.add(x, op.multiply(op.multiply(a, b), value))
@@ -285,7 +285,7 @@ def addcmul(x, a, b, *, value):
 
 @aten("addcdiv", op.addcdiv, op.add, op.multiply, op.divide)
 def addcdiv(x, a, b, *, value):
-    x, a, b = operands(x, a, b)
+    x, a, b = promote_operands(x, a, b)
     if x.dtype in COMPLEX:
         return op.add(x, op.divide(op.multiply(a, number(value, x.dtype, device_of(x))), b))
     return op.addcdiv(x, a, b, value)
@@ -303,10 +303,10 @@ def bounded(x, low, high):
     of_dtype(op.clip, x)
     if all(b is None or isinstance(b, bool | int | float) for b in (low, high)) and dtype != "bool":
         # The gradient at a bound passes, as torch's does, but not all of that of `maximum`.
-        return clipped(x, -inf if low is None else low, inf if high is None else high)
+        return clip_to_bounds(x, -inf if low is None else low, inf if high is None else high)
     if low is not None:
-        x = op.maximum(x, tensor_as(low, dtype, device))
-    return x if high is None else op.minimum(x, tensor_as(high, dtype, device))
+        x = op.maximum(x, as_tensor(low, dtype, device))
+    return x if high is None else op.minimum(x, as_tensor(high, dtype, device))
 
 
 @aten("clamp", "clip", op.clip, op.maximum, op.minimum)
@@ -332,7 +332,7 @@ def clamp_max(x, high):
 @aten("gcd", op.fmod, op.where)
 def gcd(x, y):
     """Euclid's algorithm, until no element has a remainder."""
-    x, y = operands(x, y)
+    x, y = promote_operands(x, y)
     shape = broadcast_shapes(x.shape, y.shape)
 
     def step(pair):
@@ -348,7 +348,7 @@ def gcd(x, y):
 @aten("lcm", op.fmod, op.where, op.floor_divide)
 def lcm(x, y):
     """|x / gcd * y|, of at least 32 bits before it is cut off."""
-    x, y = operands(x, y)
+    x, y = promote_operands(x, y)
     dtype = "int64" if x.dtype == "int64" else "int32"
     wide_x, wide_y = cast(x, dtype), cast(y, dtype)
     divisor = gcd(wide_x, wide_y)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from meta import op
-from meta.frontend.aten.arguments import converted
+from meta.frontend.aten.arguments import cast_or_real_part
 from meta.frontend.aten.registry import aten
 
 
@@ -119,7 +119,7 @@ def _each_of_three(name):
         factors = (op.reshape(v, ()) for v in op.unstack(values))
         each = zip(tensors, first, second, factors, strict=True)
         return tuple(
-            applied(call, name, (x, op.multiply(a, converted(v, a.dtype)), b))
+            applied(call, name, (x, op.multiply(a, cast_or_real_part(v, a.dtype)), b))
             for x, a, b, v in each
         )
 

@@ -6,7 +6,7 @@ from math import pi
 
 from meta import fft, op
 from meta.base.dtype import COMPLEX, COMPLEX_PARTS, has_gradient
-from meta.frontend.aten.promotion import promoted
+from meta.frontend.aten.promotion import promote
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
 
@@ -24,7 +24,7 @@ def angle(x):
     """Of real numbers 0 or pi, and NaN of NaN."""
     if x.dtype in COMPLEX:
         return op.angle(x)
-    (y,) = promoted(x, floating=True)
+    (y,) = promote(x, floating=True)
     turned = op.where(op.less(y, 0.0), op.full_like(y, pi), op.zeros_like(y))
     return op.where(op.isnan(y), y, turned) if has_gradient(x.dtype) else turned
 
@@ -80,7 +80,7 @@ def fft_c2r(x, *, dim, normalization, last_dim_size):
 
 
 def float_or_complex(x):
-    (x,) = promoted(x, floating=True)
+    (x,) = promote(x, floating=True)
     return transforms(x)
 
 

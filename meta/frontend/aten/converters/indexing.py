@@ -7,12 +7,12 @@ only the run time knows; where one value goes to all of them, no place needs to 
 from meta import op
 from meta.base.dtype import COMPLEX
 from meta.frontend.aten.arguments import (
+    at_least_1d,
     axis_of,
-    converted,
-    filled,
-    in_shape_of,
-    lifted,
+    cast_or_real_part,
+    full_tensor,
     number,
+    restore_0d,
     value_of,
 )
 from meta.frontend.aten.promotion import is_number
@@ -26,23 +26,25 @@ from meta.op.core.check import broadcast_shapes
 
 @aten("index_select", op.take)
 def index_select(x, index, *, dim):
-    wide = lifted(x)
-    y = op.take(wide, lifted(index), axis_of(dim, wide.ndim))
+    wide = at_least_1d(x)
+    y = op.take(wide, at_least_1d(index), axis_of(dim, wide.ndim))
     return op.reshape(y, ()) if x.ndim == 0 and y.shape == (1,) else y
 
 
 @aten("index_select_backward", op.take_dx)
 def index_select_backward(dy, index, *, self_sizes, dim, call):
     x = op.zeros(self_sizes, dy.dtype, str(call.device))
-    wide = lifted(x)
-    return in_shape_of(op.take_dx(wide, lifted(dy), lifted(index), axis_of(dim, wide.ndim)), x)
+    wide = at_least_1d(x)
+    return restore_0d(
+        op.take_dx(wide, at_least_1d(dy), at_least_1d(index), axis_of(dim, wide.ndim)), x
+    )
 
 
 @aten("gather", op.take_along_axis, ignore=("sparse_grad",))
 def gather(x, index, *, dim):
     if 0 in index.shape:
         return op.full_like(index, 0, x.dtype)
-    y = op.take_along_axis.plain(lifted(x), lifted(index), axis_of(dim, x.ndim))
+    y = op.take_along_axis.plain(at_least_1d(x), at_least_1d(index), axis_of(dim, x.ndim))
     return op.reshape(y, tuple(index.shape))
 
 
@@ -50,8 +52,8 @@ def gather(x, index, *, dim):
 def gather_backward(dy, x, index, *, dim):
     if 0 in index.shape:
         return op.zeros_like(x)
-    wide = lifted(x), lifted(dy), lifted(index)
-    return in_shape_of(op.take_along_axis_dx(*wide, axis_of(dim, x.ndim)), x)
+    wide = at_least_1d(x), at_least_1d(dy), at_least_1d(index)
+    return restore_0d(op.take_along_axis_dx(*wide, axis_of(dim, x.ndim)), x)
 
 
 @aten("value_selecting_reduction_backward", op.scatter, op.zeros)
@@ -77,12 +79,12 @@ def _scattered(base, x, dim, index, src, *options):
     if 0 in index.shape:
         return x
     axis = axis_of(dim, x.ndim)
-    src = src if is_number(src) else lifted(src)
-    return in_shape_of(base(lifted(x), axis, lifted(index), src, *options), x)
+    src = src if is_number(src) else at_least_1d(src)
+    return restore_0d(base(at_least_1d(x), axis, at_least_1d(index), src, *options), x)
 
 
 def _source(value, x, index, call):
-    return filled(index.shape, value, x.dtype, call)
+    return full_tensor(index.shape, value, x.dtype, call)
 
 
 @aten("scatter.src", op.scatter)
@@ -133,9 +135,9 @@ def scatter_reduce(x, index, src, *, dim, reduce, include_self):
 
 def _slices(function, x, dim, index, source, *options):
     """A function of `index_updates`, of what may have no axes."""
-    wide, index, axis = lifted(x), lifted(index), axis_of(dim, x.ndim)
+    wide, index, axis = at_least_1d(x), at_least_1d(index), axis_of(dim, x.ndim)
     source = op.reshape(source, (*wide.shape[:axis], index.shape[0], *wide.shape[axis + 1 :]))
-    return in_shape_of(function(wide, axis, index, source, *options), x)
+    return restore_0d(function(wide, axis, index, source, *options), x)
 
 
 @aten("index_add", op.take_dx, op.add)
@@ -160,9 +162,9 @@ def index_reduce(x, index, source, *, dim, reduce, include_self):
 
 def _chosen(x, dim, index):
     """Where slices are named that an index names along an axis: bool, of x's shape."""
-    nothing = op.full_like(lifted(x), 0, "bool")
-    marked = op.index_fill(nothing, axis_of(dim, x.ndim), lifted(index), True)
-    return in_shape_of(marked, x)
+    nothing = op.full_like(at_least_1d(x), 0, "bool")
+    marked = op.index_fill(nothing, axis_of(dim, x.ndim), at_least_1d(index), True)
+    return restore_0d(marked, x)
 
 
 @aten("index_fill.int_Scalar", op.where, op.scatter)
@@ -172,7 +174,7 @@ def index_fill(x, index, value, *, dim, call):
 
 @aten("index_fill.int_Tensor", op.where, op.scatter)
 def index_fill_by(x, index, value, *, dim):
-    return op.where(_chosen(x, dim, index), converted(value, x.dtype), x)
+    return op.where(_chosen(x, dim, index), cast_or_real_part(value, x.dtype), x)
 
 
 # At index tensors of several axes.

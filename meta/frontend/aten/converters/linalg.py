@@ -5,9 +5,9 @@ here raises LinAlgError when it runs, so that ``info`` is 0.
 """
 
 from meta import op
-from meta.frontend.aten.promotion import promoted
+from meta.frontend.aten.promotion import promote
 from meta.frontend.aten.registry import aten
-from meta.frontend.core import Unconvertible, known
+from meta.frontend.core import Unconvertible, constant_value
 from meta.frontend.core.arguments import static_extent
 
 
@@ -285,7 +285,7 @@ def matrix_exp(x):
 
 @aten("linalg_cross", op.multiply, op.subtract, op.roll)
 def cross(x, y, *, dim):
-    x, y = promoted(x, y)
+    x, y = promote(x, y)
 
     def turned(t, steps):
         return op.roll(t, -steps, dim)
@@ -316,7 +316,7 @@ PINV = (op.linalg_pinv, op.linalg_svd, op.linalg_eigh, op.where, op.matmul)
 @aten("linalg_pinv.atol_rtol_tensor", *PINV)
 def pinv(x, absolute=None, relative=None, *, hermitian):
     """The inverse by singular values, or eigenvalues, that are above a bound, as torch takes it."""
-    bounds = [known(b) for b in (relative, absolute) if b is not None]
+    bounds = [constant_value(b) for b in (relative, absolute) if b is not None]
     # Compiled for torch.compile, the operator gives other numbers of complex matrices.
     if "complex" not in x.dtype and all(b is not None and b.ndim == 0 for b in bounds):
         rtol, atol = (None if b is None else b.item() for b in (relative, absolute))

@@ -3,7 +3,7 @@
 from meta import op
 from meta.base.dtype import COMPLEX
 from meta.frontend.aten.converters.elementwise import of_dtype
-from meta.frontend.aten.operands import device_of, operands, tensor_as
+from meta.frontend.aten.operands import as_tensor, device_of, promote_operands
 from meta.frontend.aten.promotion import is_number, result_dtype
 from meta.frontend.aten.registry import aten
 
@@ -25,7 +25,7 @@ COMPARISONS = {
 def comparison(base):
     def converted(x, y):
         of_dtype(base, x, y)
-        return base(*operands(x, y))
+        return base(*promote_operands(x, y))
 
     return converted
 
@@ -58,7 +58,7 @@ def isreal(x):
 @aten("isclose", op.isclose)
 def isclose(x, y, *, rtol, atol, equal_nan):
     of_dtype(op.isclose, x, y)
-    return op.isclose(*operands(x, y), rtol, atol, equal_nan)
+    return op.isclose(*promote_operands(x, y), rtol, atol, equal_nan)
 
 
 # Bits.
@@ -68,7 +68,7 @@ BITWISE = {"and": op.bitwise_and, "or": op.bitwise_or, "xor": op.bitwise_xor}
 
 def binary(base):
     def converted(x, y):
-        return base(*operands(x, y))
+        return base(*promote_operands(x, y))
 
     return converted
 
@@ -86,12 +86,12 @@ RIGHT = [n.replace("left", "right").replace("lshift", "rshift") for n in LEFT]
 
 @aten(*LEFT, op.bitwise_left_shift)
 def left_shift(x, count):
-    return op.bitwise_left_shift(*operands(x, count))
+    return op.bitwise_left_shift(*promote_operands(x, count))
 
 
 @aten(*RIGHT, op.bitwise_right_shift)
 def right_shift(x, count):
-    return op.bitwise_right_shift(*operands(x, count))
+    return op.bitwise_right_shift(*promote_operands(x, count))
 
 
 # Choosing.
@@ -101,14 +101,14 @@ def right_shift(x, count):
 def where(condition, x, y):
     if is_number(x) and is_number(y):
         dtype = result_dtype(x, y)
-        x, y = (tensor_as(v, dtype, device_of(condition)) for v in (x, y))
-    return op.where(condition, *operands(x, y))
+        x, y = (as_tensor(v, dtype, device_of(condition)) for v in (x, y))
+    return op.where(condition, *promote_operands(x, y))
 
 
 @aten("isin.Tensor_Tensor", op.isin, ignore=("assume_unique",))
 def isin(x, values, *, invert):
     of_dtype(op.equal, x)
-    return op.isin(*operands(x, values), invert=invert)
+    return op.isin(*promote_operands(x, values), invert=invert)
 
 
 @aten("isin.Tensor_Scalar", op.equal, op.not_equal, ignore=("assume_unique",))
@@ -118,7 +118,7 @@ def isin_number(x, value, *, invert):
 
 @aten("isin.Scalar_Tensor", op.equal, op.any, op.logical_not, ignore=("assume_unique",))
 def number_isin(value, values, *, invert):
-    found = op.any(op.equal(*operands(values, value)))
+    found = op.any(op.equal(*promote_operands(values, value)))
     return op.logical_not(found) if invert else found
 
 

@@ -7,7 +7,7 @@ import torch
 from meta import op
 from meta.base.dtype import FROM_TORCH, TO_TORCH, is_float
 from meta.frontend.aten.cross_entropy import REDUCTIONS
-from meta.frontend.aten.promotion import cast, promoted
+from meta.frontend.aten.promotion import cast, promote
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
 from meta.grad.core import pullback
@@ -276,7 +276,7 @@ aten.refuse(
 
 def _pair(x, target):
     """Return both in one dtype and shape."""
-    x, target = promoted(x, target)
+    x, target = promote(x, target)
     return op.broadcast_arrays(x, target)
 
 

@@ -1,7 +1,7 @@
 """Masks: values chosen by them, what is selected by them, and where they are true."""
 
 from meta import op
-from meta.frontend.aten.arguments import converted, number
+from meta.frontend.aten.arguments import cast_or_real_part, number
 from meta.frontend.aten.converters.slices import cut
 from meta.frontend.aten.promotion import cast
 from meta.frontend.aten.registry import aten
@@ -39,7 +39,7 @@ def masked_fill(x, mask, value, *, call):
 
 @aten("masked_fill.Tensor", op.where)
 def masked_fill_by(x, mask, value):
-    return op.where(mask, converted(value, x.dtype), x)
+    return op.where(mask, cast_or_real_part(value, x.dtype), x)
 
 
 def _ranks(mask):

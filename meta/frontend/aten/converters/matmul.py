@@ -5,7 +5,7 @@ from math import prod
 
 from meta import op
 from meta.base.dtype import COMPLEX, FLOAT8, is_float
-from meta.frontend.aten.promotion import cast, promoted
+from meta.frontend.aten.promotion import cast, promote
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
 from meta.grad.core import pullback
@@ -72,13 +72,13 @@ def addbmm(x, a, b, *, beta, alpha):
 
 @aten("outer", "ger", op.multiply)
 def outer(x, y):
-    x, y = promoted(x, y)
+    x, y = promote(x, y)
     return op.multiply(op.expand_dims(x, 1), op.expand_dims(y, 0))
 
 
 @aten("addr", op.multiply, op.add)
 def addr(x, a, b, *, beta, alpha):
-    x, a, b = promoted(x, a, b)
+    x, a, b = promote(x, a, b)
     return _sum(x, op.multiply(op.expand_dims(a, 1), op.expand_dims(b, 0)), beta, alpha)
 
 
@@ -130,7 +130,7 @@ def trilinear(a, b, c, *, expand1, expand2, expand3, sumdim):
 
 @aten("kron", op.multiply)
 def kron(x, y):
-    x, y = promoted(x, y)
+    x, y = promote(x, y)
     ndim = max(len(x.shape), len(y.shape))
     first, second = ((1,) * (ndim - len(t.shape)) + tuple(t.shape) for t in (x, y))
     apart = op.reshape(x, tuple(n for extent in first for n in (extent, 1)))

@@ -5,7 +5,7 @@ from functools import reduce as folded
 from meta import linalg, op
 from meta.frontend.aten.converters.linalg import adjoint
 from meta.frontend.aten.converters.reduce import NORM, axes_of, in_dtype, norm
-from meta.frontend.aten.promotion import promoted
+from meta.frontend.aten.promotion import promote
 from meta.frontend.aten.registry import aten
 from meta.op.core.check import normalize_axis
 
@@ -78,7 +78,7 @@ def qr(x, *, some):
 
 @aten("linalg_vecdot", op.conj, op.multiply, op.sum)
 def vecdot(x, y, *, dim):
-    x, y = promoted(x, y)
+    x, y = promote(x, y)
     product = op.multiply(op.conj(x) if "complex" in x.dtype else x, y)
     found = op.sum(product, dim)
     return found if found.dtype == product.dtype else op.astype(found, product.dtype)

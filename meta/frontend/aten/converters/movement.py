@@ -6,13 +6,13 @@ from itertools import combinations as without_replacement
 import numpy as np
 
 from meta import op
-from meta.frontend.aten.arguments import axis_of, constant, converted, lifted, value_of
+from meta.frontend.aten.arguments import at_least_1d, axis_of, cast_or_real_part, constant, value_of
 from meta.frontend.aten.converters.creation import ranged
 from meta.frontend.aten.converters.shapes import at_least
 from meta.frontend.aten.converters.slices import WHOLE, sliced
-from meta.frontend.aten.promotion import promoted
+from meta.frontend.aten.promotion import promote
 from meta.frontend.aten.registry import aten
-from meta.frontend.core import Unconvertible, known
+from meta.frontend.core import Unconvertible, constant_value
 from meta.ir.dims import SymbolicDim, product
 
 # Joining.
@@ -21,7 +21,7 @@ from meta.ir.dims import SymbolicDim, product
 @aten("cat", "concat", "concatenate", op.concat)
 def cat(tensors, *, dim):
     """A vector without elements may stand beside tensors of any shape."""
-    tensors = promoted(*tensors)
+    tensors = promote(*tensors)
     kept = [t for t in tensors if t.ndim != 1 or tuple(t.shape) != (0,)]
     if not kept:
         return tensors[0] if len(tensors) == 1 else op.concat(tensors, 0)
@@ -30,12 +30,12 @@ def cat(tensors, *, dim):
 
 @aten("stack", "_stack", op.stack)
 def stack(tensors, *, dim):
-    return op.stack(promoted(*tensors), dim)
+    return op.stack(promote(*tensors), dim)
 
 
 @aten("hstack", op.concat)
 def hstack(tensors):
-    tensors = [lifted(t) for t in tensors]
+    tensors = [at_least_1d(t) for t in tensors]
     return cat(tensors, dim=0 if tensors[0].ndim == 1 else 1)
 
 
@@ -57,7 +57,7 @@ def column_stack(tensors):
 
 @aten("block_diag", op.concat, op.zeros)
 def block_diag(tensors, *, call):
-    blocks = promoted(*(at_least(t, 2) for t in tensors))
+    blocks = promote(*(at_least(t, 2) for t in tensors))
     columns = [b.shape[1] for b in blocks]
     rows = []
     for i, block in enumerate(blocks):
@@ -73,7 +73,7 @@ def block_diag(tensors, *, call):
 def chunk_cat(tensors, *, dim, num_chunks, call):
     """Parts of all tensors side by side: a row for each part, the last ones filled with zeros."""
     rows = []
-    for t in promoted(*tensors):
+    for t in promote(*tensors):
         axis = axis_of(dim, t.ndim)
         size = -(-t.shape[axis] // num_chunks)
         missing = size * num_chunks - t.shape[axis]
@@ -188,7 +188,7 @@ def tensor_split_at(x, *, indices, dim):
 
 @aten("tensor_split.tensor_indices_or_sections", op.split)
 def tensor_split_by(x, where, *, dim):
-    now = known(where)
+    now = constant_value(where)
     if now is None:
         raise Unconvertible("where to split depends on the values of inputs")
     axis, numbers = axis_of(dim, x.ndim), [int(n) for n in now.numpy().reshape(-1)]
@@ -253,7 +253,7 @@ def tiled(x, counts):
 def repeat_interleave(x, *, repeats, dim):
     if dim is None:
         x, dim = op.reshape(x, (product(x.shape),)), 0
-    x = lifted(x)
+    x = at_least_1d(x)
     axis = axis_of(dim, x.ndim)
     if isinstance(repeats, int):
         return op.repeat(x, repeats, axis)
@@ -266,7 +266,7 @@ def repeated_places(repeats, total, call):
     """Which element each place of the result is of, by how often each is repeated."""
     ends = op.cumsum(op.astype(repeats, "int64"), 0)
     if total is None:
-        now = known(repeats)
+        now = constant_value(repeats)
         if now is not None:
             counts = now.numpy()
             return constant(np.repeat(np.arange(len(counts)), counts), "int64", call)
@@ -279,14 +279,14 @@ def repeated_places(repeats, total, call):
 
 @aten("repeat_interleave.Tensor", op.searchsorted, op.cumsum)
 def repeat_interleave_places(repeats, *, output_size, call):
-    return converted(repeated_places(repeats, output_size, call), repeats.dtype)
+    return cast_or_real_part(repeated_places(repeats, output_size, call), repeats.dtype)
 
 
 @aten("repeat_interleave.self_Tensor", op.take, op.searchsorted, op.cumsum)
 def repeat_interleave_by(x, repeats, *, dim, output_size, call):
     if dim is None:
         x, dim = op.reshape(x, (product(x.shape),)), 0
-    x, repeats = lifted(x), lifted(repeats)
+    x, repeats = at_least_1d(x), at_least_1d(repeats)
     axis = axis_of(dim, x.ndim)
     if repeats.shape[0] == 1 and x.shape[axis] != 1:
         repeats = op.broadcast_to(repeats, (x.shape[axis],))

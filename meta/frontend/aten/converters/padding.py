@@ -2,7 +2,7 @@
 
 from meta import op
 from meta.base.dtype import COMPLEX
-from meta.frontend.aten.arguments import by_parts, number
+from meta.frontend.aten.arguments import apply_to_parts, number
 from meta.frontend.aten.converters.slices import WHOLE, sliced
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
@@ -50,7 +50,7 @@ def padded(x, pad, mode, value, call):
             return x
         return op.pad(x, _positive(pairs), constant_values=number(value, x.dtype, call.device))
     # What is taken off is still mirrored or repeated.
-    wide = by_parts(lambda part: op.pad(part, _positive(pairs), mode=MODES[mode]), x)
+    wide = apply_to_parts(lambda part: op.pad(part, _positive(pairs), mode=MODES[mode]), x)
     return _cropped(wide, pairs)
 
 
@@ -95,7 +95,7 @@ def _register(mode, axes):
                 part = op.pad(part, taken)
             return op.pad_dx(part, flat, MODES[mode])
 
-        return by_parts(back, dy)
+        return apply_to_parts(back, dy)
 
 
 for _axes in (1, 2, 3):

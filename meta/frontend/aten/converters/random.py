@@ -9,14 +9,14 @@ import torch
 from meta import op, random
 from meta.base.dtype import COMPLEX, TO_TORCH, is_float, limits
 from meta.frontend.aten.arguments import (
-    converted,
+    cast_or_real_part,
     default_dtype,
-    dense,
-    filled,
+    full_tensor,
     number,
-    part_dtype,
+    real_dtype,
+    require_strided,
 )
-from meta.frontend.aten.promotion import cast, promoted
+from meta.frontend.aten.promotion import cast, promote
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
 from meta.ir.dims import SymbolicDim
@@ -28,7 +28,7 @@ LIKE = (*PLACES, "memory_format")
 def uniform_of(shape, dtype, call, low=0.0, high=1.0):
     """Of complex numbers both parts are of [low, high)."""
     if dtype in COMPLEX:
-        parts = (uniform_of(shape, part_dtype(dtype), call, low, high) for _ in range(2))
+        parts = (uniform_of(shape, real_dtype(dtype), call, low, high) for _ in range(2))
         return op.complex(*parts)
     if not is_float(dtype):
         raise Unconvertible(f"uniform numbers of {dtype} are not supported")
@@ -38,7 +38,7 @@ def uniform_of(shape, dtype, call, low=0.0, high=1.0):
 def normal_of(shape, dtype, call, mean=0.0, std=1.0):
     """Of complex numbers the parts have half the variance each."""
     if dtype in COMPLEX:
-        part, scale = part_dtype(dtype), std * math.sqrt(0.5)
+        part, scale = real_dtype(dtype), std * math.sqrt(0.5)
         real, imag = (normal_of(shape, part, call, m, scale) for m in (mean, 0.0))
         return op.complex(real, imag)
     return random.normal(
@@ -51,22 +51,22 @@ def _register_drawn(name, draw):
 
     @aten(name, op.random_key, ignore=PLACES)
     def of_shape(*, size, dtype, layout, call):
-        dense(layout)
+        require_strided(layout)
         return draw(size, dtype or default_dtype(), call)
 
     @aten(f"{name}.generator", op.random_key, ignore=(*PLACES, "generator"))
     def of_shape_by(*, size, dtype, layout, call):
-        dense(layout)
+        require_strided(layout)
         return draw(size, dtype or default_dtype(), call)
 
     @aten(f"{name}_like", op.random_key, ignore=LIKE)
     def like(x, *, dtype, layout, call):
-        dense(layout)
+        require_strided(layout)
         return draw(x.shape, dtype or x.dtype, call)
 
     @aten(f"{name}_like.generator", op.random_key, ignore=(*LIKE, "generator"))
     def like_by(x, *, dtype, layout, call):
-        dense(layout)
+        require_strided(layout)
         return draw(x.shape, dtype or x.dtype, call)
 
 
@@ -82,20 +82,20 @@ def integers(shape, low, high, dtype, call):
         raise Unconvertible(f"random integers of {dtype} are not supported")
     whole = dtype if not is_float(dtype) and dtype != "bool" else "int64"
     drawn = random.randint(tuple(shape), low=low, high=high, dtype=whole, device=call.device)
-    return converted(drawn, dtype)
+    return cast_or_real_part(drawn, dtype)
 
 
 def _register_integers(form, ignore):
     @aten(f"randint{form}", op.random_integers, ignore=ignore)
     def randint(*, high, size, dtype, layout, call):
-        dense(layout)
+        require_strided(layout)
         return integers(size, 0, high, dtype or "int64", call)
 
 
 def _register_integers_from(form, ignore):
     @aten(f"randint{form}", op.random_integers, ignore=ignore)
     def randint(*, low, high, size, dtype, layout, call):
-        dense(layout)
+        require_strided(layout)
         return integers(size, low, high, dtype or "int64", call)
 
 
@@ -108,14 +108,14 @@ _register_integers_from(".low_generator", (*PLACES, "generator"))
 def _register_integers_like(form, ignore):
     @aten(f"randint_like{form}", op.random_integers, ignore=ignore)
     def like(x, *, high, dtype, layout, call):
-        dense(layout)
+        require_strided(layout)
         return integers(x.shape, 0, high, dtype or x.dtype, call)
 
     between = ".low_dtype" if not form else ".low_generator_dtype"
 
     @aten(f"randint_like{between}", op.random_integers, ignore=ignore)
     def like_from(x, *, low, high, dtype, layout, call):
-        dense(layout)
+        require_strided(layout)
         return integers(x.shape, low, high, dtype or x.dtype, call)
 
 
@@ -126,19 +126,19 @@ _register_integers_like(".generator", (*LIKE, "generator"))
 def _permutation(n, dtype, call):
     if isinstance(n, SymbolicDim):
         words = random.randint((n,), low=-(2**63), high=2**63 - 1, device=call.device)
-        return converted(op.argsort(words), dtype)
-    return converted(random.permutation(n, device=call.device), dtype)
+        return cast_or_real_part(op.argsort(words), dtype)
+    return cast_or_real_part(random.permutation(n, device=call.device), dtype)
 
 
 @aten("randperm", op.argsort, ignore=PLACES)
 def randperm(*, n, dtype, layout, call):
-    dense(layout)
+    require_strided(layout)
     return _permutation(n, dtype or "int64", call)
 
 
 @aten("randperm.generator", op.argsort, ignore=(*PLACES, "generator"))
 def randperm_by(*, n, dtype, layout, call):
-    dense(layout)
+    require_strided(layout)
     return _permutation(n, dtype or "int64", call)
 
 
@@ -186,7 +186,7 @@ def _scaled(mean, std, shape, dtype, call):
 
 @aten("normal.Tensor_Tensor", op.random_normal, ignore=GENERATOR)
 def normal_by(mean, std, *, call):
-    mean, std = promoted(mean, std)
+    mean, std = promote(mean, std)
     shape = tuple(op.broadcast_arrays(mean, std)[0].shape)
     return _scaled(mean, std, shape, mean.dtype, call)
 
@@ -203,7 +203,7 @@ def normal_by_std(std, *, mean, call):
 
 @aten("normal.float_float", op.random_normal, ignore=(*GENERATOR, *PLACES))
 def normal(*, mean, std, size, dtype, layout, call):
-    dense(layout)
+    require_strided(layout)
     return normal_of(size, dtype or default_dtype(), call, mean, std)
 
 
@@ -232,7 +232,7 @@ def log_normal(x, *, mean, std, call):
 def geometric(x, *, p, call):
     """How often one tries until a success of probability p, by the inverse of the distribution."""
     if p == 1:
-        return filled(x.shape, 1, x.dtype, call)
+        return full_tensor(x.shape, 1, x.dtype, call)
     waits = random.exponential(tuple(x.shape), dtype=_wide(x.dtype), device=call.device)
     return cast(op.ceil(op.divide(waits, -math.log1p(-p))), x.dtype)
 
@@ -277,16 +277,16 @@ for _name in ("poisson", "binomial", "_standard_gamma", "_sample_dirichlet"):
 @aten("native_dropout", op.dropout_train)
 def native_dropout(x, *, p, train, call):
     if p == 0 or train is False:
-        return x, filled(x.shape, 1, "bool", call)
+        return x, full_tensor(x.shape, 1, "bool", call)
     if p == 1:
-        return filled(x.shape, 0, x.dtype, call), filled(x.shape, 0, "bool", call)
+        return full_tensor(x.shape, 0, x.dtype, call), full_tensor(x.shape, 0, "bool", call)
     y, mask, _ = op.dropout_train(x, float(p))
     return y, mask
 
 
 @aten("native_dropout_backward", op.multiply)
 def native_dropout_backward(dy, mask, *, scale):
-    dy, factor = promoted(dy, float(scale))
+    dy, factor = promote(dy, float(scale))
     return op.multiply(dy, op.multiply(cast(mask, dy.dtype), factor))
 
 

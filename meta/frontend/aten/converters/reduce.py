@@ -3,7 +3,7 @@
 from meta import linalg, op
 from meta.base.dtype import COMPLEX, has_gradient, is_float
 from meta.frontend.aten.operands import require_real
-from meta.frontend.aten.promotion import cast, promoted
+from meta.frontend.aten.promotion import cast, promote
 from meta.frontend.aten.registry import aten
 from meta.op.core.check import normalize_axis
 from meta.op.loss_reduction import in_compute_dtype
@@ -99,7 +99,7 @@ def trace(x):
 @aten("logsumexp", "special_logsumexp", op.logsumexp)
 def logsumexp(x, *, dim, keepdim):
     require_real(x)
-    (x,) = promoted(x, floating=True)
+    (x,) = promote(x, floating=True)
     return op.logsumexp(x, axes_of(x, dim), keepdim)
 
 
@@ -296,7 +296,7 @@ def frobenius_norm(x, *, dim, keepdim):
 
 @aten("dist", op.subtract, *NORM)
 def dist(x, y, *, p):
-    return norm(op.subtract(*promoted(x, y)), p, None, False, None)
+    return norm(op.subtract(*promote(x, y)), p, None, False, None)
 
 
 @aten("linalg__powsum", op.abs, op.pow, op.sum)

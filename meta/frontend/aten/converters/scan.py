@@ -5,9 +5,9 @@ import math
 from meta import op
 from meta.frontend.aten.converters.reduce import summed
 from meta.frontend.aten.operands import require_real
-from meta.frontend.aten.promotion import cast, promoted
+from meta.frontend.aten.promotion import cast, promote
 from meta.frontend.aten.registry import aten
-from meta.frontend.core.arguments import WHOLE, static_extent
+from meta.frontend.core.arguments import SLICE_END, static_extent
 from meta.ir.dims import UnknownDim
 from meta.op.core.check import normalize_axis
 from meta.op.loss_reduction import in_compute_dtype
@@ -16,7 +16,7 @@ from meta.op.loss_reduction import in_compute_dtype
 def part(x, axis, begin, end):
     """Return the slice from ``begin`` to ``end`` (None: the rest) along an axis."""
     at = normalize_axis(axis, x.ndim)
-    ends = [WHOLE if isinstance(d, UnknownDim) else d for d in x.shape[: at + 1]]
+    ends = [SLICE_END if isinstance(d, UnknownDim) else d for d in x.shape[: at + 1]]
     ends[at] = ends[at] if end is None else end
     return op.strided_slice(x, (*(0,) * at, begin), tuple(ends), None)
 
@@ -87,7 +87,7 @@ aten("cummin", op.less_equal, *RUNNING)(running_extreme(op.less_equal))
 @aten("logcumsumexp", "_logcumsumexp", op.logaddexp, op.concat, op.strided_slice)
 def logcumsumexp(x, *, dim):
     require_real(x)
-    (x,) = promoted(x, floating=True)
+    (x,) = promote(x, floating=True)
     if x.ndim == 0:
         return x
     axis, y = normalize_axis(dim, x.ndim), in_compute_dtype(x)
@@ -101,7 +101,7 @@ def logcumsumexp(x, *, dim):
 @aten("diff", op.subtract, op.not_equal, op.concat, op.strided_slice)
 def diff(x, before=None, after=None, *, n, dim):
     parts = [t for t in (before, x, after) if t is not None]
-    x = op.concat(tuple(promoted(*parts)), dim) if len(parts) > 1 else x
+    x = op.concat(tuple(promote(*parts)), dim) if len(parts) > 1 else x
     for _ in range(min(n, static_extent(x.shape[dim], "an axis of differences"))):
         high, low = part(x, dim, 1, None), part(x, dim, 0, x.shape[dim] - 1)
         x = op.not_equal(high, low) if x.dtype == "bool" else op.subtract(high, low)

@@ -8,7 +8,14 @@ from math import prod
 
 from meta import op
 from meta.base.dtype import COMPLEX, bits
-from meta.frontend.aten.arguments import axis_of, converted, dense, in_shape_of, lifted, part_dtype
+from meta.frontend.aten.arguments import (
+    at_least_1d,
+    axis_of,
+    cast_or_real_part,
+    real_dtype,
+    require_strided,
+    restore_0d,
+)
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
 from meta.ir.dims import UnknownDim, product
@@ -50,7 +57,7 @@ def ravel(x):
 
 @aten("flatten.using_ints", op.reshape)
 def flatten(x, *, start_dim, end_dim):
-    x = lifted(x)
+    x = at_least_1d(x)
     first, last = axis_of(start_dim, x.ndim), axis_of(end_dim, x.ndim)
     merged = product(x.shape[first : last + 1])
     return reshaped(x, (*x.shape[:first], merged, *x.shape[last + 1 :]))
@@ -219,7 +226,7 @@ def pinned(x):
 
 @aten("to_dense", "_to_dense", op.astype, ignore=("masked_grad",))
 def to_dense(x, *, dtype):
-    return converted(x, dtype)
+    return cast_or_real_part(x, dtype)
 
 
 @aten("contiguous", ignore=("memory_format",))
@@ -239,7 +246,7 @@ def clone(x):
 
 @aten("copy", op.broadcast_to, ignore=("non_blocking",))
 def copy(x, source):
-    return op.broadcast_to(converted(source, x.dtype), tuple(x.shape))
+    return op.broadcast_to(cast_or_real_part(source, x.dtype), tuple(x.shape))
 
 
 PLACES = ("device", "non_blocking", "pin_memory", "memory_format")
@@ -248,12 +255,12 @@ PLACES = ("device", "non_blocking", "pin_memory", "memory_format")
 
 @aten("_to_copy", op.astype, op.copy, ignore=PLACES)
 def to_copy(x, *, dtype, layout):
-    dense(layout)
-    return op.copy(x) if dtype in (None, x.dtype) else converted(x, dtype)
+    require_strided(layout)
+    return op.copy(x) if dtype in (None, x.dtype) else cast_or_real_part(x, dtype)
 
 
 def moved(x, dtype, copy):
-    return op.copy(x) if copy and dtype in (None, x.dtype) else converted(x, dtype)
+    return op.copy(x) if copy and dtype in (None, x.dtype) else cast_or_real_part(x, dtype)
 
 
 @aten("to.dtype", op.astype, ignore=("non_blocking", "memory_format"))
@@ -268,7 +275,7 @@ def to_device(x, *, dtype, copy):
 
 @aten("to.dtype_layout", op.astype, ignore=PLACES)
 def to_dtype_layout(x, *, dtype, layout, copy):
-    dense(layout)
+    require_strided(layout)
     return moved(x, dtype, copy)
 
 
@@ -279,13 +286,13 @@ def to_other(x, other, *, copy):
 
 @aten("type_as", op.astype)
 def type_as(x, other):
-    return converted(x, other.dtype)
+    return cast_or_real_part(x, other.dtype)
 
 
 def _register_cast(name, dtype):
     @aten(f"_cast_{name}", op.astype, ignore=("non_blocking",))
     def cast(x):
-        return converted(x, dtype)
+        return cast_or_real_part(x, dtype)
 
 
 _CASTS = {"Byte": "uint8", "Char": "int8", "Short": "int16", "Int": "int32", "Long": "int64"}
@@ -315,10 +322,10 @@ def view_dtype(x, *, dtype):
     """The bits, read as another dtype of the same width; complex numbers also as their parts."""
     if dtype == x.dtype:
         return x
-    if part_dtype(x.dtype) == dtype:
-        pairs = view_as_real(lifted(x))
+    if real_dtype(x.dtype) == dtype:
+        pairs = view_as_real(at_least_1d(x))
         return op.reshape(pairs, (*pairs.shape[:-2], pairs.shape[-2] * 2))
-    if part_dtype(dtype) == x.dtype:
+    if real_dtype(dtype) == x.dtype:
         *lead, last = x.shape
         return view_as_complex(op.reshape(x, (*lead, last // 2, 2)))
     if "bool" in (dtype, x.dtype) or bits(dtype) != bits(x.dtype) or x.dtype in COMPLEX:
@@ -341,7 +348,7 @@ def unflatten_dense_tensors(flat, tensors):
 @aten("unfold", "unfold_copy", op.take)
 def unfold(x, *, dimension, size, step, call):
     """Windows along an axis; their elements are on a new last axis."""
-    wide = lifted(x)
+    wide = at_least_1d(x)
     at = axis_of(dimension, wide.ndim)
     y = op.take(wide, windows(wide.shape[at], size, step, call), at)
     y = op.moveaxis(y, at + 1, -1)
@@ -366,4 +373,4 @@ def unfold_backward(dy, *, input_sizes, dim, size, step, call):
     places = windows(input_sizes[at], size, step, call)
     shape = (*input_sizes[:at], places.shape[0], *input_sizes[at + 1 :], size)
     dy = op.moveaxis(op.broadcast_to(dy, shape), -1, at + 1)  # istft gives one row for all
-    return in_shape_of(op.take_dx(x, dy, places, at), x)
+    return restore_0d(op.take_dx(x, dy, places, at), x)

@@ -6,7 +6,7 @@ from meta import op
 from meta.base.dtype import COMPLEX, UNSIGNED, is_real
 from meta.frontend.aten.arguments import axis_of
 from meta.frontend.aten.registry import aten
-from meta.frontend.core import Unconvertible, known
+from meta.frontend.core import Unconvertible, constant_value
 from meta.ir.dims import product
 
 
@@ -90,7 +90,7 @@ def is_lazy(_x):
 @aten("item", "_local_scalar_dense")
 def item(x):
     """A number that follows from constants; others only the run time knows."""
-    now = known(x)
+    now = constant_value(x)
     if now is None:
         raise Unconvertible(
             "a number of Python's depends on the values of inputs",

@@ -10,7 +10,7 @@ import numpy as np
 
 from meta import op
 from meta.base.errors import TypeInferError
-from meta.frontend.aten.arguments import axis_of, constant, converted, vector_of
+from meta.frontend.aten.arguments import axis_of, cast_or_real_part, constant, shape_vector
 from meta.frontend.aten.converters.creation import ranged
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
@@ -96,7 +96,7 @@ def _number(bound, extent):
 def _vectors(axis, begin, end, step):
     """Bounds of a slice as vectors, for all axes up to one."""
     each = ((0, begin), (WHOLE, end), (1, step))
-    return (vector_of((*(whole,) * axis, own)) for whole, own in each)
+    return (shape_vector((*(whole,) * axis, own)) for whole, own in each)
 
 
 def _sliced_unknown(x, axis, start, end, step):
@@ -134,7 +134,9 @@ def narrow(x, *, dim, start, length):
 
 @aten("narrow.Tensor", op.take)
 def narrow_from(x, start, *, dim, length, call):
-    places = op.add(op.arange(0, length, 1, "int64", str(call.device)), converted(start, "int64"))
+    places = op.add(
+        op.arange(0, length, 1, "int64", str(call.device)), cast_or_real_part(start, "int64")
+    )
     axis = axis_of(dim, x.ndim)
     extent = x.shape[axis]
     return op.take(x, op.where(op.less(places, 0), op.add(places, extent), places), axis)
@@ -178,18 +180,18 @@ def into_slice(x, part, axis, start, end, step, call):
             begin, from_front = extent - count, True
         stop = begin + count
     if type(begin) is int and begin == 0 and stop == extent and step == 1:
-        return converted(part, x.dtype)
+        return cast_or_real_part(part, x.dtype)
     if step == 1 and not isinstance(extent, int) and from_front:
         # What lies before the slice, which may begin beyond the end, and what behind it.
         cut_before = sliced if _at_least(extent, begin) else _found_at_run_time
         around = (cut_before(x, axis, 0, begin), part, sliced(x, axis, stop, extent))
-        found = op.concat(tuple(converted(p, x.dtype) for p in around), axis)
+        found = op.concat(tuple(cast_or_real_part(p, x.dtype) for p in around), axis)
         return found if found.shape == x.shape else op.reshape(found, x.shape)
     if all(isinstance(n, int) for n in (extent, begin, stop, step)):
         bounds = _numbers(axis, extent, start, end, step)
-        return op.strided_set(x, converted(part, x.dtype), *bounds)
+        return op.strided_set(x, cast_or_real_part(part, x.dtype), *bounds)
     places = sliced(ranged(0, extent, 1, "int64", call), 0, start, end, step, part.shape[axis])
-    return op.index_copy(x, axis, places, converted(part, x.dtype))
+    return op.index_copy(x, axis, places, cast_or_real_part(part, x.dtype))
 
 
 @aten("slice_scatter", op.strided_set)
@@ -226,7 +228,7 @@ def select_backward(dy, *, input_sizes, dim, index, call):
 @aten("diagonal_scatter", op.where, op.diagonal_dx)
 def diagonal_scatter(x, source, *, offset, dim1, dim2):
     where = (tuple(x.shape), offset, dim1, dim2)
-    source = converted(source, x.dtype)
+    source = cast_or_real_part(source, x.dtype)
     there = op.diagonal_dx(op.full_like(source, 1, "bool"), *where)
     return op.where(there, op.diagonal_dx(source, *where), x)
 
@@ -274,10 +276,10 @@ def as_strided(x, *, size, stride, storage_offset, call):
 @aten("as_strided_scatter", op.scatter_nd, op.reshape)
 def as_strided_scatter(x, source, *, size, stride, storage_offset, call):
     if _is_all(x, size, stride, storage_offset):
-        whole = op.broadcast_to(converted(source, x.dtype), size)
+        whole = op.broadcast_to(cast_or_real_part(source, x.dtype), size)
         return op.reshape(whole, tuple(x.shape))
     places = _places(x, size, stride, storage_offset, call)
     flat = op.reshape(x, (product(x.shape),))
     where = op.expand_dims(places, 0)
-    written = op.scatter_nd(flat, where, converted(source, x.dtype))
+    written = op.scatter_nd(flat, where, cast_or_real_part(source, x.dtype))
     return op.reshape(written, tuple(x.shape))

@@ -3,7 +3,7 @@
 from meta import op
 from meta.base.dtype import is_float
 from meta.frontend.aten.converters.reduce import at_places, of_scalar
-from meta.frontend.aten.operands import device_of, operands, require_real, tensor_as
+from meta.frontend.aten.operands import as_tensor, device_of, promote_operands, require_real
 from meta.frontend.aten.promotion import cast, is_number
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
@@ -199,9 +199,9 @@ for _name in ("quantile", "nanquantile"):
 
 
 def inserted(sequence, values, right, out_int32):
-    sequence, values = operands(sequence, values)
+    sequence, values = promote_operands(sequence, values)
     device = device_of(sequence)
-    values = tensor_as(values, sequence.dtype, device)
+    values = as_tensor(values, sequence.dtype, device)
     dtype = "int32" if out_int32 else "int64"
     return op.searchsorted.plain(sequence, values, right, dtype)
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from meta import op
 from meta.frontend.aten.converters.elementwise import of_dtype
-from meta.frontend.aten.operands import operands, tensor_as
+from meta.frontend.aten.operands import as_tensor, promote_operands
 from meta.frontend.aten.promotion import as_float, cast, is_number, result_dtype
 from meta.frontend.aten.registry import aten
-from meta.frontend.core import Unconvertible, known
+from meta.frontend.core import Unconvertible, constant_value
 from meta.op.zeta import derivative_of_digamma, zeta
 from meta.runtime.ndarray import array
 
@@ -45,7 +45,7 @@ FUNCTIONS = {
 def function(base):
     def converted(x):
         of_dtype(base, x)
-        return base(*operands(x, floating=True))
+        return base(*promote_operands(x, floating=True))
 
     return converted
 
@@ -56,20 +56,20 @@ for _name, _base in FUNCTIONS.items():
 
 @aten("special_spherical_bessel_j0", op.sinc, op.multiply)
 def spherical_bessel_j0(x):
-    (x,) = operands(x, floating=True)
+    (x,) = promote_operands(x, floating=True)
     return op.sinc(op.multiply(x, 1 / pi))
 
 
 @aten("logit", "special_logit", op.logit)
 def logit(x, *, eps):
     of_dtype(op.logit, x)
-    return op.logit(*operands(x, floating=True), eps)
+    return op.logit(*promote_operands(x, floating=True), eps)
 
 
 def product_of_log(base):
     def converted(x, y):
         of_dtype(base, x, y)
-        return base(*operands(x, y, floating=True))
+        return base(*promote_operands(x, y, floating=True))
 
     return converted
 
@@ -84,7 +84,7 @@ for _name in ("", ".self_scalar", ".other_scalar"):
 @aten("mvlgamma", "special_multigammaln", op.lgamma, op.add)
 def mvlgamma(x, *, p):
     """The logarithm of the multivariate gamma function, a sum of lgamma."""
-    (x,) = operands(x, floating=True)
+    (x,) = promote_operands(x, floating=True)
     terms = [op.lgamma(op.subtract(x, i / 2) if i else x) for i in range(p)]
     total = op.add(terms[0], p * (p - 1) / 4 * log(pi))
     for term in terms[1:]:
@@ -101,13 +101,13 @@ def zeta_of(s, q):
     tensors = [x for x in (s, q) if not is_number(x)]
     device = str(tensors[0].device) if hasattr(tensors[0], "device") else "cpu"
     wide = "float64" if dtype == "float64" else "float32"
-    return cast(zeta(*(tensor_as(x, wide, device) for x in (s, q))), dtype)
+    return cast(zeta(*(as_tensor(x, wide, device) for x in (s, q))), dtype)
 
 
 @aten("polygamma", "special_polygamma", op.digamma, op.trigamma, *ZETA)
 def polygamma(x, *, n):
     """The derivative of digamma of order n."""
-    (x,) = operands(x, floating=True)
+    (x,) = promote_operands(x, floating=True)
     if n < 2:
         return op.trigamma(x) if n else op.digamma(x)
     wide = x if x.dtype == "float64" else cast(x, "float32")
@@ -155,14 +155,14 @@ def polynomial(name):
 
     def converted(x, n):
         dtype = as_float(result_dtype(x, n))
-        values = n if is_number(n) else known(n)
+        values = n if is_number(n) else constant_value(n)
         if values is None:
             raise Unconvertible("the orders of polynomials are not known while converting")
         device = str(getattr(n, "device", getattr(x, "device", "cpu")))
         orders = np.trunc(np.asarray(values if is_number(n) else values.astype("float64").numpy()))
         if orders.max(initial=0) > LARGEST_ORDER:
             raise Unconvertible(f"a polynomial of an order above {LARGEST_ORDER} is not unrolled")
-        x = tensor_as(x, dtype, device)
+        x = as_tensor(x, dtype, device)
         x = 2.0 * x - 1.0 if name.startswith("shifted") else x
         x = op.broadcast_to(x, np.broadcast_shapes(x.shape, orders.shape))
         now, following, found = op.ones_like(x), first(x), op.zeros_like(x)

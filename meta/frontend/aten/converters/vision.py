@@ -4,7 +4,7 @@ from meta import op
 from meta.frontend.aten.promotion import cast
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
-from meta.frontend.core.operators import above, suppressed
+from meta.frontend.core.operators import next_threshold, suppress_boxes
 from meta.op.core.function import device_of
 
 
@@ -18,7 +18,9 @@ def nms(boxes, scores, *, iou_threshold, call):
     boxes = op.expand_dims(boxes, 0)
     scores = op.expand_dims(scores, 0)
     everything = op.ones_like(scores, "bool")
-    found = suppressed(boxes, scores, everything, -1, above(iou_threshold), call).indices
+    found = suppress_boxes(
+        boxes, scores, everything, -1, next_threshold(iou_threshold), call
+    ).indices
     row = op.squeeze(found, 0)
     places = op.squeeze(op.argwhere(op.greater_equal(row, 0)), 1)
     return cast(op.take(row, places, 0), "int64")

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from meta.frontend.aten.arguments import constant, default_dtype, dense
+from meta.frontend.aten.arguments import constant, default_dtype, require_strided
 from meta.frontend.aten.registry import aten
 
 PLACES = ("device", "pin_memory")
@@ -21,7 +21,7 @@ def triangle(length, periodic, _):
 
 
 def made(function, length, periodic, parameters, dtype, layout, call):
-    dense(layout)
+    require_strided(layout)
     values = np.ones(length) if length == 1 else function(length, periodic, parameters)
     return constant(values, dtype or default_dtype(), call)
 

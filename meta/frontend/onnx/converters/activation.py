@@ -5,8 +5,8 @@ from __future__ import annotations
 from meta import op
 from meta.base.dtype import is_float
 from meta.frontend.core import Unconvertible
-from meta.frontend.core.arguments import in_shape_of, known_number
-from meta.frontend.core.arithmetic import clipped
+from meta.frontend.core.arguments import constant_number, reshape_as
+from meta.frontend.core.arithmetic import clip_to_bounds
 from meta.frontend.onnx.converters.elementwise import aligned, stated
 from meta.frontend.onnx.converters.movement import flattened
 from meta.frontend.onnx.registry import onnx
@@ -92,8 +92,8 @@ def prelu(x, slope, *, call):
 def clip(x, low=None, high=None, *, min, max, call):
     """The bounds are attributes before opset 11. A lower bound above the upper one gives way."""
     if call.opset < 11:
-        return clipped(x, float("-inf") if min is None else min, _or_infinite(max))
-    bounds = [(b, None if b is None else known_number(b)) for b in (low, high)]
+        return clip_to_bounds(x, float("-inf") if min is None else min, _or_infinite(max))
+    bounds = [(b, None if b is None else constant_number(b)) for b in (low, high)]
     if all(b is None or n is not None for b, n in bounds) and is_float(x.dtype):
         least, most = (n for _, n in bounds)
         most = _or_infinite(most)
@@ -118,7 +118,7 @@ def _softmax(name, base):
         """Before opset 13 all axes from the given one are one."""
         if call.opset >= 13:
             return base(x, axis)
-        return in_shape_of(base(_rows(x, axis), 1), x)
+        return reshape_as(base(_rows(x, axis), 1), x)
 
 
 def _rows(x, axis):
@@ -134,7 +134,7 @@ _softmax("LogSoftmax", op.log_softmax)
 def hardmax(x, *, axis, call):
     """1 at the first of the greatest elements, 0 elsewhere."""
     if call.opset < 13:
-        return in_shape_of(_first_greatest(_rows(x, axis), 1), x)
+        return reshape_as(_first_greatest(_rows(x, axis), 1), x)
     return _first_greatest(x, axis)
 
 

@@ -6,8 +6,16 @@ from onnx import TensorProto
 
 from meta import op
 from meta.frontend.core import Unconvertible
-from meta.frontend.onnx.narrow import FORMATS, SCALE, Narrow, bits_of, converted, held, name_of
 from meta.frontend.onnx.registry import onnx
+from meta.frontend.onnx.subbyte_dtypes import (
+    FORMATS,
+    SCALE,
+    NarrowValue,
+    bits_of,
+    carrier,
+    cast_narrow,
+    name_of,
+)
 
 BECOMES = (op.astype, op.clip, op.round, op.reinterpret, op.where)
 
@@ -16,12 +24,12 @@ BECOMES = (op.astype, op.clip, op.round, op.reinterpret, op.where)
 def cast(x, *, to, saturate, round_mode):
     """Until opset 6 the dtype is a name."""
     kind = TensorProto.DataType.Value(to) if isinstance(to, str) else to
-    return converted(x, name_of(kind), bool(saturate), round_mode)
+    return cast_narrow(x, name_of(kind), bool(saturate), round_mode)
 
 
 @onnx("CastLike", *BECOMES)
 def cast_like(x, like, *, saturate, round_mode):
-    return converted(x, str(like.dtype), bool(saturate), round_mode)
+    return cast_narrow(x, str(like.dtype), bool(saturate), round_mode)
 
 
 @onnx("BitCast", op.reinterpret, op.astype)
@@ -35,9 +43,9 @@ def bit_cast(x, *, to):
     by_number = [d for d in (x.dtype, dtype) if d == SCALE or (d in FORMATS and _is_wider(d))]
     if by_number:
         raise Unconvertible(f"the bits of {by_number[0]}, which is held by its numbers")
-    if isinstance(x, Narrow):
-        return converted(x, dtype)
-    plain = op.astype(held(x), "uint8") if x.dtype == "bool" else x
+    if isinstance(x, NarrowValue):
+        return cast_narrow(x, dtype)
+    plain = op.astype(carrier(x), "uint8") if x.dtype == "bool" else x
     return op.reinterpret(plain, dtype) if plain.dtype != dtype else plain
 
 

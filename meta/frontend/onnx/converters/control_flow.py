@@ -12,11 +12,16 @@ from functools import partial
 
 from meta import op
 from meta.base.errors import TypeInferError
-from meta.frontend.core import Unconvertible, active_trace, known
-from meta.frontend.core.arguments import constant, known_number, static_extent
-from meta.frontend.onnx.loops import along, forgotten, joined_of, probed, zeros
-from meta.frontend.onnx.narrow import Narrow, held, named, names
+from meta.frontend.core import Unconvertible, active_trace, constant_value
+from meta.frontend.core.arguments import constant, constant_number, static_extent
+from meta.frontend.onnx.loops import differing_axes, scan_rows, trace_probe, widen, zeros
 from meta.frontend.onnx.registry import onnx
+from meta.frontend.onnx.subbyte_dtypes import (
+    NarrowValue,
+    carrier,
+    narrow_dtypes,
+    with_narrow_dtypes,
+)
 from meta.frontend.onnx.text import has_text
 from meta.ir.primitives import Primitive
 from meta.ir.types import TensorType
@@ -42,7 +47,7 @@ def if_(condition, *, then_branch, else_branch, call):
     """Where the branches differ in extents, the result's are those of the run time; a branch that
     does not fit the shapes of this call is an ExecutionError where it is taken.
     """
-    chosen = known_number(condition)
+    chosen = constant_number(condition)
     branches = then_branch, else_branch
     if chosen is not None:
         return branches[0 if chosen else 1]()
@@ -57,7 +62,7 @@ def if_(condition, *, then_branch, else_branch, call):
     found, errors = [], []
     for branch in branches:
         try:
-            found.append(probed(branch))
+            found.append(trace_probe(branch))
         except (Unconvertible, TypeInferError) as error:
             reasons = [f"{f.operator}, {f.place}: {f.why}" for f in failures[listed:]]
             errors.append("; ".join(reasons) or _in_one_line(error))
@@ -72,10 +77,10 @@ def if_(condition, *, then_branch, else_branch, call):
         pair = list(branches)
         pair[absent] = partial(_failing, found[1 - absent], why)
         return _either(flag, pair, lambda value: value)
-    joined = joined_of(*found)
+    joined = differing_axes(*found)
     if joined is None:
         raise first
-    return _either(flag, branches, lambda value: forgotten(value, joined, call))
+    return _either(flag, branches, lambda value: widen(value, joined, call))
 
 
 def _in_one_line(error):
@@ -97,7 +102,7 @@ def _either(flag, branches, prepared):
             if has_text(found):
                 raise Unconvertible("its branches return text, and its condition is not known")
             found = prepared(found)
-            dtypes.append(names(found))
+            dtypes.append(narrow_dtypes(found))
             types.append(_described(found))
             if types[0] != types[-1]:
                 raise _Differ(
@@ -105,19 +110,19 @@ def _either(flag, branches, prepared):
                     "known while converting",
                     hint="make the condition a constant: from_onnx(model, constants={...})",
                 )
-            return held(found)
+            return carrier(found)
 
         return run
 
-    return named(cond(flag, *map(of, branches)), dtypes[0])
+    return with_narrow_dtypes(cond(flag, *map(of, branches)), dtypes[0])
 
 
 def _failing(value, why):
     """Return what a branch gives that fails where it is taken: it would be of a value's types."""
     if isinstance(value, tuple | list):
         return type(value)(_failing(v, why) for v in value)
-    if isinstance(value, Narrow):
-        return Narrow(_failing(value.held, why), value.dtype)
+    if isinstance(value, NarrowValue):
+        return NarrowValue(_failing(value.held, why), value.dtype)
     if value is None:
         return None
     type_ = TensorType(tuple(value.shape), value.dtype)
@@ -150,7 +155,7 @@ class _Loop:
     """
 
     def __init__(self, trips, condition, states, body, call, joined=None):
-        """joined: for states whose extents change, where they do, as of `joined_of`."""
+        """joined: for states whose extents change, where they do, as of `differing_axes`."""
         self.body, self.call, self.joined = body, call, joined
         self.arguments = trips, condition
         self.states = self._carried(states)
@@ -160,8 +165,8 @@ class _Loop:
                 f"{len(states)} that are carried"
             )
         self.trips = None if trips is None else op.reshape(op.astype(trips, "int64"), ())
-        self.limit = None if trips is None else known_number(trips)
-        self.known_first = True if condition is None else known_number(condition)
+        self.limit = None if trips is None else constant_number(trips)
+        self.known_first = True if condition is None else constant_number(condition)
         self.first = None if condition is None else _flag(condition)
 
     def step(self, i, *states):
@@ -176,7 +181,7 @@ class _Loop:
         if self.joined is None:
             return tuple(states)
         pairs = zip(states, self.joined, strict=True)
-        return tuple(forgotten(state, joined, self.call) for state, joined in pairs)
+        return tuple(widen(state, joined, self.call) for state, joined in pairs)
 
     def constant(self, value, dtype):
         return constant(value, dtype, self.call)
@@ -189,20 +194,20 @@ class _Loop:
             found = self._written_out(first)
             if found is not None:
                 return found
-        following, states, rows = probed(self.step, self.constant(0, "int64"), *self.states)
+        following, states, rows = trace_probe(self.step, self.constant(0, "int64"), *self.states)
         if first is False or (self.limit is not None and self.limit <= 0):
             return (*self.states, *(zeros(r, 0, self.call) for r in rows))
         if list(map(_typed, states)) != list(map(_typed, self.states)):
             try:
                 return self._unrolled(first)
             except Unconvertible:
-                joined = list(map(joined_of, self.states, states))
+                joined = list(map(differing_axes, self.states, states))
                 if self.joined is not None or None in joined:
                     raise
             return _Loop(*self.arguments, self.states, self.body, self.call, joined).results()
         if not all(map(_is_array, rows)):
             raise Unconvertible("it collects what is no array")
-        may_end = known_number(following) is not True
+        may_end = constant_number(following) is not True
         if may_end and first and (count := self._foreseen()) is not None:
             self.limit, may_end = count, False
         if first and self.limit is not None and not may_end and (rows or self.limit <= MAX_ROWS):
@@ -224,17 +229,21 @@ class _Loop:
             following, found, _ = BlockTrace(trace).run(
                 self.step, self.constant(i, "int64"), *states
             )
-            goes_on, i = known_number(following), i + 1
+            goes_on, i = constant_number(following), i + 1
             # Of what is not known only the type counts, which is that of the start.
             pairs = zip(found, self.states, strict=True)
-            states = tuple(new if known(new) is not None else trace.lift(old) for new, old in pairs)
+            states = tuple(
+                new if constant_value(new) is not None else trace.lift(old) for new, old in pairs
+            )
         return None if goes_on is None else i
 
     def _is_small(self):
         """Whether all that is carried is known integers, and the loop is short."""
         if self.limit is None or self.limit > MAX_UNROLLED or not self.states:
             return False
-        return all(known(s) is not None and s.dtype in ("int64", "int32") for s in self.states)
+        return all(
+            constant_value(s) is not None and s.dtype in ("int64", "int32") for s in self.states
+        )
 
     def _unrolled(self, goes_on):
         """Convert the body once for each step."""
@@ -257,7 +266,7 @@ class _Loop:
                 raise Unconvertible(too_long)
             following, states, row = self.step(self.constant(i, "int64"), *states)
             rows.append(row)
-            goes_on, i = known_number(following), i + 1
+            goes_on, i = constant_number(following), i + 1
         if goes_on is None:
             return None
         if not rows and len(self.body.outputs) > 1 + len(states):
@@ -271,7 +280,7 @@ class _Loop:
             return self.step(*numbers, *states)[1:]
 
         numbers = (self.constant(range(self.limit), "int64"),)
-        states, rows = along(step, self.states, numbers, self.call)
+        states, rows = scan_rows(step, self.states, numbers, self.call)
         return (*states, *rows)
 
     def _steps(self, stacks=()):
@@ -351,7 +360,7 @@ def _along(body, states, sequences, call):
     extents = {s.shape[0] for s in sequences}
     if len(extents) != 1:
         raise Unconvertible(f"sequences of {', '.join(map(str, extents))} elements")
-    return along(_step_of(body, len(states)), tuple(states), tuple(sequences), call)
+    return scan_rows(_step_of(body, len(states)), tuple(states), tuple(sequences), call)
 
 
 def _step_of(body, count):

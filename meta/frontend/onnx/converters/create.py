@@ -10,13 +10,13 @@ from meta import op
 from meta.frontend.core import Unconvertible
 from meta.frontend.core.arguments import (
     constant,
-    known_number,
+    constant_number,
     static_extent,
 )
-from meta.frontend.core.arithmetic import cast_to, number_in
-from meta.frontend.onnx.extents import shape_of
-from meta.frontend.onnx.narrow import as_narrow, held
+from meta.frontend.core.arithmetic import cast_number, cast_to
 from meta.frontend.onnx.registry import onnx
+from meta.frontend.onnx.shape_inference import shape_of
+from meta.frontend.onnx.subbyte_dtypes import as_narrow, carrier
 from meta.frontend.onnx.text import Text
 from meta.frontend.onnx.values import array_of, dtype_of
 from meta.op.core.tracing import Symbol
@@ -28,7 +28,7 @@ def constant_of_shape(shape, *, value, call):
     found = array_of(value, call.device) if value is not None else constant(0.0, "float32", call)
     if isinstance(found, Text):
         raise Unconvertible("arrays have no texts")
-    filling = held(found)
+    filling = carrier(found)
     extents = shape_of(shape)
     if extents is None:
         full = op.dynamic_full(op.reshape(filling, ()), shape, filling.dtype)
@@ -39,8 +39,8 @@ def constant_of_shape(shape, *, value, call):
 
 def filled(extents, number, dtype, call):
     """A tensor of one number, which may be a known scalar."""
-    number = number if isinstance(number, int | float) else known_number(number)
-    return op.full(tuple(extents), number_in(number, dtype), dtype, str(call.device))
+    number = number if isinstance(number, int | float) else constant_number(number)
+    return op.full(tuple(extents), cast_number(number, dtype), dtype, str(call.device))
 
 
 @onnx("EyeLike", op.where, op.equal)
@@ -56,7 +56,7 @@ def range_(start, limit, delta, *, stash_type):
     float32 with ``stash_type`` 1.
     """
     dtype = start.dtype
-    numbers = [known_number(n) for n in (start, limit, delta)]
+    numbers = [constant_number(n) for n in (start, limit, delta)]
     if any(n is None for n in numbers):
         vectors = (op.reshape(n, ()) for n in (start, limit, delta))
         return op.dynamic_arange(*vectors, dtype)
@@ -68,7 +68,7 @@ def range_(start, limit, delta, *, stash_type):
     count = max(ceil((last - first) / step), 0)
     wide = "float32" if dtype in ("float16", "bfloat16") and stash_type else dtype
     steps = op.arange(0, count, 1, "int64", device_of(start))
-    y = op.add(op.multiply(cast_to(steps, wide), step), number_in(first, wide))
+    y = op.add(op.multiply(cast_to(steps, wide), step), cast_number(first, wide))
     return cast_to(y, dtype)
 
 
@@ -82,7 +82,7 @@ def _window(name, *weights):
 
     @onnx(name, op.arange, op.cos)
     def converter(size, *, output_datatype, periodic, call):
-        count = known_number(size)
+        count = constant_number(size)
         if count is None:
             raise Unconvertible(
                 "the size depends on the values of inputs", hint="give such inputs as constants"
@@ -105,7 +105,7 @@ _window("BlackmanWindow", 0.42, 0.5, 0.08)
 @onnx("MelWeightMatrix")
 def mel_weight_matrix(bins, length, rate, low, high, *, output_datatype, call):
     """Triangles over the frequencies of a transform, evenly spaced on the mel scale."""
-    numbers = [known_number(n) for n in (bins, length, rate, low, high)]
+    numbers = [constant_number(n) for n in (bins, length, rate, low, high)]
     if any(n is None for n in numbers):
         raise Unconvertible(
             "its arguments depend on the values of inputs", hint="give such inputs as constants"

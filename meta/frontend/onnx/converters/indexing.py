@@ -9,19 +9,19 @@ import numpy as np
 from meta import op
 from meta.frontend.core import Unconvertible
 from meta.frontend.core.arguments import (
-    WHOLE,
+    SLICE_END,
     constant,
+    constant_ints,
+    constant_number,
     extent_of,
-    known_ints,
-    known_number,
     static_extent,
     vector,
 )
 from meta.frontend.core.arithmetic import cast_to
-from meta.frontend.core.operators import from_start
+from meta.frontend.core.operators import wrap_negative_indices
 from meta.frontend.onnx.converters.movement import required
-from meta.frontend.onnx.extents import as_tensor, shape_of
 from meta.frontend.onnx.registry import onnx
+from meta.frontend.onnx.shape_inference import as_tensor, shape_of
 from meta.ir.dims import SymbolicDim
 from meta.op.core.check import normalize_axis
 
@@ -65,7 +65,7 @@ def gather_nd(x, indices, *, batch_dims, call):
 
 
 def _scatter(x, indices, updates, axis, reduction):
-    indices = from_start(indices, extent_of(x, axis))
+    indices = wrap_negative_indices(indices, extent_of(x, axis))
     if reduction in (None, "none"):
         return op.scatter(x, axis, indices, updates)
     if reduction not in REDUCTIONS:
@@ -90,7 +90,7 @@ def scatter_nd(x, indices, updates, *, reduction, call):
     depth = static_extent(indices.shape[-1], "the last axis of the indices")
     bounds = constant(extents[:depth], "int64", call)
     strides = [prod(extents[i + 1 : depth]) for i in range(depth)]
-    places = from_start(cast_to(indices, "int64"), bounds)
+    places = wrap_negative_indices(cast_to(indices, "int64"), bounds)
     places = op.sum(op.multiply(places, constant(strides, "int64", call)), indices.ndim - 1)
     # The named axes become one, the others another, along which every index is repeated.
     rows, columns = prod(extents[:depth]), prod(extents[depth:])
@@ -124,7 +124,7 @@ def slice_(x, first=None, last=None, at=None, step=None, *, starts, ends, axes, 
     else:
         given, limits = shape_of(first), shape_of(last)
         places = None if at is None else required(at, "axes")
-        steps = None if step is None else known_ints(step)
+        steps = None if step is None else constant_ints(step)
     unknown = given is None or limits is None or (step is not None and steps is None)
     count = (first.shape[0] if first is not None else 0) if unknown else len(given)
     places = [normalize_axis(a, x.ndim) for a in (range(count) if places is None else places)]
@@ -133,7 +133,7 @@ def slice_(x, first=None, last=None, at=None, step=None, *, starts, ends, axes, 
         return _dynamic_slice(x, *bounds, places, call)
     if any(isinstance(v, SymbolicDim) for v in (*given, *limits)):
         return _named_slice(x, (first, last, step), (given, limits, steps), places, call)
-    begin, end, strides = [0] * x.ndim, [WHOLE] * x.ndim, [1] * x.ndim
+    begin, end, strides = [0] * x.ndim, [SLICE_END] * x.ndim, [1] * x.ndim
     for i, axis in enumerate(places):
         begin[axis], end[axis] = given[i], limits[i]
         strides[axis] = 1 if steps is None else steps[i]
@@ -164,7 +164,7 @@ def _named_slice(x, bounds, numbers, places, call):
 def _reaches(limit, extent):
     """Whether a bound is at the end of an axis, as far as that is known."""
     if isinstance(limit, int) and not isinstance(extent, int):
-        return limit >= WHOLE // 2
+        return limit >= SLICE_END // 2
     return isinstance(extent, int | SymbolicDim) and limit == extent
 
 
@@ -179,7 +179,7 @@ def _dynamic_slice(x, first, last, step, places, call):
             whole[axis] = op.strided_slice(values, (i,), (i + 1,))
         return vector(whole, call)
 
-    bounds = all_axes(first, 0), all_axes(last, WHOLE), all_axes(step, 1)
+    bounds = all_axes(first, 0), all_axes(last, SLICE_END), all_axes(step, 1)
     return op.dynamic_strided_slice(x, *bounds)
 
 
@@ -200,7 +200,7 @@ def nonzero(x):
 @onnx("OneHot", op.arange, op.dynamic_arange, op.where)
 def one_hot(indices, depth, values, *, axis, call):
     """An index below 0 counts from the end of the depth; one beyond names no place."""
-    count = known_number(depth)
+    count = constant_number(depth)
     if count is None:
         count = cast_to(op.reshape(depth, ()), "int64")
         bounds = constant(0, "int64", call), count, constant(1, "int64", call)
@@ -223,7 +223,7 @@ def one_hot(indices, depth, values, *, axis, call):
 @onnx("TopK", op.topk, op.dynamic_topk, ignore=("sorted",))
 def top_k(x, count=None, *, axis, k, largest):
     """The number is an attribute in opset 1. What is not asked to be sorted is sorted too."""
-    number = k if count is None else known_number(count)
+    number = k if count is None else constant_number(count)
     largest = largest is None or bool(largest)
     if number is None:
         return tuple(op.dynamic_topk(x, op.reshape(count, (1,)), axis, largest))

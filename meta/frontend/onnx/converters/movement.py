@@ -12,15 +12,15 @@ from meta.base.dtype import is_float
 from meta.frontend.core import Unconvertible
 from meta.frontend.core.arguments import (
     constant,
+    constant_ints,
+    constant_number,
     extent_of,
     is_static,
-    known_ints,
-    known_number,
     static_extent,
     vector,
 )
-from meta.frontend.onnx.extents import shape_of
 from meta.frontend.onnx.registry import onnx
+from meta.frontend.onnx.shape_inference import shape_of
 from meta.frontend.onnx.text import Text
 from meta.frontend.onnx.values import array_of
 from meta.ir.dims import UnknownDim, product
@@ -36,7 +36,7 @@ _VALUES = {
 
 def required(value, what):
     """Return the integers of a known vector; Unconvertible otherwise."""
-    numbers = known_ints(value)
+    numbers = constant_ints(value)
     if numbers is None:
         raise _unknown(what)
     return numbers
@@ -44,7 +44,7 @@ def required(value, what):
 
 def required_number(value, what):
     """Return a known number; Unconvertible otherwise."""
-    number = known_number(value)
+    number = constant_number(value)
     if number is None:
         raise _unknown(what)
     return number
@@ -188,7 +188,7 @@ def expand(x, shape, *, call):
 @onnx("Tile", op.tile, op.dynamic_tile)
 def tile(x, repeats, axis=None, *, call):
     """In opset 1 the repeats are one number and along one axis."""
-    times = known_ints(repeats)
+    times = constant_ints(repeats)
     if call.opset < 6:
         (count,), (along,) = required(repeats, "the repeats"), required(axis, "the axis")
         times = tuple(count if i == along else 1 for i in range(x.ndim))
@@ -224,10 +224,10 @@ def pad(x, widths=None, filling=None, at=None, *, mode, pads, paddings, value):
     axes = tuple(range(x.ndim))
     if at is not None:
         axes = [normalize_axis(a, x.ndim) for a in required(at, "axes")]
-    given = known_ints(widths) if widths is not None else pads or paddings
+    given = constant_ints(widths) if widths is not None else pads or paddings
     if filling is None:
         filling = (value or 0.0) if is_float(x.dtype) else int(value or 0)
-    number = filling if isinstance(filling, float | int) else known_number(filling)
+    number = filling if isinstance(filling, float | int) else constant_number(filling)
     if given is None:
         return _dynamic_pad(x, widths, axes, filling if number is None else number, mode)
     pairs = [(0, 0)] * x.ndim

@@ -6,7 +6,7 @@ from math import prod
 
 from meta import op
 from meta.frontend.core import Unconvertible
-from meta.frontend.core.arguments import in_shape_of
+from meta.frontend.core.arguments import reshape_as
 from meta.frontend.core.arithmetic import cast_to
 from meta.frontend.onnx.registry import onnx
 from meta.op.core.check import normalize_axis
@@ -78,7 +78,7 @@ def layer_normalization(x, scale, bias=None, *, axis, epsilon, stash_type, call)
     row, shift = _row(x, scale, axis), _row(x, bias, axis)
     if call.results == 1 and row is not None and (bias is None) == (shift is None):
         flat = op.reshape(x, (*x.shape[:axis], prod(x.shape[axis:])))
-        return in_shape_of(op.layer_norm.plain(flat, row, shift, -1, epsilon), x)
+        return reshape_as(op.layer_norm.plain(flat, row, shift, -1, epsilon), x)
     axes, wide = tuple(range(axis, x.ndim)), _wide(x, stash_type)
     mean = op.mean(wide, axes, True)
     spread = op.rsqrt(op.add(op.var(wide, axes, True), epsilon))
@@ -93,7 +93,7 @@ def rms_normalization(x, scale, *, axis, epsilon, stash_type):
     row = _row(x, scale, axis)
     if row is not None:
         flat = op.reshape(x, (*x.shape[:axis], prod(x.shape[axis:])))
-        return in_shape_of(op.rms_norm.plain(flat, row, None, -1, epsilon), x)
+        return reshape_as(op.rms_norm.plain(flat, row, None, -1, epsilon), x)
     wide = _wide(x, stash_type)
     square = op.mean(op.square(wide), tuple(range(axis, x.ndim)), True)
     y = op.multiply(wide, op.rsqrt(op.add(square, epsilon)))

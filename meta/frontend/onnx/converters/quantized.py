@@ -10,13 +10,21 @@ from __future__ import annotations
 
 from meta import op
 from meta.base.dtype import is_float, limits
-from meta.frontend.core import Unconvertible, known
-from meta.frontend.core.arguments import along
+from meta.frontend.core import Unconvertible, constant_value
+from meta.frontend.core.arguments import broadcast_along
 from meta.frontend.core.arithmetic import cast_to
 from meta.frontend.onnx.converters.conv import CONV, convolved, with_bias
 from meta.frontend.onnx.converters.recurrent import lstm_of
-from meta.frontend.onnx.narrow import FORMATS, INTEGERS, SCALE, Narrow, converted, held, name_of
 from meta.frontend.onnx.registry import onnx
+from meta.frontend.onnx.subbyte_dtypes import (
+    FORMATS,
+    INTEGERS,
+    SCALE,
+    NarrowValue,
+    carrier,
+    cast_narrow,
+    name_of,
+)
 from meta.op.core.check import normalize_axis
 
 _PLAIN = ("uint8", "int8", "uint16", "int16")
@@ -45,7 +53,7 @@ def _laid_out(parameter, x, axis, block_size):
             raise Unconvertible(
                 f"a scale or zero point {list(parameter.shape)} along axis {at} of {list(x.shape)}"
             )
-        return along(parameter, x.ndim, at)
+        return broadcast_along(parameter, x.ndim, at)
     repeated = op.repeat(parameter, block_size, at)
     extent = x.shape[at]
     if repeated.shape[at] != extent:
@@ -60,7 +68,7 @@ def _laid_out(parameter, x, axis, block_size):
 
 def _is_zero(value):
     """Whether a zero point is left out or known to be 0."""
-    found = known(held(value))
+    found = constant_value(carrier(value))
     return value is None or (found is not None and not found.numpy().astype("float32").any())
 
 
@@ -71,7 +79,7 @@ def saturated(real, dtype):
     real = op.where(op.greater(real, float(low)), real, float(low))
     real = op.minimum(real, float(high))
     if dtype in INTEGERS:
-        return Narrow(op.astype(real, INTEGERS[dtype][1]), dtype)
+        return NarrowValue(op.astype(real, INTEGERS[dtype][1]), dtype)
     return op.astype(real, dtype)
 
 
@@ -91,14 +99,14 @@ def quantize_linear(x, scale, zero=None, *, axis, saturate, block_size, output_d
     computed = name_of(precision) if precision else computed
     if not is_float(computed):
         raise Unconvertible(f"a quotient of the dtype {computed}")
-    scale = cast_to(_laid_out(held(scale), x, axis, block_size), computed)
+    scale = cast_to(_laid_out(carrier(scale), x, axis, block_size), computed)
     quotient = op.divide(cast_to(x, computed), scale)
     if not _is_zero(zero):
-        zero = converted(_laid_out(held(zero), x, axis, block_size), "float32")
+        zero = cast_narrow(_laid_out(carrier(zero), x, axis, block_size), "float32")
     if dtype in FORMATS or dtype == "float8_e5m2":
         # ONNX wants these to be 0.
         shifted = quotient if _is_zero(zero) else op.add(_wide(quotient), zero)
-        return converted(shifted, dtype, bool(saturate))
+        return cast_narrow(shifted, dtype, bool(saturate))
     whole = _wide(op.round(quotient))
     if not _is_zero(zero):
         whole = op.add(whole, cast_to(zero, whole.dtype))
@@ -110,16 +118,16 @@ def dequantize_linear(x, scale, zero=None, *, axis, block_size, output_dtype):
     """Computed in float32, in the end in ``output_dtype`` or the dtype of the scale."""
     dtype = "float32" if scale.dtype == SCALE else scale.dtype
     dtype = name_of(output_dtype) if output_dtype else dtype
-    real, own = held(x), x.dtype
+    real, own = carrier(x), x.dtype
     if zero is not None and zero.dtype != own:
         raise Unconvertible(f"x is {own}, and its zero point is {zero.dtype}")
     if not _is_zero(zero):
         # int32 may leave its range, and is subtracted as ONNX's reference does it.
         whole = own in INTEGERS or own in _PLAIN
         difference = "int32" if whole else "float32"
-        zero = op.astype(_laid_out(held(zero), real, axis, block_size), difference)
+        zero = op.astype(_laid_out(carrier(zero), real, axis, block_size), difference)
         real = op.subtract(op.astype(real, difference), zero)
-    scale = _laid_out(held(scale), real, axis, block_size)
+    scale = _laid_out(carrier(scale), real, axis, block_size)
     return cast_to(op.multiply(cast_to(real, "float32"), cast_to(scale, "float32")), dtype)
 
 
@@ -195,7 +203,7 @@ def dynamic_quantize_lstm(
 
 def _shifted(x, zero, axis):
     """Return x - zero in int32; the zero points of several rows or columns lie along ``axis``."""
-    if isinstance(x, Narrow) or x.dtype not in ("int8", "uint8"):
+    if isinstance(x, NarrowValue) or x.dtype not in ("int8", "uint8"):
         raise Unconvertible(f"a product of {x.dtype}")
     wide = op.astype(x, "int32")
     if _is_zero(zero):
@@ -208,7 +216,7 @@ def _per(parameter, x, axis):
     if parameter.ndim == 0 or all(e == 1 for e in parameter.shape):
         return op.reshape(parameter, ())
     if parameter.ndim == 1:
-        return along(parameter, x.ndim, axis)
+        return broadcast_along(parameter, x.ndim, axis)
     if parameter.ndim != x.ndim:
         raise Unconvertible(f"a scale or zero point {list(parameter.shape)} of {list(x.shape)}")
     return parameter

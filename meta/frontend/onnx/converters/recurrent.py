@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from meta import op
 from meta.frontend.core import Unconvertible
-from meta.frontend.onnx.loops import along
+from meta.frontend.onnx.loops import scan_rows
 from meta.frontend.onnx.registry import onnx
 from meta.ir.dims import UnknownDim, product
 from meta.op.core.check import shapes_compatible
@@ -198,8 +198,8 @@ class _Call:
             return kept, (op.where(counts, new[0], op.zeros_like(new[0])),)
 
         if self.counts is None:
-            return along(plain, start, (rows,), self.call, reverse)
-        return along(counted, start, (rows, self.counts), self.call, reverse)
+            return scan_rows(plain, start, (rows,), self.call, reverse)
+        return scan_rows(counted, start, (rows, self.counts), self.call, reverse)
 
 
 def _with(x, bias):

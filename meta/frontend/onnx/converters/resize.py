@@ -16,14 +16,14 @@ from meta.base.dtype import is_float
 from meta.frontend.core import Unconvertible
 from meta.frontend.core.arguments import (
     constant,
+    constant_ints,
+    constant_value,
     is_static,
-    known,
-    known_ints,
     static_extent,
 )
 from meta.frontend.core.arithmetic import cast_to
-from meta.frontend.onnx.extents import Extents, shape_of
 from meta.frontend.onnx.registry import onnx
+from meta.frontend.onnx.shape_inference import Extents, shape_of
 from meta.op.core.check import normalize_axis
 
 MODES = {"nearest": "nearest_neighbor", "linear": "linear", "cubic": "cubic", "bilinear": "linear"}
@@ -43,7 +43,7 @@ def _numbers(value, what):
     """The numbers of a known vector, None if there are none."""
     if value is None:
         return None
-    values = known(value)
+    values = constant_value(value)
     if values is None:
         raise Unconvertible(
             f"{what} depend on the values of inputs", hint="give such inputs as constants"
@@ -172,8 +172,8 @@ def _is_direct(x, plan, mode, position, nearest):
 
 
 def _is_dynamic(scales, sizes):
-    given = scales if scales is not None and known_ints(scales) != () else sizes
-    return given is not None and not isinstance(given, Extents) and known(given) is None
+    given = scales if scales is not None and constant_ints(scales) != () else sizes
+    return given is not None and not isinstance(given, Extents) and constant_value(given) is None
 
 
 def _whole_scales(x, axes, factors):
@@ -218,7 +218,7 @@ def _not_known():
 def _dynamic(x, sizes, axes, mode, position, alpha, exclude):
     """Sizes of the run time, of the two spatial axes of images."""
     usual = x.ndim == 4 and position in OF_RESIZE2D and mode != "nearest" and is_float(x.dtype)
-    if sizes is None or known(sizes) is not None or not usual or axes != (2, 3):
+    if sizes is None or constant_value(sizes) is not None or not usual or axes != (2, 3):
         raise _not_known()
     return op.dynamic_resize2d(x, sizes, "NCHW", MODES[mode], position, "", alpha, int(exclude))
 

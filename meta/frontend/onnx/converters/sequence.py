@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from meta import op
 from meta.frontend.core import Unconvertible
-from meta.frontend.core.arguments import constant, known_ints, known_number, static_extent
+from meta.frontend.core.arguments import constant, constant_ints, constant_number, static_extent
 from meta.frontend.onnx.registry import onnx
 from meta.op.core.check import normalize_axis
 
@@ -23,7 +23,7 @@ def require_sequence(value):
 
 def _position(index, least, most):
     """Return a known position, counted from the end if it is below 0; None if it is not known."""
-    known = known_number(index)
+    known = constant_number(index)
     if known is None:
         return None
     if not least <= known < most:
@@ -133,7 +133,7 @@ def split_to_sequence(x, split=None, *, axis, keepdims):
     total = static_extent(x.shape[axis], "the axis that is split")
     sizes = [1] * total
     if split is not None:
-        given = known_ints(split)
+        given = constant_ints(split)
         if given is None:
             raise Unconvertible("the sizes of the parts are not known while converting")
         sizes = list(given)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from meta import op
 from meta.frontend.core.arguments import constant
 from meta.frontend.core.arithmetic import cast_to
-from meta.frontend.core.operators import above, per_class, suppressed
+from meta.frontend.core.operators import next_threshold, repeat_per_class, suppress_boxes
 from meta.frontend.onnx.converters.movement import required_number
 from meta.frontend.onnx.registry import onnx
 
@@ -35,7 +35,7 @@ def non_max_suppression(
     """
     most = int(_number(limit, "the number of boxes", 0))
     least = _number(threshold, "the threshold of scores", None)
-    iou = above(float(_number(overlap, "the overlap", 0.0)))
+    iou = next_threshold(float(_number(overlap, "the overlap", 0.0)))
     if most <= 0:
         return constant([], "int64", call).reshape((0, 3))
     if center_point_box:
@@ -46,7 +46,7 @@ def non_max_suppression(
     images, classes, count = scores.shape
     flat = op.reshape(scores, (images * classes, count))
     good = op.ones_like(flat, "bool") if least is None else op.greater(flat, least)
-    kept = suppressed(per_class(boxes, classes), flat, good, most, iou, call).indices
+    kept = suppress_boxes(repeat_per_class(boxes, classes), flat, good, most, iou, call).indices
     found = op.argwhere(op.greater_equal(kept, 0))
     row = op.take(found, constant(0, "int64", call), 1)
     box = cast_to(op.gather_nd(kept, op.permute_dims(found)), "int64")

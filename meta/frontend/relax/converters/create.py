@@ -7,7 +7,7 @@ import torch
 
 from meta import op
 from meta.frontend.core.arithmetic import cast_to
-from meta.frontend.core.operators import filled, filled_like
+from meta.frontend.core.operators import filled_like, full_tensor
 from meta.frontend.relax.registry import relax
 from meta.frontend.relax.values import RuntimeExtent, RuntimeShape
 from meta.runtime.ndarray import array
@@ -18,7 +18,7 @@ def full(shape, value, *, dtype, call):
     dtype = dtype or value.dtype
     if isinstance(shape, RuntimeShape):
         return op.dynamic_full(value, shape.vector, dtype)
-    return filled(value, tuple(shape), dtype, call)
+    return full_tensor(value, tuple(shape), dtype, call)
 
 
 @relax("full_like", op.full_like, op.broadcast_to_like)

@@ -10,8 +10,8 @@ import numpy as np
 from meta import op
 from meta.base.dtype import is_float
 from meta.frontend.core import Unconvertible
-from meta.frontend.core.arguments import along
-from meta.frontend.core.arithmetic import clipped, quotient
+from meta.frontend.core.arguments import broadcast_along
+from meta.frontend.core.arithmetic import clip_to_bounds, quotient
 from meta.frontend.core.operators import ELEMENTWISE
 from meta.frontend.relax.registry import relax
 
@@ -29,7 +29,7 @@ relax.same("nn.selu", op.selu)
 relax.same("nn.silu", op.silu)
 relax.same("nn.softplus", op.softplus, "beta", "threshold")
 
-relax("clip", op.clip)(clipped)
+relax("clip", op.clip)(clip_to_bounds)
 relax("divide", op.divide, op.floor_divide)(quotient)
 
 
@@ -48,13 +48,17 @@ def prelu(x, alpha, *, axis):
     if axis in (1, 1 - x.ndim) and x.ndim > 1 and alpha.ndim == 1:
         return op.prelu(x, alpha)
     if alpha.ndim == 1 and x.ndim:
-        alpha = along(alpha, x.ndim, axis)
+        alpha = broadcast_along(alpha, x.ndim, axis)
     return op.where(op.greater(x, 0.0), x, op.multiply(x, alpha))
 
 
 def _beside(parameter, x, axis):
     """Shape a parameter so that it broadcasts against ``x`` along ``axis``."""
-    return op.reshape(parameter, ()) if parameter.size == 1 else along(parameter, x.ndim, axis)
+    return (
+        op.reshape(parameter, ())
+        if parameter.size == 1
+        else broadcast_along(parameter, x.ndim, axis)
+    )
 
 
 @relax("quantize", op.divide, op.round, op.clip, op.astype)

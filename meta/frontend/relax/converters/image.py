@@ -5,8 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from meta import op
-from meta.frontend.core import Unconvertible, known
-from meta.frontend.core.operators import above, decoded, grid_sample, per_class, suppressed
+from meta.frontend.core import Unconvertible, constant_value
+from meta.frontend.core.operators import (
+    decode_boxes,
+    grid_sample,
+    next_threshold,
+    repeat_per_class,
+    suppress_boxes,
+)
 from meta.frontend.relax.converters.movement import numbers
 from meta.frontend.relax.registry import relax
 from meta.runtime.ndarray import array
@@ -74,8 +80,8 @@ def all_class_non_max_suppression(
     images, classes, count = scores.shape
     flat = op.reshape(scores, (images * classes, count))
     good = op.greater(flat, op.astype(op.reshape(score_threshold, ()), scores.dtype))
-    most, overlap = int(_number(limit)), above(_number(iou_threshold))
-    kept = suppressed(per_class(boxes, classes), flat, good, most, overlap, call).indices
+    most, overlap = int(_number(limit)), next_threshold(_number(iou_threshold))
+    kept = suppress_boxes(repeat_per_class(boxes, classes), flat, good, most, overlap, call).indices
     found = op.argwhere(op.greater_equal(kept, 0))
     row = op.take(found, array(0, "int64", device=call.device), 1)
     box = op.astype(op.gather_nd(kept, op.permute_dims(found)), "int64")
@@ -84,7 +90,7 @@ def all_class_non_max_suppression(
 
 
 def _number(value):
-    now = known(value)
+    now = constant_value(value)
     if now is None:
         raise Unconvertible("a limit or threshold that depends on inputs is not supported")
     return now.item()
@@ -105,7 +111,7 @@ def multibox_transform_loc(
     (left, top, right, bottom).
     """
     places = op.reshape(places, (places.shape[0], -1, 4))
-    left, top, right, bottom = decoded(places, anchors, variances)
+    left, top, right, bottom = decode_boxes(places, anchors, variances)
     boxes = op.concat((top, left, bottom, right), 2)
     boxes = op.clip(boxes, 0.0, 1.0) if clip else boxes
     scores = op.softmax(scores, 1) if apply_softmax else scores

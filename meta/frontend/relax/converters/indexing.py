@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 from meta import op
-from meta.frontend.core import Unconvertible, known
-from meta.frontend.core.operators import REDUCTIONS, by_batch, from_start, reduce_at
+from meta.frontend.core import Unconvertible, constant_value
+from meta.frontend.core.operators import REDUCTIONS, by_batch, reduce_at, wrap_negative_indices
 from meta.frontend.relax.converters.movement import numbers
 from meta.frontend.relax.registry import relax
 from meta.op.core.check import broadcast_shapes
@@ -27,7 +27,7 @@ def strided_slice(x, axes, begin, end, strides=None, *, assume_inbound):
 def dynamic_strided_slice(x, begin, end, strides):
     """The bounds are vectors, with an entry for every axis."""
     given = (begin, end, strides)
-    if any(known(v) is None for v in given):
+    if any(constant_value(v) is None for v in given):
         return op.dynamic_strided_slice(x, *given)
     bounds = [numbers(v, "a bound of a slice") for v in given]
     return sliced(x, dict(enumerate(zip(*bounds, strict=True))))
@@ -107,7 +107,7 @@ def index_put(x, indices, values, *, accumulate):
 
 def _from_start(index, extent):
     """Count negative indices from the start."""
-    return from_start(op.astype(index, "int64"), extent)
+    return wrap_negative_indices(op.astype(index, "int64"), extent)
 
 
 @relax("scatter_elements", op.scatter, op.scatter_add, op.scatter_reduce)

@@ -9,8 +9,8 @@ import math
 import numpy as np
 
 from meta import op
-from meta.frontend.core import Unconvertible, known
-from meta.frontend.core.arithmetic import cast_to, number_in
+from meta.frontend.core import Unconvertible, constant_value
+from meta.frontend.core.arithmetic import cast_number, cast_to
 from meta.frontend.core.operators import meshgrid
 from meta.frontend.relax.registry import relax
 from meta.frontend.relax.values import RuntimeShape, Shape
@@ -32,7 +32,7 @@ def numbers(value, what):
     """Return the numbers in a shape, a tuple or a known vector; Unconvertible otherwise."""
     if isinstance(value, tuple | list):
         return list(value)
-    now = known(value)
+    now = constant_value(value)
     if now is None:
         raise Unconvertible(
             f"{what} depends on the values of inputs", hint="give such inputs as constants"
@@ -61,7 +61,7 @@ def shape_to_tensor(shape, *, call):
 
 @relax("tensor_to_shape")
 def tensor_to_shape(x):
-    if known(x) is None and isinstance(x.shape[0], int):
+    if constant_value(x) is None and isinstance(x.shape[0], int):
         return RuntimeShape(x)
     return Shape(numbers(x, "a shape"))
 
@@ -163,4 +163,4 @@ def _padded(x, pairs, value, mode):
         pairs = [(max(b, 0), max(a, 0)) for b, a in pairs]
     if mode not in PAD_MODES:
         raise Unconvertible(f"the padding mode {mode!r} is not supported")
-    return op.pad(x, pairs, PAD_MODES[mode], number_in(value, x.dtype))
+    return op.pad(x, pairs, PAD_MODES[mode], cast_number(value, x.dtype))

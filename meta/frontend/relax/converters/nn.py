@@ -10,8 +10,8 @@ from functools import partial
 import numpy as np
 
 from meta import op
-from meta.frontend.core import Unconvertible, known
-from meta.frontend.core.arguments import along
+from meta.frontend.core import Unconvertible, constant_value
+from meta.frontend.core.arguments import broadcast_along
 from meta.frontend.core.arithmetic import product
 from meta.frontend.core.operators import dropout, nll_loss
 from meta.frontend.relax.registry import relax
@@ -90,7 +90,7 @@ def batch_norm(
     options = momentum, epsilon, axis
     if training:
         return _by_batch(x, mean, variance, w, b, *options)
-    if call.training and known(mean) is None and known(variance) is None:
+    if call.training and constant_value(mean) is None and constant_value(variance) is None:
         return op.batch_norm_train(x, mean, variance, w, b, *options)
     return op.batch_norm_infer(x, mean, variance, w, b, *options), mean, variance
 
@@ -155,8 +155,8 @@ def instance_norm(x, gamma, beta, *, channel_axis, axes, epsilon, center, scale)
         return op.instance_norm.plain(x, w, b, epsilon)
     y = op.subtract(x, op.mean(x, axes, True))
     y = op.multiply(y, op.rsqrt(op.add(op.var(x, axes, True, correction=0), epsilon)))
-    y = y if w is None else op.multiply(y, along(w, x.ndim, channel_axis))
-    return y if b is None else op.add(y, along(b, x.ndim, channel_axis))
+    y = y if w is None else op.multiply(y, broadcast_along(w, x.ndim, channel_axis))
+    return y if b is None else op.add(y, broadcast_along(b, x.ndim, channel_axis))
 
 
 @relax("nn.cross_entropy_with_logits", op.multiply, op.sum)

@@ -6,7 +6,7 @@ import numpy as np
 
 from meta import op
 from meta.base.dtype import is_float
-from meta.frontend.core import Unconvertible, known
+from meta.frontend.core import Unconvertible, constant_value
 from meta.frontend.core.arithmetic import truncated_quotient
 from meta.frontend.core.operators import scan
 from meta.frontend.relax.registry import relax
@@ -90,7 +90,7 @@ def nonzero(x):
 @relax("unique", op.unique)
 def unique(x, in_order, index, inverse, counts, axis=None, *, call):
     """Of known arrays everything is computed now; of others, distinct elements in order."""
-    if known(x) is not None:
+    if constant_value(x) is not None:
         found = _unique(x.numpy(), bool(in_order), axis)
         flags = (True, bool(index), bool(inverse), bool(counts))
         chosen = [array(v, device=call.device) for v, f in zip(found, flags, strict=True) if f]

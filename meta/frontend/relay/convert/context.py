@@ -84,7 +84,7 @@ KnownFunction = Closure | ast.Op | ast.Constructor
 
 
 @dataclass(eq=False, slots=True)
-class OpenData:
+class PartiallyTypedData:
     """A data value whose type arguments are not all known, ``Nil``; ``types``: of ``declared``."""
 
     constructor: ast.Constructor
@@ -112,7 +112,7 @@ def leaves(value: Any) -> list[Any]:
 
 MAX_LEAVES = 1 << 14
 """A value of more leaves is refused, as one that nests deeper than a tuple of the IR may."""
-MOST_INLINED = 1 << 14
+MAX_INLINED = 1 << 14
 """Calls that may be replaced by the body of what they call."""
 
 
@@ -163,10 +163,10 @@ class Context:
     def inlined(self, name: str) -> None:
         """Count a call that is replaced by a body; RelayError for too many."""
         self._inlined += 1
-        if self._inlined > MOST_INLINED:
+        if self._inlined > MAX_INLINED:
             raise self.error(
                 "functions that are to be inlined call one another too often",
-                expected=f"at most {MOST_INLINED:,} calls in all",
+                expected=f"at most {MAX_INLINED:,} calls in all",
                 found=f"one more, of {name}",
             )
 
@@ -189,11 +189,11 @@ class Context:
 
     def _size(self, value: Any) -> tuple[int, int]:
         """Return the number of leaves and the depth, which are computed once for a value."""
-        if not isinstance(value, tuple | OpenData):
+        if not isinstance(value, tuple | PartiallyTypedData):
             return 1, 0
         known = self._sizes.get(id(value))
         if known is None:
-            fields = value.fields if isinstance(value, OpenData) else value
+            fields = value.fields if isinstance(value, PartiallyTypedData) else value
             parts = [self._size(f) for f in fields]
             leaves = 1 + sum(n for n, _ in parts)
             depth = 1 + max((d for _, d in parts), default=0)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from meta import op
 from meta.frontend.relay import ast
-from meta.frontend.relay.convert.context import Context, Env, OpenData, type_of
-from meta.frontend.relay.convert.types import Bindings, joined, relay_text
+from meta.frontend.relay.convert.context import Context, Env, PartiallyTypedData, type_of
+from meta.frontend.relay.convert.types import Bindings, join_types, relay_text
 from meta.ir import Primitive, TensorType, TupleType, Type
 from meta.ir.types import DataType, RefType
 from meta.op.core.tracing import Value
@@ -46,11 +46,11 @@ class Data:
                 self.functions.check(field, found, bindings, what)
         params = types.definition(constructor.data_type).type_params
         if not all(p in bindings for p in params):
-            return self.context.bounded(OpenData(constructor, args, declared, outer))
+            return self.context.bounded(PartiallyTypedData(constructor, args, declared, outer))
         type_ = types.instance(constructor.data_type, tuple(bindings[p] for p in params))
         return self._emit(constructor, args, type_)
 
-    def close(self, value: OpenData, expected: Type | None) -> Value:
+    def close(self, value: PartiallyTypedData, expected: Type | None) -> Value:
         """Return a data value of the expected type; of the declared one, if none is expected."""
         types = self.context.types
         wanted = expected or types.to_ir(value.declared, value.types)
@@ -86,7 +86,7 @@ class Data:
         inner = declared.value if isinstance(declared, ast.RefType) else None
         value = self.functions.fit(value, inner, dict(types), "what a reference holds")
         found, type_ = type_of(value), self.context.types.to_ir(inner, types)
-        held = found if type_ is None else joined(type_, found)
+        held = found if type_ is None else join_types(type_, found)
         assert held is not None
         atom = self.context.trace.atom(value)
         return self.context.trace.emit(Primitive("make_ref", (atom,)), RefType(held))
@@ -154,7 +154,7 @@ class Matches:
         if test is True:
             return body()
         if isinstance(clause.pattern, ast.PatternConstructor) and all(
-            _takes_all(p) for p in clause.pattern.patterns
+            _is_irrefutable(p) for p in clause.pattern.patterns
         ):
             left = left - {clause.pattern.constructor.name}
         if test is False:
@@ -200,7 +200,7 @@ class Matches:
         self, pattern: ast.PatternConstructor, value: Any, left: frozenset[str]
     ) -> Any:
         name = pattern.constructor.name
-        if isinstance(value, OpenData):
+        if isinstance(value, PartiallyTypedData):
             made: Any = value.constructor.name == name
         else:
             constructors = self._all(value)
@@ -209,7 +209,7 @@ class Matches:
             if not made:
                 trace = self.context.trace
                 made = trace.emit(Primitive("is_variant", (trace.atom(value),), (name,)), _BOOL)
-        if all(_takes_all(p) for p in pattern.patterns):
+        if all(_is_irrefutable(p) for p in pattern.patterns):
             return made
         tests = [
             lambda i=i, p=p: self._test(p, self._field(pattern, value, i), frozenset())
@@ -271,7 +271,7 @@ class Matches:
         return list(zip(pattern.patterns, value, strict=True))
 
     def _field(self, pattern: ast.PatternConstructor, value: Any, index: int) -> Any:
-        if isinstance(value, OpenData):
+        if isinstance(value, PartiallyTypedData):
             return value.fields[index]
         name = pattern.constructor.name
         trace = self.context.trace
@@ -283,8 +283,8 @@ class Matches:
         return trace.emit(field, type_)
 
 
-def _takes_all(pattern: ast.Pattern) -> bool:
+def _is_irrefutable(pattern: ast.Pattern) -> bool:
     """Whether a pattern fits every value."""
     if isinstance(pattern, ast.PatternTuple):
-        return all(_takes_all(p) for p in pattern.patterns)
+        return all(_is_irrefutable(p) for p in pattern.patterns)
     return not isinstance(pattern, ast.PatternConstructor)

@@ -20,14 +20,14 @@ from meta.frontend.relay.convert.context import (
     Context,
     Env,
     KnownFunction,
-    OpenData,
+    PartiallyTypedData,
     leaves,
     type_of,
 )
 from meta.frontend.relay.convert.data import Data, Matches
 from meta.frontend.relay.convert.functions import Functions
 from meta.frontend.relay.convert.program import Bind, RelayProgram, Scope, is_hint
-from meta.frontend.relay.convert.types import Bindings, joined, relay_text, tuple_type
+from meta.frontend.relay.convert.types import Bindings, join_types, relay_text, tuple_type
 from meta.frontend.relay.errors import RelayError
 from meta.frontend.relay.registry import relay
 from meta.ir import Call, Function, FuncType, GlobalVar, If, OpNode, TensorType, Type, Var
@@ -37,7 +37,7 @@ from meta.op.core.op import Op as BaseOp
 from meta.op.core.tracing import BlockTrace, FunctionTrace, Trace, Value
 from meta.runtime.ndarray import ndarray
 
-MAX_KNOWN = 1 << 16
+MAX_FOLDED_ELEMENTS = 1 << 16
 """What is computed of known arrays is known itself up to this many elements, given and made."""
 
 # A MemoryError is a size beyond all reason.
@@ -64,10 +64,10 @@ def _convert(
     context: Context, site: CallSite, args: tuple[Any, ...], fields: dict[str, Any]
 ) -> Any:
     known = [a for a in leaves(args) if isinstance(a, ndarray)]
-    if len(known) == len(leaves(args)) and sum(a.size for a in known) <= MAX_KNOWN:
+    if len(known) == len(leaves(args)) and sum(a.size for a in known) <= MAX_FOLDED_ELEMENTS:
         scratch = Trace(context.root.device)
         result = _plain(scratch.run(relay.apply, site, args, fields))
-        if _can_be_known(scratch, result):
+        if _is_constant_foldable(scratch, result):
             # By the reference dialect: so it compiles no kernel.
             with use(None), only("torch"):
                 return _plain(relay.apply(site, args, fields))
@@ -78,12 +78,12 @@ def _plain(result: Any) -> Any:
     return tuple(map(_plain, result)) if isinstance(result, tuple | list) else result
 
 
-def _can_be_known(scratch: Trace, result: Any) -> bool:
+def _is_constant_foldable(scratch: Trace, result: Any) -> bool:
     """Whether a result is small, and depends on nothing but the arguments."""
     types = [type_of(leaf) for leaf in leaves(result)]
     if scratch.functions or not all(isinstance(t, TensorType) and t.is_static for t in types):
         return False
-    if sum(t.size for t in types if isinstance(t, TensorType)) > MAX_KNOWN:
+    if sum(t.size for t in types if isinstance(t, TensorType)) > MAX_FOLDED_ELEMENTS:
         return False
     atoms = tuple(v for v in leaves(result) if isinstance(v, Value | ndarray))
     calls = [b.value for b in scratch.finish(atoms).bindings if isinstance(b.value, Call)]
@@ -157,7 +157,7 @@ class RelayEvaluator:
         found = type_of(value)
         if found is not None:
             self.functions.check(let.var.type, found, dict(env.types), what)
-        elif isinstance(value, OpenData) and let.var.type is not None:
+        elif isinstance(value, PartiallyTypedData) and let.var.type is not None:
             value = self.functions.fit(value, let.var.type, dict(env.types), what)
         env.values[let.var] = value
 
@@ -219,7 +219,7 @@ class RelayEvaluator:
     ) -> Any:
         """Return the value of an operator's call; RelayError if it has another type than stated."""
         context = self.context
-        args = tuple(_lifted(context.trace, a) for a in args)
+        args = tuple(_lift(context.trace, a) for a in args)
         attrs = None if node is None else node.attrs
         stated = None if node is None else node.checked_type
         fields = {} if attrs is None else attrs.fields
@@ -323,7 +323,7 @@ class RelayEvaluator:
                 values[i] = self.functions.coerce(values[i], expected)
             expected = type_of(values[i]) if functions else expected
         types = [type_of(v) for v in values]
-        type_ = joined(*types)
+        type_ = join_types(*types)
         if type_ is None:
             raise self.context.error(
                 "the branches have different types", expected=types[0], found=types[1]
@@ -335,7 +335,7 @@ class RelayEvaluator:
         """Return the type that two values have in common, as far as either has one."""
         found, other = type_of(a), type_of(b)
         if found is not None and other is not None:
-            return joined(found, other)
+            return join_types(found, other)
         if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
             return tuple_type([self._common(x, y) for x, y in zip(a, b, strict=True)])
         return found if found is not None else other
@@ -349,8 +349,8 @@ def _block_depth(trace: Trace) -> int:
     return depth
 
 
-def _lifted(trace: Trace, value: Any) -> Any:
+def _lift(trace: Trace, value: Any) -> Any:
     """Return an operator's argument with its symbols as they are known in this trace."""
     if isinstance(value, tuple):
-        return tuple(_lifted(trace, v) for v in value)
+        return tuple(_lift(trace, v) for v in value)
     return trace.lift(value) if isinstance(value, Value) else value

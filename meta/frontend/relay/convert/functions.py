@@ -18,10 +18,10 @@ from meta.frontend.relay.convert.context import (
     Env,
     Instance,
     KnownFunction,
-    OpenData,
+    PartiallyTypedData,
     type_of,
 )
-from meta.frontend.relay.convert.types import Bindings, all_known, joined, relay_text
+from meta.frontend.relay.convert.types import Bindings, all_or_none, join_types, relay_text
 from meta.ir import Call, Function, FuncType, GlobalVar, Type, Var, compatible
 from meta.op.core.tracing import BlockTrace, FunctionTrace, Value
 
@@ -130,7 +130,7 @@ class Functions:
         declared = closure.node.result_type
         if (found := type_of(value)) is not None:
             self.check(declared, found, types, f"the result of {closure.name}")
-        elif isinstance(value, OpenData) and declared is not None:
+        elif isinstance(value, PartiallyTypedData) and declared is not None:
             value = self.fit(value, declared, types, f"the result of {closure.name}")
         return value
 
@@ -144,7 +144,7 @@ class Functions:
         node: ast.Call | None,
         outer: Bindings,
     ) -> Any:
-        found = all_known([type_of(a) for a in args])
+        found = all_or_none([type_of(a) for a in args])
         assert found is not None
         instance = self._instance(closure, found, types)
         if instance.result is None:
@@ -169,8 +169,8 @@ class Functions:
         own = tuple(types.get(name) for name in closure.node.type_params)
         for other in closure.instances.values():
             if not other.done and len(other.params) == len(params):
-                wider = [joined(a, b) for a, b in zip(other.params, params, strict=True)]
-                params = all_known(wider) or params
+                wider = [join_types(a, b) for a, b in zip(other.params, params, strict=True)]
+                params = all_or_none(wider) or params
         found = closure.instances.get((params, own))
         if found is not None:
             return found
@@ -219,7 +219,7 @@ class Functions:
                     seen.add(value)
                     free = value.env.order.free(value.scope)
                     stack += reversed([value.env.find(node) for node in free])
-            elif isinstance(value, OpenData):
+            elif isinstance(value, PartiallyTypedData):
                 stack += reversed(value.fields)
             elif isinstance(value, tuple):
                 stack += reversed(value)
@@ -274,7 +274,7 @@ class Functions:
         if found is None and isinstance(value, tuple):
             fields = getattr(expected, "fields", (None,) * len(value))
             value = tuple(self.coerce(v, f) for v, f in zip(value, fields, strict=True))
-        elif isinstance(value, OpenData):
+        elif isinstance(value, PartiallyTypedData):
             value = self.evaluator.data.close(value, expected)
         elif isinstance(value, KnownFunction):
             params = expected.params if isinstance(expected, FuncType) else None
@@ -294,7 +294,7 @@ class Functions:
             given = params or [None] * len(own)
             self._check_count(function.name, len(own), len(given))
             wanted = [g if g is not None else o for g, o in zip(given, own, strict=True)]
-        known = None if wanted is None else all_known(wanted)
+        known = None if wanted is None else all_or_none(wanted)
         if known is None:
             raise self.context.error(
                 "the types of the parameters of a function that is used as a value are not known",

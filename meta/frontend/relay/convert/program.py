@@ -83,7 +83,7 @@ class Order:
             self.uses[operand] += 1
             used_in = scope if slot is None else inner[slot]
             known = self._place.get(operand)
-            self._place[operand] = used_in if known is None else _around(known, used_in)
+            self._place[operand] = used_in if known is None else _common_scope(known, used_in)
 
     def free(self, scope: Scope) -> tuple[ast.Expr, ...]:
         """Return what a scope takes from those around it, in order of use."""
@@ -108,7 +108,7 @@ class Order:
         return scope.free
 
 
-def _around(a: Scope, b: Scope) -> Scope:
+def _common_scope(a: Scope, b: Scope) -> Scope:
     """Return the innermost scope that is around both."""
     while a is not b:
         if a.depth >= b.depth:

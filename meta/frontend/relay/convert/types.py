@@ -21,7 +21,7 @@ Bindings = dict[str, Type]
 """The types that type parameters stand for."""
 
 
-def all_known(types: Sequence[Type | None]) -> tuple[Type, ...] | None:
+def all_or_none(types: Sequence[Type | None]) -> tuple[Type, ...] | None:
     """Return types of which each is known, or None."""
     known = tuple(t for t in types if t is not None)
     return known if len(known) == len(types) else None
@@ -29,7 +29,7 @@ def all_known(types: Sequence[Type | None]) -> tuple[Type, ...] | None:
 
 def tuple_type(fields: Sequence[Type | None]) -> TupleType | None:
     """Return the type of a tuple, or None where that of a field is not known."""
-    known = all_known(fields)
+    known = all_or_none(fields)
     return None if known is None else TupleType(known)
 
 
@@ -47,14 +47,14 @@ def element_type(dtype: str) -> str:
     return name
 
 
-def joined(a: Type | None, b: Type | None) -> Type | None:
+def join_types(a: Type | None, b: Type | None) -> Type | None:
     """Return the type of either: unknown where extents differ; None where more differs."""
     match a, b:
         case TensorType(), TensorType() if a.dtype == b.dtype and a.ndim == b.ndim:
             dims = zip(a.shape, b.shape, strict=True)
             return a.with_shape(tuple(x if x == y else UNKNOWN for x, y in dims))
         case TupleType(), TupleType() if len(a.fields) == len(b.fields):
-            return tuple_type([joined(x, y) for x, y in zip(a.fields, b.fields, strict=True)])
+            return tuple_type([join_types(x, y) for x, y in zip(a.fields, b.fields, strict=True)])
         case _:
             return either_type(a, b) if a is not None and compatible(a, b) else None
 
@@ -83,7 +83,7 @@ def relay_text(type_: Any) -> str:
             return "_"
 
 
-MAX_INSIDE = 8
+MAX_SELF_NESTING = 8
 """A data type may contain itself with so many other arguments; one that contains ever larger ones
 of itself has no end.
 """
@@ -127,14 +127,14 @@ class DataTypes:
         """Define a type, and those that its fields need: a list, not a recursion."""
         while self._todo:
             name, args, around = self._todo.pop()
-            if around.count(name) > MAX_INSIDE:
+            if around.count(name) > MAX_SELF_NESTING:
                 raise RelayError(f"{name} contains types of itself without end")
             self._around = (*around, name)
             definition = self.definition(name)
             bindings = dict(zip(definition.type_params, args, strict=True))
             constructors = []
             for c in definition.constructors:
-                known = all_known([self.to_ir(f, bindings) for f in c.fields])
+                known = all_or_none([self.to_ir(f, bindings) for f in c.fields])
                 if known is None:
                     raise RelayError(f"a field of {name}.{c.name} has no known type")
                 constructors.append(ConstructorDefinition(c.name, known))
@@ -166,7 +166,7 @@ class DataTypes:
         """
 
         def each(types: tuple[ast.Type, ...]) -> tuple[Type, ...] | None:
-            return all_known([self.to_ir(t, bindings) for t in types])
+            return all_or_none([self.to_ir(t, bindings) for t in types])
 
         match type_:
             case ast.TensorType():

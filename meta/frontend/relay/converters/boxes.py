@@ -12,7 +12,13 @@ import numpy as np
 from meta import op
 from meta.frontend.core import Unconvertible
 from meta.frontend.core.arguments import constant
-from meta.frontend.core.operators import above, decoded, per_class, rows_of, suppressed
+from meta.frontend.core.operators import (
+    decode_boxes,
+    next_threshold,
+    repeat_per_class,
+    suppress_boxes,
+    take_rows,
+)
 from meta.frontend.relay.registry import relay
 from meta.runtime.ndarray import array
 
@@ -88,7 +94,7 @@ def multibox_transform_loc(cls_prob, loc_pred, anchor, *, clip, threshold, varia
     present = op.logical_and(score >= float(threshold), score > -1.0)
     kind = op.where(present, kind, op.full_like(kind, -1.0))
     places = op.reshape(loc_pred, (batch, anchors, 4))
-    corners = op.concat(decoded(places, anchor, tuple(map(float, variances))), 2)
+    corners = op.concat(decode_boxes(places, anchor, tuple(map(float, variances))), 2)
     corners = op.clip(corners, 0.0, 1.0) if clip else corners
     found = op.stack((kind, op.astype(score, dtype)), 2)
     rows = op.concat((found, corners), 2)
@@ -134,7 +140,9 @@ def all_class_non_max_suppression(
     iou = op.astype(_scalar(iou_threshold), boxes.dtype)
     limit = _scalar(limit)
     limit = limit if limit.dtype in ("int32", "int64") else op.astype(limit, "int32")
-    kept = suppressed(per_class(boxes, classes), flat, flat > threshold, limit, iou, call)
+    kept = suppress_boxes(
+        repeat_per_class(boxes, classes), flat, flat > threshold, limit, iou, call
+    )
     # TVM keeps nothing where the overlap that is allowed is none.
     allowed = iou > 0.0
     present = op.logical_and(kept.present, allowed)
@@ -180,10 +188,10 @@ def regular_non_max_suppression(
     own = op.permute_dims(scores[:, :, columns - classes :], (0, 2, 1))
     flat = op.reshape(own, (batch * classes, count))
     # Here a box is dropped by an overlap above the threshold, there by one that reaches it.
-    iou = above(iou_threshold)
+    iou = next_threshold(iou_threshold)
     valid = flat >= float(score_threshold)
     limit = int(limits["max_detections_per_class"])
-    kept = suppressed(per_class(boxes, classes), flat, valid, limit, iou, call)
+    kept = suppress_boxes(repeat_per_class(boxes, classes), flat, valid, limit, iou, call)
     indices = op.astype(op.maximum(kept.indices, op.zeros_like(kept.indices)), "int64")
     best = op.take_along_axis(flat, indices, 1)
     lowest = op.full_like(best, float("-inf"))
@@ -203,7 +211,7 @@ def regular_non_max_suppression(
         missing = (0, most - found, 0, 0) if len(values.shape) == 3 else (0, most - found)
         return op.pad.plain(values, (0, 0, *missing)) if most > found else values
 
-    chosen = rows_of(boxes, op.take_along_axis(indices, order, 1))
+    chosen = take_rows(boxes, op.take_along_axis(indices, order, 1))
     kinds = op.astype(op.floor_divide(order, op.full_like(order, count)), "float32")
     return filled(chosen), filled(kinds), filled(op.take_along_axis(best, order, 1)), total
 
@@ -252,15 +260,15 @@ def proposal(
     before, post = rpn["rpn_pre_nms_top_n"], int(rpn["rpn_post_nms_top_n"])
     top = min(before, count) if before > 0 else count
     order = op.argsort.plain(score, 1, True, "int32")[:, :top]
-    found, score = rows_of(found, order), op.take_along_axis(score, op.astype(order, "int64"), 1)
+    found, score = take_rows(found, order), op.take_along_axis(score, op.astype(order, "int64"), 1)
     # Corners are elements that belong to the box: its extents are one more than their difference.
     edges = array([0.0, 0.0, 1.0, 1.0], found.dtype, device=call.device)
-    iou = above(threshold)
+    iou = next_threshold(threshold)
     everything = op.ones_like(score) > 0.0
-    kept = suppressed(found + edges, score, everything, -1, iou, call)
+    kept = suppress_boxes(found + edges, score, everything, -1, iou, call)
     turn = op.expand_dims(_numbers(post, "int32", call), 0)
     turn = op.remainder(turn, op.expand_dims(kept.count, 1))
-    chosen = rows_of(found, op.take_along_axis(kept.indices, op.astype(turn, "int64"), 1))
+    chosen = take_rows(found, op.take_along_axis(kept.indices, op.astype(turn, "int64"), 1))
     image = op.reshape(_numbers(batch, found.dtype, call), (batch, 1, 1))
     result = op.concat((op.broadcast_to(image, (batch, post, 1)), chosen), 2)
     return op.reshape(result, (batch * post, 5))

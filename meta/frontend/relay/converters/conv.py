@@ -24,7 +24,7 @@ import torch
 from meta import op
 from meta.frontend.core import Unconvertible
 from meta.frontend.core.arithmetic import cast_to, product
-from meta.frontend.relay.layout import change_layout, extents, per_axis, plain, to_plain
+from meta.frontend.relay.layout import change_layout, extents, per_axis, to_plain, unblocked
 from meta.frontend.relay.registry import relay
 from meta.op.core.check import pair
 from meta.op.core.window import DATA, KERNEL, pads, transposed_kernel_layout
@@ -73,13 +73,17 @@ def convolve(
     """Return a convolution as the operators of this family describe it."""
     x, w = to_plain(data, data_layout), to_plain(weight, kernel_layout)
     count = x.ndim - 2
-    letters, kernel, result = plain(data_layout), plain(kernel_layout), out_layout or data_layout
+    letters, kernel, result = (
+        unblocked(data_layout),
+        unblocked(kernel_layout),
+        out_layout or data_layout,
+    )
     require_kernel(w, kernel, kernel_size)
     (channels,) = extents(x, letters, "C")
     w, kernel = _one_kernel_per_output(w, kernel, KERNEL[count], channels, window["groups"])
-    given = (*_window(**window), letters, kernel, plain(result))
+    given = (*_window(**window), letters, kernel, unblocked(result))
     y = product(lambda a, b: BASES[count].plain(a, b, *given), x, w, out_dtype)
-    return change_layout(y, plain(result), result)
+    return change_layout(y, unblocked(result), result)
 
 
 for _base in BASES.values():
@@ -97,16 +101,19 @@ def conv2d_backward_weight(
     given = kernel_layout if "N" in kernel_layout else DATA[2]
     result = out_layout if "O" in out_layout else KERNEL[2]
     dy, x = to_plain(grad, data_layout), to_plain(data, given)
-    (outputs,), (inputs,) = extents(dy, plain(data_layout), "C"), extents(x, plain(given), "C")
+    (outputs,), (inputs,) = (
+        extents(dy, unblocked(data_layout), "C"),
+        extents(x, unblocked(given), "C"),
+    )
     height, width = kernel_size if len(kernel_size) == 2 else kernel_size * 2
     sizes = {"O": outputs, "I": inputs // window["groups"], "H": height, "W": width}
-    shape = tuple(sizes[letter] for letter in plain(result))
-    layouts = (plain(given), plain(result), plain(data_layout))
+    shape = tuple(sizes[letter] for letter in unblocked(result))
+    layouts = (unblocked(given), unblocked(result), unblocked(data_layout))
 
     def gradient(a, b):
         return op.conv2d_dw(b, None, a, shape, *_window(**window), *layouts)
 
-    return change_layout(product(gradient, dy, x, out_dtype), plain(result), result)
+    return change_layout(product(gradient, dy, x, out_dtype), unblocked(result), result)
 
 
 def _kernel_layout(stated, call):
@@ -125,7 +132,7 @@ def transpose(
     """Return a transposed convolution as the operators of this family describe it."""
     stored = _kernel_layout(kernel_layout, call)
     x, w = to_plain(data, data_layout), to_plain(weight, stored)
-    letters, kernel, result = plain(data_layout), plain(stored), out_layout or data_layout
+    letters, kernel, result = unblocked(data_layout), unblocked(stored), out_layout or data_layout
     require_kernel(w, kernel, kernel_size)
     channels, inputs = extents(x, letters, "C"), extents(w, kernel, "I")
     if channels != inputs:
@@ -133,9 +140,9 @@ def transpose(
             f"the weight has {inputs[0]} input channels (layout {stored}), the data {channels[0]}",
             hint="the kernel's layout, of which old files say another than they have",
         )
-    given = (*_window(**window), letters, kernel, plain(result))
+    given = (*_window(**window), letters, kernel, unblocked(result))
     y = product(lambda a, b: TRANSPOSED_BASES[x.ndim - 2].plain(a, b, *given), x, w, out_dtype)
-    return change_layout(y, plain(result), result)
+    return change_layout(y, unblocked(result), result)
 
 
 for _n, _base in TRANSPOSED_BASES.items():

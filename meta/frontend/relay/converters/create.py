@@ -7,8 +7,8 @@ from __future__ import annotations
 from math import pi
 
 from meta import op
-from meta.frontend.core.arguments import as_integers, known_number
-from meta.frontend.core.operators import filled, filled_like
+from meta.frontend.core.arguments import as_integers, constant_number
+from meta.frontend.core.operators import filled_like, full_tensor
 from meta.frontend.relay.registry import relay
 
 
@@ -21,7 +21,7 @@ def of_one_number(base, *, shape, dtype, call):
 @relay("full", op.full, op.broadcast_to)
 def full(fill_value, *, shape, dtype, call):
     """Without a dtype that of the number."""
-    return filled(fill_value, shape or (), dtype or fill_value.dtype, call)
+    return full_tensor(fill_value, shape or (), dtype or fill_value.dtype, call)
 
 
 relay("full_like", op.full_like, op.broadcast_to_like)(filled_like)
@@ -30,7 +30,7 @@ relay("full_like", op.full_like, op.broadcast_to_like)(filled_like)
 @relay("arange", op.arange, op.dynamic_arange, ignore=("start", "stop", "step"))
 def arange(start, stop, step, *, dtype, call):
     """Of scalars that are not known the length depends on the data."""
-    first, last, by = known_number(start), known_number(stop), known_number(step)
+    first, last, by = constant_number(start), constant_number(stop), constant_number(step)
     if first is None or last is None or by is None:
         return op.dynamic_arange(start, stop, step, dtype)
     return op.arange(first, last, by, dtype, str(call.device))

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from meta import op
-from meta.frontend.core import Unconvertible, known
-from meta.frontend.core.arguments import constant, known_ints, known_number, static_extent
+from meta.frontend.core import Unconvertible, constant_value
+from meta.frontend.core.arguments import constant, constant_ints, constant_number, static_extent
 from meta.frontend.core.arithmetic import cast_to, rounded
 from meta.frontend.relay.converters.image import CROP, in_floats
 from meta.frontend.relay.registry import relay
@@ -28,7 +28,7 @@ def _by_vector(name, static, dynamic, ignore):
 
     @relay(f"dyn.{name}", static, dynamic, ignore=ignore)
     def converter(data, numbers):
-        stated = known_ints(numbers)
+        stated = constant_ints(numbers)
         return dynamic(data, numbers) if stated is None else static(data, stated)
 
 
@@ -40,7 +40,7 @@ _by_vector("tile", op.tile, op.dynamic_tile, ("reps",))
 @relay("dyn.reshape", op.reshape, op.dynamic_reshape, ignore=("newshape", "reverse"))
 def reshape(data, newshape, *, allowzero, call):
     """Of the shape codes 0 and -1 can occur at run time."""
-    codes = known_ints(newshape)
+    codes = constant_ints(newshape)
     if codes is None:
         shape = newshape if allowzero else _with_copied(data, newshape)
         return op.dynamic_reshape(data, shape)
@@ -68,7 +68,7 @@ def reshape_tensor(data, shape, *, call):
 
 @relay("dyn.full", op.full, op.dynamic_full, ignore=("shape",))
 def full(fill_value, shape, *, dtype, call):
-    extents = known_ints(shape)
+    extents = constant_ints(shape)
     if extents is None:
         return op.dynamic_full(fill_value, shape, dtype or fill_value.dtype)
     return _as_static(call, "full", (fill_value,), {"shape": extents, "dtype": dtype})
@@ -87,7 +87,7 @@ _filled(op.ones, 1)
 @relay("dyn.topk", op.topk, op.dynamic_topk, ignore=("k",))
 def topk(data, k, *, axis, ret_type, is_ascend, dtype, call):
     """A k below 1 stands for all."""
-    count = known_number(k)
+    count = constant_number(k)
     if count is None:
         return op.dynamic_topk(data, k, axis, not is_ascend, ret_type, dtype or "int32")
     stated = {"axis": axis, "ret_type": ret_type, "is_ascend": is_ascend, "dtype": dtype}
@@ -96,7 +96,7 @@ def topk(data, k, *, axis, ret_type, is_ascend, dtype, call):
 
 @relay("dyn.one_hot", op.one_hot, op.dynamic_one_hot, ignore=("depth",))
 def one_hot(indices, on_value, off_value, depth, *, axis, dtype, call):
-    given, count = (indices, on_value, off_value), known_number(depth)
+    given, count = (indices, on_value, off_value), constant_number(depth)
     if count is None:
         return op.dynamic_one_hot(*given, depth, axis, dtype or on_value.dtype)
     return _as_static(call, "one_hot", given, {"depth": int(count), "axis": axis, "dtype": dtype})
@@ -104,7 +104,7 @@ def one_hot(indices, on_value, off_value, depth, *, axis, dtype, call):
 
 @relay("dyn.strided_slice", op.strided_slice, op.dynamic_strided_slice)
 def strided_slice(data, begin, end, strides, *, slice_mode, call):
-    first, last, steps = known_ints(begin), known_ints(end), known_ints(strides)
+    first, last, steps = constant_ints(begin), constant_ints(end), constant_ints(strides)
     if first is not None and last is not None and steps is not None:
         stated = {"begin": first, "end": last, "strides": steps, "slice_mode": slice_mode}
         return _as_static(call, "strided_slice", (data,), stated)
@@ -118,7 +118,7 @@ def strided_slice(data, begin, end, strides, *, slice_mode, call):
 
 @relay("dyn.expand_dims", op.expand_dims, op.dynamic_expand_dims)
 def expand_dims(data, axis, *, num_newaxis):
-    place = known_number(axis)
+    place = constant_number(axis)
     if place is None:
         return op.dynamic_expand_dims(data, axis, num_newaxis)
     return op.expand_dims(data, int(place), num_newaxis)
@@ -127,7 +127,7 @@ def expand_dims(data, axis, *, num_newaxis):
 @relay("dyn.nn.pad", op.pad, op.dynamic_pad, ignore=("pad_width", "pad_value"))
 def pad(data, pad_width, pad_val, *, pad_mode, call):
     """As wide as a matrix says: before and after every axis."""
-    widths = known_ints(pad_width)
+    widths = constant_ints(pad_width)
     if widths is None:
         return op.dynamic_pad(data, pad_width, cast_to(pad_val, data.dtype), pad_mode)
     pairs = zip(widths[::2], widths[1::2], strict=True)
@@ -144,12 +144,12 @@ def _resized(data, size, *, method, out_dtype="", **options):
 
 @relay("dyn.image.resize2d", op.resize2d, op.dynamic_resize2d, ignore=("size", "roi"))
 def resize2d(data, size, roi=None, *, extrapolation_value, call, **options):
-    extents = known_ints(size)
+    extents = constant_ints(size)
     if extents is None:
         if options["coordinate_transformation_mode"] == CROP:
             raise Unconvertible("a region cannot be resized to a size of the run time")
         return _resized(data, size, **options)
-    region = None if roi is None else known(roi)
+    region = None if roi is None else constant_value(roi)
     stated = {
         "size": extents,
         "roi": None if region is None else tuple(region.numpy().reshape(-1).tolist()),
@@ -164,7 +164,7 @@ def resize(data, size, *, layout, method, coordinate_transformation_mode, out_dt
     """TVM 0.7's name of dyn.image.resize2d, with other names of the methods."""
     options = {"layout": layout, "out_dtype": out_dtype}
     options["coordinate_transformation_mode"] = coordinate_transformation_mode
-    extents = known_ints(size)
+    extents = constant_ints(size)
     if extents is None:
         return _resized(data, size, method=method.removeprefix("bi"), **options)
     stated = {"size": extents, "method": method, **options}
@@ -174,7 +174,7 @@ def resize(data, size, *, layout, method, coordinate_transformation_mode, out_dt
 @relay("dyn.nn.upsampling", op.upsampling, op.dynamic_resize2d, ignore=("scale_h", "scale_w"))
 def upsampling(data, scale_h, scale_w, *, layout, method, align_corners, call):
     """The extents are rounded."""
-    height, width = known_number(scale_h), known_number(scale_w)
+    height, width = constant_number(scale_h), constant_number(scale_w)
     if height is not None and width is not None:
         stated = {"layout": layout, "method": method, "align_corners": align_corners}
         stated |= {"scale_h": float(height), "scale_w": float(width)}
@@ -195,7 +195,7 @@ def upsampling(data, scale_h, scale_w, *, layout, method, align_corners, call):
 def upsampling3d(data, scale_d, scale_h, scale_w, *, call, **options):
     """By factors in scalars, which have to be known."""
     scales = {"scale_d": scale_d, "scale_h": scale_h, "scale_w": scale_w}
-    factors = {name: known_number(scale) for name, scale in scales.items()}
+    factors = {name: constant_number(scale) for name, scale in scales.items()}
     if None in factors.values():
         raise Unconvertible("a volume cannot be resized by factors of the run time")
     return _as_static(call, "nn.upsampling3d", (data,), {**factors, **options})

@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from meta import op
 from meta.frontend.core import Unconvertible
-from meta.frontend.core.arithmetic import cast_to, clipped, quotient, rounded, truncated_quotient
+from meta.frontend.core.arithmetic import (
+    cast_to,
+    clip_to_bounds,
+    quotient,
+    rounded,
+    truncated_quotient,
+)
 from meta.frontend.core.operators import ELEMENTWISE
 from meta.frontend.relay.registry import relay
 
@@ -49,7 +55,7 @@ def logical_not(data):
 def clip(data, *, a_min, a_max):
     if a_min is None or a_max is None:
         raise Unconvertible("clip has no bounds", hint="a_min and a_max")
-    return clipped(data, a_min, a_max)
+    return clip_to_bounds(data, a_min, a_max)
 
 
 @relay("where", op.where)

@@ -12,15 +12,15 @@ from meta import op
 from meta.base.dtype import is_float
 from meta.frontend.core import Unconvertible
 from meta.frontend.core.arguments import constant, is_static
-from meta.frontend.core.arithmetic import cast_to, number_in
+from meta.frontend.core.arithmetic import cast_number, cast_to
 from meta.frontend.core.operators import grid_sample
 from meta.frontend.relay.layout import (
     change_layout,
     extents,
     per_axis,
-    plain,
     read_layout,
     to_plain,
+    unblocked,
 )
 from meta.frontend.relay.registry import relay
 from meta.op.core.check import pair
@@ -211,7 +211,7 @@ def space_to_batch_nd(data, *, block_shape, paddings, pad_value):
     """The elements of every block of the padded spatial axes (behind the first) become a batch."""
     count = len(block_shape)
     widths = (0, 0, *paddings, *(0, 0) * (data.ndim - 1 - count))
-    x = op.pad.plain(data, widths, number_in(pad_value, data.dtype)) if any(widths) else data
+    x = op.pad.plain(data, widths, cast_number(pad_value, data.dtype)) if any(widths) else data
     batch, space, rest = x.shape[0], x.shape[1 : 1 + count], x.shape[1 + count :]
     split = [n for s, b in zip(space, block_shape, strict=True) for n in (s // b, b)]
     x = op.reshape(x, (batch, *split, *rest))
@@ -238,7 +238,7 @@ def batch_to_space_nd(data, *, block_shape, crops):
 
 @relay("nn.upsampling", op.upsampling)
 def upsampling(data, *, scale_h, scale_w, layout, method, align_corners):
-    x, order = in_floats(to_plain(data, layout), method), plain(layout)
+    x, order = in_floats(to_plain(data, layout), method), unblocked(layout)
     y = op.upsampling(x, scale_h, scale_w, order, method, bool(align_corners))
     return change_layout(cast_to(y, data.dtype), order, layout)
 
@@ -247,7 +247,7 @@ def upsampling(data, *, scale_h, scale_w, layout, method, align_corners):
 def upsampling3d(
     data, *, scale_d, scale_h, scale_w, layout, method, coordinate_transformation_mode
 ):
-    x, order = in_floats(to_plain(data, layout), method), plain(layout)
+    x, order = in_floats(to_plain(data, layout), method), unblocked(layout)
     found = extents(x, order, "DHW")
     if not is_static(found):
         raise Unconvertible(f"upsampling of unknown extents {found}")

@@ -16,16 +16,16 @@ from meta import op
 from meta.base.dtype import is_float
 from meta.frontend.core import Unconvertible
 from meta.frontend.core.arguments import (
-    WHOLE,
+    SLICE_END,
     as_integers,
     constant,
+    constant_ints,
     extent_of,
-    known_ints,
     static_extent,
     vector,
 )
 from meta.frontend.core.arithmetic import cast_to
-from meta.frontend.core.operators import REDUCTIONS, by_batch, from_start, reduce_at
+from meta.frontend.core.operators import REDUCTIONS, by_batch, reduce_at, wrap_negative_indices
 from meta.frontend.relay.registry import relay
 from meta.op.core.check import normalize_axis
 
@@ -85,7 +85,7 @@ def gather_nd(data, indices, *, batch_dims, call):
 @relay("unravel_index", op.floor_divide, op.remainder, op.stack)
 def unravel_index(data, shape):
     """The coordinates, on a new first axis, of places in a tensor of a shape."""
-    extents = known_ints(shape)
+    extents = constant_ints(shape)
     count = static_extent(shape.shape[0], "the shape") if shape.ndim else 1
     coordinates = []
     for axis in reversed(range(count)):
@@ -111,7 +111,7 @@ def _reduction(name):
 @relay("scatter_elements", op.scatter, op.scatter_add, op.scatter_reduce)
 def scatter_elements(data, indices, updates, *, axis, reduction):
     at = normalize_axis(axis or 0, data.ndim)
-    indices = from_start(indices, extent_of(data, at))
+    indices = wrap_negative_indices(indices, extent_of(data, at))
     if reduction == "update":
         return op.scatter(data, at, indices, updates)
     if reduction == "add":
@@ -161,7 +161,7 @@ def scatter_nd(data, indices, updates, *, mode, call):
     depth = static_extent(indices.shape[0], "the first axis of the indices")
     shape = (depth, *(1,) * (indices.ndim - 1))
     own = vector([extent_of(data, i) for i in range(depth)], call)
-    indices = from_start(indices, op.reshape(own, shape))
+    indices = wrap_negative_indices(indices, op.reshape(own, shape))
     if mode in ("update", "add"):
         return op.scatter_nd(data, indices, updates, mode)
     return reduce_at(data, indices, updates, _reduction(mode), call)
@@ -203,12 +203,12 @@ def slice_bounds(ndim, begin, end, strides, axes, mode):
     if len(places) != count or count > ndim:
         raise Unconvertible(f"begin={begin}, end={end}, axes={axes} do not fit {ndim} axes")
 
-    rest = -1 if mode == "size" else WHOLE
+    rest = -1 if mode == "size" else SLICE_END
     bounds = []
     for _, b, e, s in zip_longest(range(count), begin, end, strides[:count]):
         step = 1 if s is None or mode == "size" else s
-        first = b if b is not None else 0 if step > 0 else WHOLE
-        last = e if e is not None else rest if step > 0 else -WHOLE
+        first = b if b is not None else 0 if step > 0 else SLICE_END
+        last = e if e is not None else rest if step > 0 else -SLICE_END
         bounds.append((first, last, step))
     columns = zip(*bounds, strict=True) if bounds else ((), (), ())
     return tuple(
@@ -229,7 +229,7 @@ def slice_like(data, shape_like, *, axes, call):
     """The beginning of each axis, as long as that of the other tensor."""
     places = axes or tuple(range(min(data.ndim, shape_like.ndim)))
     lengths = tuple(extent_of(shape_like, normalize_axis(a, shape_like.ndim)) for a in places)
-    ends = spread_over_axes(data.ndim, places, lengths, WHOLE)
+    ends = spread_over_axes(data.ndim, places, lengths, SLICE_END)
     begins = (0,) * len(ends)
     if all(isinstance(n, int) for n in lengths):
         return op.strided_slice(data, begins, ends) if ends else data
@@ -242,8 +242,8 @@ def slice_like(data, shape_like, *, axes, call):
 @relay("strided_set", op.strided_set, op.where)
 def strided_set(data, v, begin, end, strides=None, *, call):
     """The bounds are tensors. The extents of ``v`` tell where a slice ends."""
-    first, last = known_ints(begin), known_ints(end)
-    steps = (1,) if strides is None else known_ints(strides)
+    first, last = constant_ints(begin), constant_ints(end)
+    steps = (1,) if strides is None else constant_ints(strides)
     if first is not None and last is not None and steps is not None:
         bounds = slice_bounds(data.ndim, first, last, steps or (1,), None, "end")
         return op.strided_set(data, v, *bounds)

@@ -16,7 +16,7 @@ import numpy as np
 
 from meta import op
 from meta.frontend.core import Unconvertible
-from meta.frontend.core.arguments import constant, known_ints, known_number, static_extent
+from meta.frontend.core.arguments import constant, constant_ints, constant_number, static_extent
 from meta.frontend.core.arithmetic import product
 from meta.frontend.relay.layout import to_plain
 from meta.frontend.relay.registry import relay
@@ -87,7 +87,7 @@ def _extents(data):
 @relay("trilu", op.triu, op.tril, op.where)
 def trilu(data, k, *, upper, call):
     """The upper or lower triangle from diagonal k on, a scalar; elsewhere 0."""
-    number = known_number(k)
+    number = constant_number(k)
     if number is not None:
         return op.triu(data, int(number)) if upper else op.tril(data, int(number))
     rows, columns = _extents(data)
@@ -138,7 +138,7 @@ def sparse_to_dense(indices, values, default=None, *, output_shape, call):
 
 @relay("dyn.sparse_to_dense", op.full, op.scatter_nd)
 def dyn_sparse_to_dense(indices, values, default, output_shape, *, call):
-    shape = known_ints(output_shape)
+    shape = constant_ints(output_shape)
     if shape is None:
         raise Unconvertible(
             "the output shape is computed at run time", hint="a constant, or known shapes"

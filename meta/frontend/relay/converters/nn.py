@@ -7,9 +7,9 @@ from __future__ import annotations
 from meta import op
 from meta.base.dtype import is_float
 from meta.frontend.core import Unconvertible
-from meta.frontend.core.arguments import WHOLE, along
+from meta.frontend.core.arguments import SLICE_END, broadcast_along
 from meta.frontend.core.operators import dropout, nll_loss
-from meta.frontend.relay.layout import change_layout, extents, per_axis, plain, to_plain
+from meta.frontend.relay.layout import change_layout, extents, per_axis, to_plain, unblocked
 from meta.frontend.relay.registry import relay
 from meta.op.core.check import normalize_axis
 from meta.op.core.op import by_schema
@@ -28,7 +28,7 @@ relay.same("nn.lrn", op.lrn)
 
 @relay("nn.prelu", op.where)
 def prelu(data, alpha, *, axis):
-    return op.where(data > 0, data, data * along(alpha, data.ndim, axis))
+    return op.where(data > 0, data, data * broadcast_along(alpha, data.ndim, axis))
 
 
 @relay("nn.fifo_buffer", op.concat, op.strided_slice)
@@ -38,7 +38,7 @@ def fifo_buffer(data, buffer, *, axis):
     extent, new = buffer.shape[at], data.shape[at]
     if new > extent:
         raise Unconvertible(f"{new} elements do not fit into a buffer of {extent}")
-    begin, end = (0,) * at + (new,), (WHOLE,) * (at + 1)
+    begin, end = (0,) * at + (new,), (SLICE_END,) * (at + 1)
     return op.concat((op.strided_slice(buffer, begin, end), data), at)
 
 
@@ -136,7 +136,7 @@ def _pooling(name, base, arguments, mean):
     @relay(name, base)
     def pool(data, *, layout, out_layout, **attributes):
         """Integers are pooled as floats that hold them; their mean drops the fraction, as in C."""
-        x, order = to_plain(data, layout), plain(layout)
+        x, order = to_plain(data, layout), unblocked(layout)
         given = arguments(x, order, **attributes)
         if is_float(x.dtype):
             y = by_schema(base)(x, *given)

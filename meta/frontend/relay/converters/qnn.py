@@ -20,21 +20,21 @@ import numpy as np
 
 from meta import op
 from meta.frontend.core import Unconvertible
-from meta.frontend.core.arguments import known_number
+from meta.frontend.core.arguments import constant_number
 from meta.frontend.core.arithmetic import cast_to, product_dtype, rounded
 from meta.frontend.relay import quantization
 from meta.frontend.relay.converters.conv import require_kernel
 from meta.frontend.relay.converters.matrix import BATCHED, of_rows
 from meta.frontend.relay.layout import change_layout, per_axis, read_layout
 from meta.frontend.relay.quantization import (
-    along,
+    broadcast_along,
     fixed_point,
     minus,
     plus,
     requantize,
-    saturated,
+    saturate,
     scale_of,
-    shifted,
+    subtract_zero_point,
     times,
     zero_of,
 )
@@ -89,7 +89,7 @@ SIMULATED = {1: (-128.0, 127.0), 2: (0.0, 255.0), 3: (-(2.0**31), 2.0**31 - 1)}
 def simulated_quantize(data, out_dtype, scale, zero, *, axis, call):
     """qnn.quantize in the dtype of ``data``, into a dtype that a tensor names by its code."""
     _refuse_training(call)
-    whole = rounded(op.divide(data, along(scale_of(scale), data.ndim, axis)))
+    whole = rounded(op.divide(data, broadcast_along(scale_of(scale), data.ndim, axis)))
     moved = plus(whole, zero_of(zero), axis)
     return _by_code(out_dtype, data, {c: op.clip(moved, *r) for c, r in SIMULATED.items()})
 
@@ -98,12 +98,12 @@ def simulated_quantize(data, out_dtype, scale, zero, *, axis, call):
 def simulated_dequantize(data, in_dtype, scale, zero, *, axis, out_dtype):
     """scale * (data - zero) in the dtype of ``data``."""
     moved = quantization.minus(data, zero_of(zero), axis)
-    real = op.multiply(moved, along(scale_of(scale), data.ndim, axis))
+    real = op.multiply(moved, broadcast_along(scale_of(scale), data.ndim, axis))
     return _by_code(in_dtype, data, dict.fromkeys(SIMULATED, real))
 
 
 def _by_code(code, data, results):
-    stated = known_number(code)
+    stated = constant_number(code)
     if stated is not None:
         return results.get(int(stated), data)
     result, code = data, op.reshape(code, ())
@@ -161,7 +161,7 @@ def leaky_relu(data, scale, zero, to_scale, to_zero, *, alpha, call):
         offset = op.fixed_point_multiply(to_zero, *rest)
     below = op.add(op.fixed_point_multiply(x, *fixed_point(alpha)), offset)
     negative = op.less(op.astype(data, "int32"), zero)
-    return saturated(op.where(negative, below, x), data.dtype)
+    return saturate(op.where(negative, below, x), data.dtype)
 
 
 def _scaled(value, factor, shift):
@@ -181,7 +181,7 @@ def softmax(data, scale, zero, to_scale, to_zero, *, axis, call):
     """By integers alone. Lin et al., "I-ViT: integer-only quantization for efficient vision
     transformer inference", ICCV 2023, algorithm 1.
     """
-    x = shifted(data, zero_of(zero))
+    x = subtract_zero_point(data, zero_of(zero))
     x = op.subtract(x, op.max(x, axis, True))
     unit = _reciprocal(scale_of(scale))
     # x / log(2) by shifts, as a multiple of the unit and a rest, both of them at most 0
@@ -204,7 +204,7 @@ def _reciprocal(scale):
     if isinstance(scale, float):
         quotient = np.float32(1) / np.float32(scale)
         return int(np.floor(quotient + np.float64(0.5)))
-    return saturated(rounded(op.divide(1.0, scale)), "int32")
+    return saturate(rounded(op.divide(1.0, scale)), "int32")
 
 
 @relay("qnn.avg_pool2d", op.avg_pool2d, op.fixed_point_multiply, op.clip)
@@ -213,7 +213,7 @@ def avg_pool2d(data, scale, zero, to_scale, to_zero, *, call, **attributes):
     old, new = (scale_of(scale), zero_of(zero)), (scale_of(to_scale), zero_of(to_zero))
     x = requantize(data, *old, *new, "int32", call.device)
     site = replace(call, name="nn.avg_pool2d")
-    return saturated(relay.apply(site, (x,), attributes), data.dtype)
+    return saturate(relay.apply(site, (x,), attributes), data.dtype)
 
 
 _SIDES = ("lhs", "rhs", "output")
@@ -245,7 +245,7 @@ def _summed(add, corrected):
     def function(left, right, scale, zero, device):
         to = (scale, zero, "int32", device)
         parts = [requantize(x, s, z, *to, axis) for x, s, z, axis in (left, right)]
-        return saturated(corrected(add(*parts), zero), left[0].dtype)
+        return saturate(corrected(add(*parts), zero), left[0].dtype)
 
     return function
 
@@ -255,7 +255,9 @@ def _multiplied(left, right, scale, zero, device):
     (x, x_scale, x_zero, axis), (y, y_scale, y_zero, y_axis) = left, right
     if axis != y_axis and not (isinstance(x_scale, float) and isinstance(y_scale, float)):
         raise Unconvertible("scales along different axes are not supported")
-    product = op.multiply(shifted(x, x_zero, axis), shifted(y, y_zero, y_axis))
+    product = op.multiply(
+        subtract_zero_point(x, x_zero, axis), subtract_zero_point(y, y_zero, y_axis)
+    )
     return requantize(product, times(x_scale, y_scale), 0, scale, zero, x.dtype, device, axis)
 
 
@@ -332,7 +334,10 @@ def _less(x, zero, layout, letter):
 def _product(data, weight, zero, weight_zero, out_dtype):
     """Return data [..., k] times weight [n, k] transposed, each less its zero point."""
     dtype = out_dtype or "int32"
-    x, w = shifted(data, zero, -1, dtype), shifted(weight, weight_zero, 0, dtype)
+    x, w = (
+        subtract_zero_point(data, zero, -1, dtype),
+        subtract_zero_point(weight, weight_zero, 0, dtype),
+    )
     return of_rows(op.dense, x, w, dtype)
 
 
@@ -366,7 +371,10 @@ def batch_matmul(
     dtype = out_dtype or "int32"
     second = transpose_b if "transpose_b" in call.given else True
     product = BATCHED[bool(transpose_a), bool(second)]
-    left, right = shifted(x, zero_of(x_zero), -1, dtype), shifted(y, zero_of(y_zero), -1, dtype)
+    left, right = (
+        subtract_zero_point(x, zero_of(x_zero), -1, dtype),
+        subtract_zero_point(y, zero_of(y_zero), -1, dtype),
+    )
     return product(left, right)
 
 

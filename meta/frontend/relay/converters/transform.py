@@ -17,16 +17,16 @@ from math import prod, sqrt
 from meta import op
 from meta.frontend.core import Unconvertible
 from meta.frontend.core.arguments import (
-    WHOLE,
+    SLICE_END,
     as_integers,
     constant,
+    constant_ints,
+    constant_number,
     extent_of,
     is_static,
-    known_ints,
-    known_number,
     vector,
 )
-from meta.frontend.core.arithmetic import cast_to, number_in
+from meta.frontend.core.arithmetic import cast_number, cast_to
 from meta.frontend.core.operators import meshgrid
 from meta.frontend.relay.layout import change_layout
 from meta.frontend.relay.registry import relay
@@ -176,7 +176,7 @@ relay("meshgrid", op.reshape, op.broadcast_to)(meshgrid)
 @relay("collapse_sum_to", op.sum, op.reshape, ignore=("shape", "dtype"))
 def collapse_sum_to(data, shape):
     """Summed to a shape that broadcasts to that of the data, in the dtype of the data."""
-    extents = known_ints(shape)
+    extents = constant_ints(shape)
     if extents is None:
         raise Unconvertible("the shape to sum to is not known while converting")
     lead = data.ndim - len(extents)
@@ -231,9 +231,9 @@ def pad(data, pad_val=None, *, pad_width, pad_mode, pad_value):
     value = pad_val if pad_value is None else pad_value
     if value is None:
         return op.pad.plain(data, pad_width)
-    number = value if isinstance(value, int | float) else known_number(value)
+    number = value if isinstance(value, int | float) else constant_number(value)
     if number is not None:
-        return op.pad.plain(data, pad_width, number_in(number, data.dtype))
+        return op.pad.plain(data, pad_width, cast_number(number, data.dtype))
     inside = op.pad.plain(op.ones_like(op.astype(data, "bool")), pad_width, False)
     value = cast_to(op.reshape(value, (1,) * data.ndim), data.dtype)
     return op.where(inside, op.pad.plain(data, pad_width), value)
@@ -249,10 +249,10 @@ def dilate(x, *, strides, dilation_value):
     """Each element is followed by strides - 1 values along its axes, but for the last ones."""
     split = tuple(n for extent in x.shape for n in (extent, 1))
     widths = tuple(n for s in strides for n in (0, 0, 0, s - 1))
-    spread = op.pad.plain(op.reshape(x, split), widths, number_in(dilation_value, x.dtype))
+    spread = op.pad.plain(op.reshape(x, split), widths, cast_number(dilation_value, x.dtype))
     spread = op.reshape(spread, tuple(n * s for n, s in zip(x.shape, strides, strict=True)))
     ends = tuple(
-        WHOLE if s == 1 else n * s - (s - 1) for n, s in zip(x.shape, strides, strict=True)
+        SLICE_END if s == 1 else n * s - (s - 1) for n, s in zip(x.shape, strides, strict=True)
     )
     return op.strided_slice(spread, (0,) * x.ndim, ends)
 
@@ -260,7 +260,7 @@ def dilate(x, *, strides, dilation_value):
 @relay("sequence_mask", op.sequence_mask)
 def sequence_mask(data, valid_length, *, mask_value, axis):
     """Positions are on axis 0 or 1, the batch on the other."""
-    value = number_in(mask_value, data.dtype)
+    value = cast_number(mask_value, data.dtype)
     return op.sequence_mask(data, as_integers(valid_length), value, axis)
 
 

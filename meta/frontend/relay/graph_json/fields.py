@@ -107,7 +107,7 @@ _TYPES_BEFORE = {
     ("relay.attrs.NonMaximumSuppressionAttrs", "max_output_size"): ((0, 7), "int"),
     ("relay.attrs.GetValidCountsAttrs", "score_threshold"): ((0, 8), "double"),
 }
-SETTLED = max(version for version, _ in _TYPES_BEFORE.values())
+FIRST_STABLE_VERSION = max(version for version, _ in _TYPES_BEFORE.values())
 """The first version in which all attributes have their present types."""
 
 

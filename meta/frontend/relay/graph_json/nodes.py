@@ -20,25 +20,25 @@ FieldReader = tuple[Callable[[Resolver, int, Any], Any], str]
 """Makes an argument of the resolver, the node's index and a decoded field; and its encoding."""
 
 
-def _one(kind: type, what: str, encoding: str = OBJECT) -> FieldReader:
+def _of_kind(kind: type, what: str, encoding: str = OBJECT) -> FieldReader:
     return lambda r, index, value: r.expect(index, value, kind, what), encoding
 
 
-def _each(kind: type, what: str) -> FieldReader:
+def _list_of_kind(kind: type, what: str) -> FieldReader:
     return lambda r, index, value: r.each(index, value, kind, what), OBJECT
 
 
 def _value(what: str) -> FieldReader:
-    return _one(ast.Expr, what)
+    return _of_kind(ast.Expr, what)
 
 
-def _inner(value: Any) -> Any:
+def _or_unknown_type(value: Any) -> Any:
     """A type inside of another one is there, known or not."""
     return ast.UnknownType() if value is None else value
 
 
 def _type(what: str) -> FieldReader:
-    return lambda r, index, value: r.expect(index, _inner(value), ast.Type, what), OBJECT
+    return lambda r, index, value: r.expect(index, _or_unknown_type(value), ast.Type, what), OBJECT
 
 
 def _types(what: str) -> FieldReader:
@@ -46,7 +46,7 @@ def _types(what: str) -> FieldReader:
 
     def read(r: Resolver, index: int, value: Any) -> tuple[ast.Type, ...]:
         found = r.expect(index, value, tuple, f"the list of {what}s", ())
-        return r.each(index, tuple(map(_inner, found)), ast.Type, what)
+        return r.each(index, tuple(map(_or_unknown_type, found)), ast.Type, what)
 
     return read, OBJECT
 
@@ -90,7 +90,7 @@ def _kind(
     return Kind(build, {**encodings, **({"_checked_type_": OBJECT} if typed else {})}, nests=nests)
 
 
-_typed = partial(_kind, typed=True)
+_typed_kind = partial(_kind, typed=True)
 
 
 # Types, and what stands in shapes.
@@ -133,7 +133,7 @@ def _computed(resolver: Resolver, index: int, _: Fields) -> ast.AnyDim:
 
 
 _NAME = {"name_hint": STRING, "var": OBJECT}
-_SYMBOL = _kind(ast.SymbolDim, name=_one(str, "its name", STRING))
+_SYMBOL = _kind(ast.SymbolDim, name=_of_kind(str, "its name", STRING))
 
 _TYPES: dict[str, Kind] = {
     "relay.TensorType": Kind(_tensor, {"shape": OBJECT, "dtype": DTYPE}),
@@ -150,7 +150,7 @@ _TYPES: dict[str, Kind] = {
     "TypeCall": _kind(
         lambda head, args: ast.DataType(head.name, args),
         nests=True,
-        func=_one(ast.DataType, "what is applied to types"),
+        func=_of_kind(ast.DataType, "what is applied to types"),
         args=_types("type"),
     ),
     "relay.RefType": _kind(ast.RefType, nests=True, value=_type("its type")),
@@ -216,43 +216,45 @@ def _function_attributes(resolver: Resolver, index: int, attrs: Any) -> Fields:
     return dict(resolver.expect(index, attrs, dict, "its attributes", {}))
 
 
-_NAME_HINT = _one(str, "its name", STRING)
-_PATTERNS = _each(ast.Pattern, "pattern")
+_NAME_HINT = _of_kind(str, "its name", STRING)
+_PATTERNS = _list_of_kind(ast.Pattern, "pattern")
 _CONSTRUCTOR = {"name_hint": STRING, "inputs": OBJECT, "belong_to": OBJECT}
 
 KINDS: dict[str, Kind] = {
     **_TYPES,
     "relay.Id": _kind(str, name_hint=_NAME_HINT),
-    "relay.Constant": _typed(_constant, data=(_array, NDARRAY)),
-    "relay.Var": _typed(ast.Var, vid=_one(str, "its name"), type_annotation=(_known_type, OBJECT)),
+    "relay.Constant": _typed_kind(_constant, data=(_array, NDARRAY)),
+    "relay.Var": _typed_kind(
+        ast.Var, vid=_of_kind(str, "its name"), type_annotation=(_known_type, OBJECT)
+    ),
     "GlobalVar": _kind(ast.GlobalVar, placed=True, name_hint=_NAME_HINT),
     "Op": Kind(_op),
     "relay.Constructor": Kind(_constructor, _CONSTRUCTOR),
-    "relay.Call": _typed(
+    "relay.Call": _typed_kind(
         ast.Call,
         op=_value("what it calls"),
-        args=_each(ast.Expr, "argument"),
+        args=_list_of_kind(ast.Expr, "argument"),
         attrs=(_attributes, OBJECT),
         type_args=_types("type argument"),
     ),
-    "relay.Tuple": _typed(ast.Tuple, fields=_each(ast.Expr, "field")),
-    "relay.TupleGetItem": _typed(
+    "relay.Tuple": _typed_kind(ast.Tuple, fields=_list_of_kind(ast.Expr, "field")),
+    "relay.TupleGetItem": _typed_kind(
         ast.TupleGetItem, tuple_value=_value("the tuple"), index=(_position, INT)
     ),
-    "relay.Let": _typed(
+    "relay.Let": _typed_kind(
         ast.Let,
-        var=_one(ast.Var, "its variable"),
+        var=_of_kind(ast.Var, "its variable"),
         value=_value("its value"),
         body=_value("its body"),
     ),
-    "relay.If": _typed(
+    "relay.If": _typed_kind(
         ast.If,
         nests=True,
         cond=_value("its condition"),
         true_branch=_value("its first branch"),
         false_branch=_value("its second branch"),
     ),
-    "relay.Function": _typed(
+    "relay.Function": _typed_kind(
         ast.Function,
         nests=True,
         params=(_params, OBJECT),
@@ -261,23 +263,27 @@ KINDS: dict[str, Kind] = {
         type_params=(type_names, OBJECT),
         attrs=(_function_attributes, OBJECT),
     ),
-    "relay.RefCreate": _typed(ast.RefCreate, value=_value("its value")),
-    "relay.RefRead": _typed(ast.RefRead, ref=_value("the reference")),
-    "relay.RefWrite": _typed(ast.RefWrite, ref=_value("the reference"), value=_value("the value")),
-    "relay.Match": _typed(
+    "relay.RefCreate": _typed_kind(ast.RefCreate, value=_value("its value")),
+    "relay.RefRead": _typed_kind(ast.RefRead, ref=_value("the reference")),
+    "relay.RefWrite": _typed_kind(
+        ast.RefWrite, ref=_value("the reference"), value=_value("the value")
+    ),
+    "relay.Match": _typed_kind(
         ast.Match,
         nests=True,
         data=_value("what it looks at"),
-        clauses=_each(ast.Clause, "clause"),
+        clauses=_list_of_kind(ast.Clause, "clause"),
         complete=(lambda _, __, complete: complete is not False, BOOL),
     ),
-    "relay.Clause": _kind(ast.Clause, lhs=_one(ast.Pattern, "its pattern"), rhs=_value("its body")),
+    "relay.Clause": _kind(
+        ast.Clause, lhs=_of_kind(ast.Pattern, "its pattern"), rhs=_value("its body")
+    ),
     "relay.PatternWildcard": _kind(ast.PatternWildcard),
-    "relay.PatternVar": _kind(ast.PatternVar, var=_one(ast.Var, "its variable")),
+    "relay.PatternVar": _kind(ast.PatternVar, var=_of_kind(ast.Var, "its variable")),
     "relay.PatternConstructor": _kind(
         ast.PatternConstructor,
         nests=True,
-        constructor=_one(ast.Constructor, "its constructor"),
+        constructor=_of_kind(ast.Constructor, "its constructor"),
         patterns=_PATTERNS,
     ),
     "relay.PatternTuple": _kind(ast.PatternTuple, nests=True, patterns=_PATTERNS),

@@ -108,7 +108,7 @@ def attributes_kind(key: str, version: tuple[int, int] | None) -> Kind | None:
     if key == "DictAttrs" or key not in attribute_types():
         return None
     return _attributes_kind(
-        key, version if version is not None and version < encodings.SETTLED else None
+        key, version if version is not None and version < encodings.FIRST_STABLE_VERSION else None
     )
 
 

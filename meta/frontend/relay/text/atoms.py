@@ -39,7 +39,7 @@ def _number(r: Reader) -> ast.Expr:
     place = lex.place(start)
     lex.advance()
     stated = take_comment(r)
-    tensor = None if dtype is not None else _as_stated(value, stated)
+    tensor = None if dtype is not None else _annotated_literal(value, stated)
     if tensor is None:
         if dtype is None and isinstance(value, int):
             dtype = "int32" if -(2**31) <= value < 2**31 else "int64"
@@ -50,7 +50,7 @@ def _number(r: Reader) -> ast.Expr:
     return ast.Constant(tensor, checked_type=stated, place=place)
 
 
-def _as_stated(value: int | float, stated: ast.Type | None) -> torch.Tensor | None:
+def _annotated_literal(value: int | float, stated: ast.Type | None) -> torch.Tensor | None:
     """Return the tensor that a literal without a suffix is by the comment behind it.
 
     Up to TVM 0.8 the dtype of a literal is nowhere else: ``2 /* ty=float64 */``.

@@ -1,10 +1,10 @@
-"""Shapes that are known by name only, as the values that a graph computes with.
+"""Shape inference: shapes that are known by name only, as the values that a graph computes with.
 
 A graph computes shapes by nodes: `Shape`, `Gather`, `Mul`, `Concat`, `Reshape`. Where extents are
 numbers, all of that is known. Where some are symbolic, the value of such a node is an `Extents`,
 whose elements are dimensions; what is made of it by the operators in `RULES` is one again, and the
-operators in `TAKES` take it as a shape. All others get a tensor, computed from the shapes of the
-tensors that have these extents.
+operators in `TAKES_EXTENTS` take it as a shape. All others get a tensor, computed from the shapes
+of the tensors that have these extents.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ import numpy as np
 from meta import op
 from meta.base.device import Device
 from meta.base.errors import TypeInferError
-from meta.frontend.core import Unconvertible, known
-from meta.frontend.core.arguments import known_ints
+from meta.frontend.core import Unconvertible, constant_value
+from meta.frontend.core.arguments import constant_ints
 from meta.ir.dims import SymbolicDim, product
 from meta.op.core.tracing import Symbol
 from meta.runtime.ndarray import array, ndarray
 
 Place = tuple[Any, int]
 """A tensor and one of its axes."""
-TAKES = {"ConstantOfShape": 0, "Expand": 1, "Reshape": 1, "Resize": 1, "Slice": 1}
+TAKES_EXTENTS = {"ConstantOfShape": 0, "Expand": 1, "Reshape": 1, "Resize": 1, "Slice": 1}
 """Operators whose converters take an `Extents` in the place of a known vector, and the first of
 their inputs that may be one: those before are data.
 """
@@ -80,7 +80,7 @@ def extents_of(x: Any, first: int = 0, last: int | None = None) -> Extents | Non
 
 def shape_of(value: Any) -> tuple[Any, ...] | None:
     """Return the extents in a vector that is known, by numbers or by names; None for another."""
-    return tuple(value.values.reshape(-1)) if isinstance(value, Extents) else known_ints(value)
+    return tuple(value.values.reshape(-1)) if isinstance(value, Extents) else constant_ints(value)
 
 
 def _objects(values: Sequence[Any]) -> Any:
@@ -113,11 +113,11 @@ def _number(value: Any, places: Mapping[SymbolicDim, Place], device: Device) -> 
     return total
 
 
-def _plain(value: Any) -> Any:
+def _elements(value: Any) -> Any:
     """Return the elements of an input as objects."""
     if isinstance(value, Extents):
         return value.values
-    values = known(value)
+    values = constant_value(value)
     assert values is not None
     return np.asarray(values.numpy()).astype(object)
 
@@ -131,9 +131,7 @@ def _is_usable(value: Any) -> bool:
     return "int" in value.dtype or value.dtype == "bool"
 
 
-def computed(
-    name: str, inputs: Sequence[Any], attributes: Mapping[str, Any], device: Device
-) -> Any:
+def infer(name: str, inputs: Sequence[Any], attributes: Mapping[str, Any], device: Device) -> Any:
     """Return what an operator makes of extents, None if it has no rule or needs the run time."""
     if name in ("Shape", "Size"):
         return _of_shape(name, inputs[0], attributes)
@@ -144,7 +142,7 @@ def computed(
     if len(given) != len(inputs) or not all(map(_is_usable, given)):
         return None
     try:
-        values = rule(attributes, *map(_plain, given))
+        values = rule(attributes, *map(_elements, given))
     except TypeInferError:
         # It depends on the extents; the run time decides.
         return None
@@ -173,10 +171,12 @@ def _of_shape(name: str, x: Any, attributes: Mapping[str, Any]) -> Extents | Non
 
 def _quotient(_: Any, a: Any, b: Any) -> Any:
     """Division drops the fraction, so of what may be negative nothing is known."""
-    return _each(lambda x, y: x // y if x >= 0 and isinstance(y, int) and y > 0 else None, a, b)
+    return _map_pairs(
+        lambda x, y: x // y if x >= 0 and isinstance(y, int) and y > 0 else None, a, b
+    )
 
 
-def _each(function: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
+def _map_pairs(function: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
     """Return a function of all pairs of elements; None if it gives None for one."""
     pairs = np.broadcast(a, b)
     values = [function(x, y) for x, y in pairs]
@@ -231,13 +231,13 @@ RULES: Mapping[str, Callable[..., Any]] = {
     "Cast": _cast,
     "Concat": lambda _, *parts: np.concatenate(parts),
     "Div": _quotient,
-    "Equal": lambda _, a, b: _each(_equal, a, b),
+    "Equal": lambda _, a, b: _map_pairs(_equal, a, b),
     "Gather": _gather,
-    "Greater": lambda _, a, b: _each(lambda x, y: bool(x > y), a, b),
+    "Greater": lambda _, a, b: _map_pairs(lambda x, y: bool(x > y), a, b),
     "Identity": lambda _, x: x,
-    "Less": lambda _, a, b: _each(lambda x, y: bool(x < y), a, b),
-    "Max": lambda _, *each: reduce(partial(_each, lambda x, y: x if x >= y else y), each),
-    "Min": lambda _, *each: reduce(partial(_each, lambda x, y: x if x <= y else y), each),
+    "Less": lambda _, a, b: _map_pairs(lambda x, y: bool(x < y), a, b),
+    "Max": lambda _, *each: reduce(partial(_map_pairs, lambda x, y: x if x >= y else y), each),
+    "Min": lambda _, *each: reduce(partial(_map_pairs, lambda x, y: x if x <= y else y), each),
     "Mul": lambda _, a, b: a * b,
     "ReduceProd": lambda attributes, x: _product(attributes, x),
     "Reshape": _reshaped,

@@ -1,10 +1,10 @@
-"""Operators of our own in graphs of AOTAutograd's, in the place of PyTorch's that need more.
+"""Custom operators in graphs of AOTAutograd, in the place of those of PyTorch that need more.
 
 PyTorch's gradients of batch normalisation read statistics that ours compute again, and those of a
 maximum over windows read its places, which take longer to write than to find again. So a joint
-graph loses them before it is divided (`need_less`), and the forward graph does not save them. The
-running statistics that a forward graph computes and then copies to its inputs are written there at
-once (`update_in_place`), and those of a layer that nobody reads are not computed
+graph loses them before it is divided (`reduce_saved_tensors`), and the forward graph does not save
+them. The running statistics that a forward graph computes and then copies to its inputs are
+written there at once (`update_in_place`), and those of a layer that nobody reads are not computed
 (`without_statistics`).
 
 Each operator also runs in PyTorch: as a call back, or in a graph that is no program.
@@ -100,14 +100,14 @@ MAX_POOL_DX = define(
 aten("meta.max_pool_dx", op.max_pool2d_dx, op.max_pool3d_dx)(max_pool_gradient)
 
 
-def need_less(joint: fx.GraphModule) -> None:
+def reduce_saved_tensors(joint: fx.GraphModule) -> None:
     """Let the gradients in a joint graph read less of what its forward part computes."""
     graph = joint.graph
     for node in graph.find_nodes(op="call_function", target=_GRADIENT_OF_NORM):
         args: Any = node.args
         dy, x, weight, *_, train, eps, _ = args
         if train and weight is not None:
-            made = _replaced(node, BATCH_NORM_DXWB, (dy, x, weight, eps))
+            made = _replace_call(node, BATCH_NORM_DXWB, (dy, x, weight, eps))
             dx, dw, db = node.meta["val"]
             vectors = (weight.meta["val"] if t is None else t for t in (dw, db))
             made.meta["val"] = (x.meta["val"] if dx is None else dx, *vectors)
@@ -117,7 +117,7 @@ def need_less(joint: fx.GraphModule) -> None:
             if y is not None:
                 args = node.args
                 dy, x, *window, _ = args
-                _replaced(node, MAX_POOL_DX, (dy, x, y, *_each(window, x)))
+                _replace_call(node, MAX_POOL_DX, (dy, x, y, *_window_arguments(window, x)))
 
 
 def _maxima(node: fx.Node, pool: Any) -> fx.Node | None:
@@ -136,7 +136,7 @@ def _maxima(node: fx.Node, pool: Any) -> fx.Node | None:
     return next((n for n in fields if n.target is operator.getitem and n.args[1] == 0), None)
 
 
-def _each(window: Sequence[Any], x: fx.Node) -> tuple[Any, ...]:
+def _window_arguments(window: Sequence[Any], x: fx.Node) -> tuple[Any, ...]:
     """Return kernel, stride, padding and dilation with a number for each axis, and ceil_mode."""
     *lists, ceil_mode = window
     kernel = lists[0]
@@ -146,7 +146,7 @@ def _each(window: Sequence[Any], x: fx.Node) -> tuple[Any, ...]:
     return *full, ceil_mode
 
 
-def _replaced(node: fx.Node, target: Any, args: tuple[Any, ...]) -> fx.Node:
+def _replace_call(node: fx.Node, target: Any, args: tuple[Any, ...]) -> fx.Node:
     """Put a call with the result of the same types in the place of a node; return it."""
     with node.graph.inserting_before(node):
         made = node.graph.call_function(target, args)
@@ -164,7 +164,7 @@ def without_statistics(module: fx.GraphModule) -> None:
         fields = {user: user.args[1] for user in node.users if user.target is operator.getitem}
         if len(fields) == len(node.users) and set(fields.values()) == {0}:
             (y, *others) = fields
-            made = _replaced(y, _ATEN.layer_norm.default, node.args)
+            made = _replace_call(y, _ATEN.layer_norm.default, node.args)
             for other in others:
                 other.replace_all_uses_with(made)
                 graph.erase_node(other)
@@ -186,7 +186,7 @@ def update_in_place(module: fx.GraphModule) -> None:
         args: Any = node.args
         x, weight, bias, mean, var, _, momentum, eps = args
         given = (x, weight, bias, mean, var, momentum, eps)
-        _replaced(y, BATCH_NORM_UPDATE, given)
+        _replace_call(y, BATCH_NORM_UPDATE, given)
         for other in (*rest, node):
             graph.erase_node(other)
         changed = True

@@ -90,7 +90,7 @@ def test_steps_are_those_of_torch(network: type[Block], norm: str) -> None:
 
 def graphs_of(model: nn.Module, x: Tensor) -> dict[str, list[str]]:
     """Return the targets of a training step's graphs, and the numbers of what they save."""
-    with compiler.watching() as graphs:
+    with compiler.record_compiled_graphs() as graphs:
         torch.compile(model, backend="meta", fullgraph=True)(x).sum().backward()
     return {g.role: [str(n.target) for n in g.graph.graph.nodes] for g in graphs}
 
@@ -112,7 +112,7 @@ def test_statistics_that_others_read_are_copied_at_the_end() -> None:
 
 def test_layers_that_save_nothing() -> None:
     layer, x = nn.LayerNorm(6), torch.randn(3, 6)
-    with compiler.watching() as graphs, torch.no_grad():
+    with compiler.record_compiled_graphs() as graphs, torch.no_grad():
         found = torch.compile(layer, backend="meta", fullgraph=True)(x)
     assert_close(found, layer(x))
     targets = [str(n.target) for n in graphs[0].graph.graph.nodes]

@@ -1,4 +1,4 @@
-"""Arithmetic of extents, which a graph does by functions of Python and torch between its calls.
+"""Arithmetic of SymInt: extents, on which a graph calls functions of Python and torch.
 
 What is computed of an extent that only the run time knows is no more known than that; so is what a
 comparison says that depends on the extents. Such answers go to assertions, which are not converted;
@@ -18,11 +18,11 @@ from meta.base.errors import TypeInferError
 from meta.ir.dims import UNKNOWN, SymbolicDim, UnknownDim
 
 
-def _least(a: Any, b: Any) -> Any:
+def _min(a: Any, b: Any) -> Any:
     return a if a <= b else b
 
 
-def _greatest(a: Any, b: Any) -> Any:
+def _max(a: Any, b: Any) -> Any:
     return a if a >= b else b
 
 
@@ -32,9 +32,9 @@ def _power(base: Any, exponent: Any) -> Any:
     return math.prod([base] * exponent)
 
 
-OF_EXTENTS: dict[Callable[..., Any], Callable[..., Any]] = {
-    torch.sym_min: _least,
-    torch.sym_max: _greatest,
+SYMINT_FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+    torch.sym_min: _min,
+    torch.sym_max: _max,
     torch.sym_int: lambda a: a,
     math.trunc: lambda a: a,
     math.floor: lambda a: a,
@@ -45,7 +45,7 @@ OF_EXTENTS: dict[Callable[..., Any], Callable[..., Any]] = {
 COMPARISONS = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
 
 
-def computed(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def evaluate(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Return what a function gives for numbers, extents and tuples.
 
     Raises TypeInferError for what cannot be said of an extent for all numbers that it can be.
@@ -55,7 +55,7 @@ def computed(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mappin
     if not any(isinstance(a, SymbolicDim) for a in args):
         return function(*args, **kwargs)
     try:
-        return OF_EXTENTS.get(function, function)(*args, **kwargs)
+        return SYMINT_FUNCTIONS.get(function, function)(*args, **kwargs)
     except TypeInferError:
         if function in COMPARISONS:
             return UNKNOWN

@@ -1,4 +1,4 @@
-"""How tensors are passed: from a graph's inputs to its program, from the results to the outputs.
+"""The calling convention: from a graph's inputs to its program, from results to the outputs.
 
 A graph of hundreds of layers has hundreds of parameters, of values kept for its gradient, and of
 gradients: what is done at each call for each of them is a loop of C's, and what can be found out
@@ -18,18 +18,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from meta.frontend.dynamo.conversion import Converted
+from meta.frontend.dynamo.conversion import ConvertedGraph
 from meta.frontend.dynamo.kept import Bundle, Kept, LastingToken
-from meta.frontend.dynamo.layout import placed
-from meta.frontend.dynamo.outputs import Given, Known, Output, Result, View, size_of
+from meta.frontend.dynamo.layout import copy_with_strides
+from meta.frontend.dynamo.outputs import ConstantOutput, InputOutput, Output, Result, View, size_of
 from meta.vm.loans import Loans, Lot
 
-Fit = Callable[[Tensor], Tensor]
-Form = Callable[[Tensor], Tensor]
+InputAdapter = Callable[[Tensor], Tensor]
+OutputAdapter = Callable[[Tensor], Tensor]
 
 addresses = partial(map, Tensor.data_ptr)
 """The addresses of tensors."""
-_given_out = partial(map, attrgetter("data"))  # tensors of the same memory, for autograd no views
+_detach_all = partial(map, attrgetter("data"))  # tensors of the same memory, for autograd no views
 _numbers = count()
 
 
@@ -60,7 +60,7 @@ class Arguments:
     def __init__(
         self,
         places: Sequence[int],
-        fits: Sequence[Fit],
+        fits: Sequence[InputAdapter],
         kept: Kept | None = None,
         loans: Loans | None = None,
     ) -> None:
@@ -72,7 +72,7 @@ class Arguments:
         self._pick_compact = picker(self._compact)
         self._others = [each for each in self._fitting if each[2] is not compact]
         # By the number of a bundle, the arguments that are lent, and how the others are found.
-        self._known: dict[int, tuple[list[Any], list[tuple[int, int, Fit | None]]]] = {}
+        self._known: dict[int, tuple[list[Any], list[tuple[int, int, InputAdapter | None]]]] = {}
         if loans is not None:
             self._known = loans.memo()
 
@@ -113,7 +113,7 @@ class Returns:
 
     def __init__(
         self,
-        converted: Converted,
+        converted: ConvertedGraph,
         lent: Collection[int],
         loans: Loans,
         copied: Collection[int],
@@ -124,28 +124,28 @@ class Returns:
         outputs = converted.outputs if gives is None else converted.outputs[: gives.first]
         self._bundling = None
         if gives is not None:
-            self._bundling = Bundling(converted.outputs, gives, loans, copied)
+            self._bundling = SavedTensorsPacker(converted.outputs, gives, loans, copied)
         results = [o for o in (*outputs, *converted.bases) if isinstance(o, Result)]
         views = [o for o in results if o.number in lent and o.number not in copied]
         views = [o for o in views if o.strides is None and o.device is None]
         others = [o for o in results if o not in views]
-        self._lent = [(o.axes, _form(o, copied)) for o in views]
-        self._others = [(o.number, _form(o, copied)) for o in others]
+        self._lent = [(o.axes, _output_adapter(o, copied)) for o in views]
+        self._others = [(o.number, _output_adapter(o, copied)) for o in others]
         # What nobody lends, as on the CPU, may need a form, too.
         self._forms = [(i, form) for i, (_, form) in enumerate(self._lent) if form is not None]
         self._pick_lent = picker([o.number for o in views])
         bases = [o.base if isinstance(o, View) else o for o in outputs]
-        given = [o for o in bases if isinstance(o, Given)]
+        given = [o for o in bases if isinstance(o, InputOutput)]
         self._pick_given = picker([o.number for o in given])
-        self._copied_given: list[tuple[int, Form]] = []
+        self._copied_given: list[tuple[int, OutputAdapter]] = []
         if takes is not None:  # nobody else has what comes from a bundle
             within = range(takes.first, takes.first + takes.count)
             owned = [(i, o.number) for i, o in enumerate(given) if o.number in within]
             self._copied_given = [(i, takes.copier(n - takes.first)) for i, n in owned]
-        self._known = [o.value for o in outputs if isinstance(o, Known)]
+        self._known = [o.value for o in outputs if isinstance(o, ConstantOutput)]
         self._is_known = not any(hasattr(value, "evaluate") for value in self._known)
         # An output's place among these kinds, one behind the other.
-        kinds = [*given, *views, *others, *(o for o in outputs if isinstance(o, Known))]
+        kinds = [*given, *views, *others, *(o for o in outputs if isinstance(o, ConstantOutput))]
         at = {id(o): i for i, o in enumerate(kinds)}
         # A view's base stands for it until it is there.
         self._pick = picker([at.get(id(o), 0) for o in bases])
@@ -161,7 +161,7 @@ class Returns:
         if self._loans.ids:
             ids = tuple(map(id, lent))
             ready = self._known_loans.get(ids)
-            lent = self._look(lent, ids) if ready is None else _given_out(ready)
+            lent = self._look(lent, ids) if ready is None else _detach_all(ready)
         elif self._forms:
             lent = list(lent)
             for i, form in self._forms:
@@ -197,7 +197,7 @@ class Returns:
         return found
 
 
-class Bundling:
+class SavedTensorsPacker:
     """How results become a bundle, and that a token.
 
     Parameters
@@ -220,7 +220,7 @@ class Bundling:
         self._copies = [i for i, o in self._results if o.number in copied]
         # By the ids of results, if all are lent: the values, but for views that are copies; and
         # those.
-        self._known: dict[tuple[int, ...], _Lent] = loans.memo()
+        self._known: dict[tuple[int, ...], _BorrowedGroup] = loans.memo()
 
     def __call__(self, results: Sequence[Tensor]) -> Tensor:
         """Return the token of the bundle of a call."""
@@ -233,7 +233,7 @@ class Bundling:
             return self._look(ours, ids)
         return self._token(found)
 
-    def _token(self, lent: _Lent) -> Tensor:
+    def _token(self, lent: _BorrowedGroup) -> Tensor:
         """Return the token of a call that lends what others lent before."""
         if lent.token is not None:
             for lot in lent.lots:
@@ -247,7 +247,7 @@ class Bundling:
     def _of_this_call(self, bundle: Bundle, lots: Sequence[Lot]) -> Tensor:
         """Return a token for the values of one call alone."""
         for lot in lots:
-            lot.is_kept = partial(_is_there, weakref.ref(bundle))
+            lot.is_kept = partial(_is_alive, weakref.ref(bundle))
         return self._kept.token(bundle)
 
     def _look(self, ours: Sequence[Tensor], ids: tuple[int, ...]) -> Tensor:
@@ -269,7 +269,7 @@ class Bundling:
             return self._of_this_call(Bundle(values), lots)
         bundle = Bundle(values, next(_numbers))
         token = None if copies else LastingToken(bundle)
-        found = self._known[ids] = _Lent(bundle, lots, copies, token)
+        found = self._known[ids] = _BorrowedGroup(bundle, lots, copies, token)
         return self._token(found)
 
     def _values(self, ours: Sequence[Tensor], views: bool = True) -> list[Any]:
@@ -289,7 +289,7 @@ class Bundling:
 
 
 @dataclass(frozen=True)
-class _Lent:
+class _BorrowedGroup:
     """What is lent together.
 
     lots: whose loans these are. copies: values that are made anew for each call. token: None if
@@ -302,13 +302,13 @@ class _Lent:
     token: LastingToken | None
 
 
-def _is_there(bundle: weakref.ref[Bundle]) -> bool:
+def _is_alive(bundle: weakref.ref[Bundle]) -> bool:
     return bundle() is not None
 
 
-def _form(output: Result, copied: Collection[int]) -> Form | None:
+def _output_adapter(output: Result, copied: Collection[int]) -> OutputAdapter | None:
     """Return what makes an output of a result; None if nothing is to be done."""
-    steps: list[Form] = []
+    steps: list[OutputAdapter] = []
     if output.number in copied:
         steps.append(torch.clone)
     if output.axes is not None:
@@ -316,7 +316,7 @@ def _form(output: Result, copied: Collection[int]) -> Form | None:
         steps.append(lambda t: t.permute(axes))
     elif output.strides is not None:
         strides = output.strides
-        steps.append(lambda t: placed(t, strides))
+        steps.append(lambda t: copy_with_strides(t, strides))
     if output.device is not None:
         device = output.device
         steps.append(lambda t: t.to(device))

@@ -1,8 +1,9 @@
-"""ONNX's dtypes of a few bits, of which arrays of `meta` have none: how they are held and cast.
+"""Sub-byte dtypes of ONNX, of which arrays of `meta` have none: how they are held and cast.
 
-A value of such a dtype is a `Narrow`: an array of the narrowest dtype that has all its numbers, so
-that int4 is held in int8, and its own name. What only moves elements moves what is held;
-`converted` casts to these dtypes and from them. A model takes and returns the arrays that are held.
+A value of such a dtype is a `NarrowValue`: an array of the narrowest dtype that has all its
+numbers, so that int4 is held in int8, and its own name. What only moves elements moves what is
+held; `cast_narrow` casts to these dtypes and from them. A model takes and returns the arrays that
+are held.
 
 Casts follow ONNX's definition of Cast: floating point rounds halves to the even number, and what is
 beyond the range is the largest number where it saturates, else NaN, or infinity where the dtype has
@@ -55,7 +56,7 @@ FORMATS = {
 }
 SCALE = "float8_e8m0fnu"
 """Powers of two, held in float32: from 2 ** -127 to 2 ** 127, and NaN."""
-HELD = {
+CARRIER_DTYPES = {
     **{name: held for name, (_, held) in INTEGERS.items()},
     **{name: f.held for name, f in FORMATS.items() if name not in FLOAT8},
     SCALE: "float32",
@@ -64,7 +65,7 @@ HELD = {
 
 
 @dataclass(frozen=True)
-class Narrow:
+class NarrowValue:
     """A value of a dtype that arrays do not have.
 
     Attributes
@@ -85,35 +86,35 @@ class Narrow:
         """How many axes there are."""
         return int(self.held.ndim)
 
-    def to(self, *, device: Device) -> Narrow:
+    def to(self, *, device: Device) -> NarrowValue:
         """Return the value on a device."""
-        return Narrow(self.held.to(device=device), self.dtype)
+        return NarrowValue(self.held.to(device=device), self.dtype)
 
 
-def held(value: Any) -> Any:
+def carrier(value: Any) -> Any:
     """Return what holds a value; one that is not narrow itself; of containers each of theirs."""
     if isinstance(value, tuple | list):
-        return type(value)(map(held, value))
-    return value.held if isinstance(value, Narrow) else value
+        return type(value)(map(carrier, value))
+    return value.held if isinstance(value, NarrowValue) else value
 
 
-def names(value: Any) -> Any:
+def narrow_dtypes(value: Any) -> Any:
     """Return the dtypes of narrow values, and None of others; of containers each of theirs."""
     if isinstance(value, tuple | list):
-        return type(value)(map(names, value))
-    return value.dtype if isinstance(value, Narrow) else None
+        return type(value)(map(narrow_dtypes, value))
+    return value.dtype if isinstance(value, NarrowValue) else None
 
 
-def named(value: Any, dtypes: Any) -> Any:
-    """Return what holds values as the values of which `names` returned these dtypes."""
+def with_narrow_dtypes(value: Any, dtypes: Any) -> Any:
+    """Return what holds values as the values of which `narrow_dtypes` returned these dtypes."""
     if isinstance(value, tuple | list):
-        return type(value)(map(named, value, dtypes))
-    return value if dtypes is None else Narrow(value, dtypes)
+        return type(value)(map(with_narrow_dtypes, value, dtypes))
+    return value if dtypes is None else NarrowValue(value, dtypes)
 
 
 def as_narrow(value: Any, dtype: str) -> Any:
     """Return an array as a value of a dtype, which it holds."""
-    return Narrow(value, dtype) if dtype in HELD else value
+    return NarrowValue(value, dtype) if dtype in CARRIER_DTYPES else value
 
 
 def as_declared(type_: TypeProto, value: Any) -> Any:
@@ -130,7 +131,7 @@ def as_declared(type_: TypeProto, value: Any) -> Any:
         return [as_declared(type_.sequence_type.elem_type, v) for v in value]
     if type_.HasField("tensor_type"):
         dtype = name_of(type_.tensor_type.elem_type)
-        return converted(value, dtype) if dtype in HELD else value
+        return cast_narrow(value, dtype) if dtype in CARRIER_DTYPES else value
     return value
 
 
@@ -148,27 +149,27 @@ def bits_of(dtype: str) -> int:
     """Return the width of a dtype, narrow or not; bool has 8 bits."""
     if dtype in INTEGERS:
         return INTEGERS[dtype][0]
-    if dtype in HELD:
+    if dtype in CARRIER_DTYPES:
         return int(dtype[5])  # float4_e2m1fn
     return bits(dtype)
 
 
-def converted(value: Any, dtype: str, saturate: bool = True, round_mode: str = "up") -> Any:
+def cast_narrow(value: Any, dtype: str, saturate: bool = True, round_mode: str = "up") -> Any:
     """Return a value in a dtype, by names as `name_of` gives them.
 
     saturate: for floating point dtypes of 8 bits. round_mode: "up", "down" or "nearest", for
     float8_e8m0fnu.
     """
-    x = held(value)
+    x = carrier(value)
     if value.dtype == dtype:
         return value
     if dtype in INTEGERS:
-        return Narrow(_low_bits(x, dtype), dtype)
+        return NarrowValue(_low_bits(x, dtype), dtype)
     if dtype == SCALE:
-        return Narrow(_power_of_two(x, saturate, round_mode), dtype)
+        return NarrowValue(_power_of_two(x, saturate, round_mode), dtype)
     if dtype in FORMATS and not (dtype in FLOAT8 and saturate):
         wide = x if x.dtype == "float64" else op.astype(x, "float32")
-        rounded = _rounded(wide, FORMATS[dtype], saturate)
+        rounded = _round_to_format(wide, FORMATS[dtype], saturate)
         return as_narrow(op.astype(rounded, FORMATS[dtype].held), dtype)
     if dtype == "float8_e5m2" and saturate:
         wide = x if is_float(x.dtype) and x.dtype != "float16" else op.astype(x, "float32")
@@ -193,7 +194,7 @@ _EXPONENT = {"float32": ("int32", 0x7F800000), "float64": ("int64", 0x7FF0000000
 """By dtype: that of its bits, and which of these are the exponent."""
 
 
-def _rounded(x: Any, to: Format, saturate: bool) -> Any:
+def _round_to_format(x: Any, to: Format, saturate: bool) -> Any:
     """Return float32 or float64 rounded to the numbers of a format.
 
     The bits of the exponent are a power of two as a number, and with the format's smallest they
@@ -233,7 +234,7 @@ def _power_of_two(x: Any, saturate: bool, round_mode: str) -> Any:
     return op.astype(op.where(lost, float("nan"), power), "float32")
 
 
-TAKING = frozenset(
+ACCEPTS_NARROW = frozenset(
     (
         *("BitCast", "Cast", "CastLike", "QuantizeLinear", "DequantizeLinear", "QLinearMatMul"),
         *("Identity", "Optional", "OptionalGetElement", "OptionalHasElement"),
@@ -242,7 +243,7 @@ TAKING = frozenset(
     )
 )
 """Operators whose converters take narrow values."""
-MOVING = frozenset(
+MOVES_ELEMENTS = frozenset(
     (
         *("Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND"),
         *("Reshape", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose"),
@@ -250,27 +251,29 @@ MOVING = frozenset(
     )
 )
 """Operators that move elements, whatever these are."""
-MEASURING = frozenset(("Shape", "Size"))
+READS_SHAPE_ONLY = frozenset(("Shape", "Size"))
 """Operators that look at the shape only."""
 
 
-def applied(name: str, apply: Callable[[tuple[Any, ...]], Any], inputs: tuple[Any, ...]) -> Any:
+def apply_narrow(
+    name: str, apply: Callable[[tuple[Any, ...]], Any], inputs: tuple[Any, ...]
+) -> Any:
     """Return ``apply(inputs)``, the converter of an operator, for inputs of which some are narrow.
 
     Raises Unconvertible for an operator that has no meaning for them here.
     """
-    dtypes = {i.dtype for i in inputs if isinstance(i, Narrow)}
-    if not dtypes or name in TAKING:
+    dtypes = {i.dtype for i in inputs if isinstance(i, NarrowValue)}
+    if not dtypes or name in ACCEPTS_NARROW:
         return apply(inputs)
-    if name in MEASURING:
-        return apply(held(inputs))
-    if name not in MOVING or len(dtypes) > 1:
+    if name in READS_SHAPE_ONLY:
+        return apply(carrier(inputs))
+    if name not in MOVES_ELEMENTS or len(dtypes) > 1:
         raise Unconvertible(
             f"there is no arithmetic of {' and '.join(sorted(dtypes))}",
             hint="Cast or DequantizeLinear to a dtype that has arithmetic",
         )
     (dtype,) = dtypes
-    found = apply(held(inputs))
+    found = apply(carrier(inputs))
     if isinstance(found, tuple):
-        return tuple(Narrow(part, dtype) for part in found)
-    return Narrow(found, dtype)
+        return tuple(NarrowValue(part, dtype) for part in found)
+    return NarrowValue(found, dtype)

@@ -13,8 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 import meta
 from meta.base.errors import ArgumentError
 from meta.frontend import from_onnx
-from meta.frontend.onnx.narrow import FORMATS, HELD, INTEGERS, bits_of
 from meta.frontend.onnx.registry import OnnxError
+from meta.frontend.onnx.subbyte_dtypes import CARRIER_DTYPES, FORMATS, INTEGERS, bits_of
 from tests.frontend.onnx.records import OnnxCase, data
 
 WEIGHT = data(8, 6, low=-8, high=7).astype(int)
@@ -88,7 +88,7 @@ def test_what_is_no_constant() -> None:
         from_onnx(case.model(), {"s": [np.zeros(2)]})
 
 
-@pytest.mark.parametrize("dtype", [n for n in HELD if n not in ("float8_e8m0fnu",)])
+@pytest.mark.parametrize("dtype", [n for n in CARRIER_DTYPES if n not in ("float8_e8m0fnu",)])
 def test_what_holds_a_dtype_has_all_its_numbers(dtype: str) -> None:
     """Every bit pattern survives the way into the dtype that holds it and back."""
     own = np.dtype(getattr(ml_dtypes, dtype))
@@ -96,7 +96,7 @@ def test_what_holds_a_dtype_has_all_its_numbers(dtype: str) -> None:
     assert (dtype in INTEGERS) or (dtype in FORMATS)
     patterns = np.arange(2**bits, dtype=np.uint8).view(own)
     kind = helper.np_dtype_to_tensor_dtype(own)
-    held = meta.array(patterns.astype(meta.base.dtype.TO_NUMPY[HELD[dtype]]))
+    held = meta.array(patterns.astype(meta.base.dtype.TO_NUMPY[CARRIER_DTYPES[dtype]]))
     name = TensorProto.DataType.Name(kind).lower()
     graph = f"({name}[N] x) => ({name}[N] y) {{ y = Cast<to = {kind}>(x) }}"
     found = from_onnx(OnnxCase("Cast", graph, opset=25).model())(held).numpy().astype(own)
