@@ -68,7 +68,7 @@ SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805
 
 
 def _define(name: str, what: str) -> Op:
-    @op(name=name)
+    @op(name=name, elementwise=True)
     @with_docstring(
         f"{what}\n\n``x``: floating point of any shape. Raises TypeInferError for other dtypes."
     )
@@ -81,7 +81,7 @@ def _define(name: str, what: str) -> Op:
 DEFINED = {name: _define(name, what) for name, what in FUNCTIONS.items()}
 
 
-@op
+@op(elementwise=True)
 def leaky_relu(x: Tensor, negative_slope: Scalar = 0.01) -> Tensor:
     """x where x > 0, else negative_slope * x. ``x``: floating point of any shape.
 
@@ -90,7 +90,7 @@ def leaky_relu(x: Tensor, negative_slope: Scalar = 0.01) -> Tensor:
     return _floating(x)
 
 
-@op
+@op(elementwise=True)
 def elu(x: Tensor, alpha: Scalar = 1.0) -> Tensor:
     """x where x > 0, else alpha * (exp(x) - 1). ``x``: floating point of any shape.
 
@@ -99,7 +99,7 @@ def elu(x: Tensor, alpha: Scalar = 1.0) -> Tensor:
     return _floating(x)
 
 
-@op
+@op(elementwise=True)
 def softplus(x: Tensor, beta: Scalar = 1.0, threshold: Scalar = 20.0) -> Tensor:
     """log(1 + exp(beta * x)) / beta, without overflow; x where beta * x > threshold.
 
@@ -144,7 +144,7 @@ def glu(x: Tensor, axis: int = -1) -> Tensor:
     return x.with_shape((*x.shape[:at], extent // 2, *x.shape[at + 1 :]))
 
 
-@op
+@op(elementwise=True)
 def threshold(x: Scalar | Tensor, threshold: Scalar = 0.0, value: Scalar = 0.0) -> Tensor:
     """x where x > threshold, else value; a NaN stays.
 
@@ -157,13 +157,13 @@ def threshold(x: Scalar | Tensor, threshold: Scalar = 0.0, value: Scalar = 0.0) 
     return x
 
 
-@op
+@op(elementwise=True)
 def threshold_dx(x: Tensor, dy: Tensor, threshold: Scalar = 0.0) -> Tensor:
     """Gradient of `threshold`: 0 where x <= threshold, else dy. As `silu_dx`."""
     return _of_x(x, dy)
 
 
-@op(composed=True, promotes=("x", "min", "max"))
+@op(elementwise=True, composed=True, promotes=("x", "min", "max"))
 def clip(x: Scalar | Tensor, min: Scalar, max: Scalar) -> Tensor:
     """x, but at least ``min`` and at most ``max``; a NaN stays, as does a bound that is one.
 
@@ -202,7 +202,7 @@ def _clip(x: Any, min: Any = None, max: Any = None) -> Any:
     return clip.plain(x, least if min is None else min, most if max is None else max)
 
 
-@op
+@op(elementwise=True)
 def celu(x: Tensor, alpha: Scalar = 1.0) -> Tensor:
     """x where x > 0, else alpha * (exp(x / alpha) - 1). ``x``: floating point; ``alpha`` > 0.
 
@@ -211,7 +211,7 @@ def celu(x: Tensor, alpha: Scalar = 1.0) -> Tensor:
     return _floating(x)
 
 
-@op
+@op(elementwise=True)
 def softshrink(x: Tensor, lambd: Scalar = 0.5) -> Tensor:
     """x - lambd where x > lambd, x + lambd where x < -lambd, else 0; a NaN stays.
 
@@ -221,7 +221,7 @@ def softshrink(x: Tensor, lambd: Scalar = 0.5) -> Tensor:
     return _floating(x)
 
 
-@op
+@op(elementwise=True)
 def hardshrink(x: Tensor, lambd: Scalar = 0.5) -> Tensor:
     """x where |x| > lambd, else 0; a NaN stays. ``x``: floating point; ``lambd`` >= 0."""
     return _floating(x)
@@ -266,7 +266,7 @@ def log_softmax_dx() -> None:
     """
 
 
-@op
+@op(elementwise=True)
 def relu(x: Scalar | Tensor) -> Tensor:
     """max(x, 0), elementwise.
 
@@ -287,7 +287,7 @@ def _require_form(approximate: str) -> None:
     require(fits, "unknown form of gelu", expected=expected, found=approximate)
 
 
-@op
+@op(elementwise=True)
 def gelu(x: Scalar | Tensor, approximate: str = "none") -> Tensor:
     """Gaussian error linear unit: x * (1 + erf(x / sqrt(2))) / 2.
 
@@ -306,7 +306,7 @@ sigmoid = define_real(
 )
 
 
-@op
+@op(elementwise=True)
 def gelu_dx(x: Tensor | None, y: Tensor | None, dy: Tensor, approximate: str = "none") -> Tensor:
     """Gradient of `gelu`: dy * (P(x) + x * p(x)), P and p the normal distribution and density.
 
@@ -333,7 +333,7 @@ GRADIENTS = {
 
 
 def _define_gradient(forward: Op, formula: str) -> None:
-    @op(name=f"{forward.name}_dx", options=forward)
+    @op(name=f"{forward.name}_dx", elementwise=True, options=forward)
     @with_docstring(
         f"Gradient of `{forward.name}`: {formula}.\n\n``x``, ``dy``: argument of the forward call "
         "and gradient of its result, floating point, of one type, which the result has. Other "

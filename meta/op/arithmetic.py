@@ -74,7 +74,7 @@ def _where_true(
     return otherwise
 
 
-@op(commutative=True, complex=True, promotes=("x1", "x2"))
+@op(elementwise=True, commutative=True, complex=True, promotes=("x1", "x2"))
 def add(
     x1: Addend | Tensor,
     x2: Addend | Tensor,
@@ -93,7 +93,7 @@ def add(
     return _where_true(operator.add, True, x1, x2, otherwise, where)
 
 
-@op(schema=add, complex=True, promotes=("x1", "x2"))
+@op(elementwise=True, schema=add, complex=True, promotes=("x1", "x2"))
 def subtract(*arguments: Any) -> Tensor:
     """x1 - x2, with ``otherwise`` and ``where`` as in `add`; integers wrap. Not for two bools.
 
@@ -258,6 +258,7 @@ def _define(
 ) -> None:
     @op(
         name=name,
+        elementwise=True,
         commutative=name in COMMUTATIVE,
         complex=name in OF_COMPLEX,
         promotes=("x1", "x2"),
@@ -272,7 +273,7 @@ for _name, _row in BINARY.items():
     _define(_name, *_row)
 
 
-@op(promotes=("x1", "x2"))
+@op(elementwise=True, promotes=("x1", "x2"))
 def nextafter(x1: Tensor, x2: Tensor) -> Tensor:
     """The number of the dtype that follows x1 on the way to x2; x2 where they are equal.
 
@@ -288,7 +289,7 @@ def _together(*operands: Any) -> TensorType:
     return TensorType(broadcast_shapes(*map(shape_of, operands)), dtype)
 
 
-@op(promotes=("x", "tensor1", "tensor2", "value"))
+@op(elementwise=True, promotes=("x", "tensor1", "tensor2", "value"))
 def addcmul(x: Tensor, tensor1: Tensor, tensor2: Tensor, value: Scalar = 1) -> Tensor:
     """x + value * tensor1 * tensor2.
 
@@ -300,7 +301,7 @@ def addcmul(x: Tensor, tensor1: Tensor, tensor2: Tensor, value: Scalar = 1) -> T
     return _together(x, tensor1, tensor2, value)
 
 
-@op(promotes=("x", "tensor1", "tensor2"))
+@op(elementwise=True, promotes=("x", "tensor1", "tensor2"))
 def addcdiv(x: Tensor, tensor1: Tensor, tensor2: Tensor, value: Scalar = 1) -> Tensor:
     """x + value * tensor1 / tensor2.
 
@@ -312,7 +313,7 @@ def addcdiv(x: Tensor, tensor1: Tensor, tensor2: Tensor, value: Scalar = 1) -> T
     return _together(x, tensor1, tensor2, value)
 
 
-@op(promotes=("x", "end", "weight"))
+@op(elementwise=True, promotes=("x", "end", "weight"))
 def lerp(x: Tensor, end: Tensor, weight: Scalar | Tensor) -> Tensor:
     """x + weight * (end - x): ``x`` for weight 0, ``end`` for weight 1, exactly.
 
@@ -327,7 +328,7 @@ def lerp(x: Tensor, end: Tensor, weight: Scalar | Tensor) -> Tensor:
 ROUNDINGS = ("upward", "nearest")
 
 
-@op
+@op(elementwise=True)
 def fixed_point_multiply(
     x: Tensor, multiplier: Scalar | Tensor, shift: Scalar | Tensor, rounding: str = "upward"
 ) -> Tensor:
@@ -374,7 +375,7 @@ def bias_add(x: Tensor, bias: Weight, axis: int = 1) -> Tensor:
     return x
 
 
-@op(complex=True)
+@op(elementwise=True, complex=True)
 def negative(x: Scalar | Tensor) -> Tensor:
     """-x. ``x``: numbers of any shape and dtype; the result has its type.
 
@@ -387,7 +388,7 @@ def negative(x: Scalar | Tensor) -> Tensor:
     return same(lambda n: -n, x)
 
 
-@op(complex=True)
+@op(elementwise=True, complex=True)
 def abs(x: Scalar | Tensor) -> Tensor:
     """Absolute value. ``x``: any shape and dtype; the result has its type, of complex numbers that
     of their parts. Integers wrap.

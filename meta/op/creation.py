@@ -139,18 +139,18 @@ def one_hot(
     return TensorType((*indices.shape[:place], depth, *indices.shape[place:]), dtype)
 
 
-@op(float8=True)
+@op(elementwise=True, float8=True)
 def zeros_like(x: Tensor, dtype: DType | None = None) -> Tensor:
     """A tensor of zeros of the shape and device of ``x``. dtype: None is that of ``x``."""
     return x if dtype is None else x.with_dtype(dtype)
 
 
-@op(like=zeros_like, float8=True)
+@op(elementwise=True, like=zeros_like, float8=True)
 def ones_like() -> None:
     """A tensor of ones of the shape and device of ``x``. See `zeros_like`."""
 
 
-@op(float8=True)
+@op(elementwise=True, float8=True)
 def full_like(x: Tensor, fill_value: Scalar, dtype: DType | None = None) -> Tensor:
     """A tensor of ``fill_value`` of the shape and device of ``x``. See `full`, `zeros_like`."""
     return x if dtype is None else x.with_dtype(dtype)

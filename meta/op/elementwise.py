@@ -57,13 +57,13 @@ sqrt = define_real("sqrt", np.sqrt, "Square root; NaN below zero.", complex=True
 sqrt_dx = gradient_by_x_or_y(sqrt, "dy / (2 * y), infinite at 0")
 
 
-@op(float8=True)
+@op(elementwise=True, float8=True)
 def copy(x: Scalar | Tensor) -> Tensor:
     """The values of ``x`` in memory of their own. ``x``: any shape and dtype."""
     return same(lambda n: n, x)
 
 
-@op(float8=True)
+@op(elementwise=True, float8=True)
 def detach(x: Scalar | Tensor) -> Tensor:
     """The values of ``x``, any shape and dtype, which no gradient reaches through the result.
 
@@ -87,7 +87,7 @@ ROUNDINGS: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 
 def _define_rounding(name: str, on_float: Callable[[Any], Any], summary: str) -> None:
-    @op(name=name, complex=name == "round", composed=name == "round")
+    @op(name=name, elementwise=True, complex=name == "round", composed=name == "round")
     @with_docstring(
         f"{summary}\n\n``x``: any shape and dtype; the result has its type. Infinities and NaN "
         "stay what they are."
@@ -122,7 +122,7 @@ def _round(x: Any, decimals: int = 0) -> Any:
 OPERATORS["round"].calls(_round)
 
 
-@op(complex=True)
+@op(elementwise=True, complex=True)
 def sign(x: Scalar | Tensor) -> Tensor:
     """1 where x is positive, -1 where it is negative, 0 where it is 0, NaN where it is NaN.
 
@@ -131,7 +131,7 @@ def sign(x: Scalar | Tensor) -> Tensor:
     return same(lambda n: n if n != n else type(n)((n > 0) - (n < 0)), x)
 
 
-@op
+@op(elementwise=True)
 def frac(x: Scalar | Tensor) -> Tensor:
     """x - trunc(x), the fraction, with the sign of x. ``x``: floating point of any shape.
 
@@ -143,7 +143,7 @@ def frac(x: Scalar | Tensor) -> Tensor:
     return numbers.of_float(lambda n: n - np.trunc(n), x)  # type: ignore[return-value]
 
 
-@op(promotes=("x1", "x2"))
+@op(elementwise=True, promotes=("x1", "x2"))
 def atan2(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """The angle of the point (x2, x1) from the x axis, from -pi to pi; signed zeros count as in C.
 
@@ -154,7 +154,7 @@ def atan2(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     return real(numbers.of_floats(np.arctan2), x1, x2)
 
 
-@op(complex=True)
+@op(elementwise=True, complex=True)
 def square(x: Scalar | Tensor) -> Tensor:
     """x * x. ``x``: numbers of any shape and dtype; the result has its type; integers wrap.
 
@@ -179,7 +179,7 @@ def _finite(n: Any, nan: float, posinf: float | None, neginf: float | None) -> A
     return instead[0 if math.isnan(n) else 1 if n > 0 else 2]
 
 
-@op
+@op(elementwise=True)
 def nan_to_num(
     x: Scalar | Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Tensor:
@@ -191,7 +191,7 @@ def nan_to_num(
     return same(lambda n: _finite(n, nan, posinf, neginf), x)
 
 
-@op(float8=True)
+@op(elementwise=True, float8=True)
 def astype(x: Tensor, dtype: DType) -> Tensor:
     """``x`` in another dtype. Floats are truncated to integers; a bool says whether not 0.
 

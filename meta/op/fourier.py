@@ -47,7 +47,7 @@ def _require_transform(x: Tensor, axes: Ints, norm: str) -> tuple[int, ...]:
     return places
 
 
-@op(complex=True)
+@op(elementwise=True, complex=True)
 def complex(real: Tensor, imag: Tensor) -> Tensor:
     """real + i * imag. Both float32 or both float64, broadcast against one another.
 
@@ -59,7 +59,7 @@ def complex(real: Tensor, imag: Tensor) -> Tensor:
     return Tensor(broadcast_shapes(real.shape, imag.shape), complex_of(dtype))
 
 
-@op(complex=True, view_elsewhere=True)
+@op(elementwise=True, complex=True, view_elsewhere=True)
 def real(x: Tensor) -> Tensor:
     """The real parts of complex numbers, as float32 or float64.
 
@@ -69,7 +69,7 @@ def real(x: Tensor) -> Tensor:
     return x.with_dtype(COMPLEX_PARTS[x.dtype])
 
 
-@op(like=real, complex=True, view_elsewhere=True)
+@op(elementwise=True, like=real, complex=True, view_elsewhere=True)
 def imag() -> None:
     """The imaginary parts of complex numbers, as float32 or float64.
 
@@ -77,14 +77,14 @@ def imag() -> None:
     """
 
 
-@op(like=real, complex=True)
+@op(elementwise=True, like=real, complex=True)
 def angle() -> None:
     """The angles of complex numbers from the positive real axis, from -pi to pi, as float32 or
     float64; 0 at 0, where the gradient is taken as 0, too. Raises TypeInferError for other dtypes.
     """
 
 
-@op(complex=True)
+@op(elementwise=True, complex=True)
 def conj(x: Tensor) -> Tensor:
     """The conjugates of complex numbers, a - ib for a + ib.
 

@@ -39,7 +39,7 @@ def _bitwise(function: Function, x1: Any, x2: Any, *, bools: bool = True) -> Ten
     return arithmetic(function, x1, x2)
 
 
-@op(commutative=True, promotes=("x1", "x2"))
+@op(elementwise=True, commutative=True, promotes=("x1", "x2"))
 def bitwise_and(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """The bits that both have; of bools the logical and.
 
@@ -49,19 +49,19 @@ def bitwise_and(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     return _bitwise(operator.and_, x1, x2)
 
 
-@op(commutative=True, promotes=("x1", "x2"))
+@op(elementwise=True, commutative=True, promotes=("x1", "x2"))
 def bitwise_or(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """The bits that one or both have; of bools the logical or. Arguments as of `bitwise_and`."""
     return _bitwise(operator.or_, x1, x2)
 
 
-@op(commutative=True, promotes=("x1", "x2"))
+@op(elementwise=True, commutative=True, promotes=("x1", "x2"))
 def bitwise_xor(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """The bits that exactly one has; of bools whether they differ. Arguments as `bitwise_and`."""
     return _bitwise(operator.xor, x1, x2)
 
 
-@op
+@op(elementwise=True)
 def bitwise_invert(x: Scalar | Tensor) -> Tensor:
     """All bits inverted, -x - 1 for signed integers; of bools the logical not.
 
@@ -80,7 +80,7 @@ def _shifted_left(x1: int, x2: int) -> int:
     return bits - 2**64 if bits >= 2**63 else bits
 
 
-@op(promotes=("x1", "x2"))
+@op(elementwise=True, promotes=("x1", "x2"))
 def bitwise_left_shift(x1: Scalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
     """x1 * 2**x2 modulo the dtype's range; 0 for an ``x2`` that is negative or beyond the bits.
 
@@ -90,7 +90,7 @@ def bitwise_left_shift(x1: Scalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
     return _bitwise(_shifted_left, x1, x2, bools=False)
 
 
-@op(promotes=("x1", "x2"))
+@op(elementwise=True, promotes=("x1", "x2"))
 def bitwise_right_shift(x1: Scalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
     """floor(x1 / 2**x2); for an ``x2`` that is negative or beyond the bits 0, or -1 if x1 < 0.
 
@@ -100,7 +100,7 @@ def bitwise_right_shift(x1: Scalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
     return _bitwise(lambda a, b: a >> (b if 0 <= b < 64 else 64), x1, x2, bools=False)
 
 
-@op
+@op(elementwise=True)
 def reinterpret(x: Tensor, dtype: DType) -> Tensor:
     """The bits of every element of ``x`` read as ``dtype``: 1.0 in float32 is int32 0x3f800000.
 
@@ -137,7 +137,7 @@ OF_COMPLEX = (
 
 
 def _define_answer(name: str, on_number: Callable[[Any], bool], summary: str) -> None:
-    @op(name=name, complex=name in OF_COMPLEX)
+    @op(name=name, elementwise=True, complex=name in OF_COMPLEX)
     @with_docstring(f"{summary} ``x``: any shape and dtype; the result is bool.")
     def answer(x: Scalar | Tensor) -> Tensor:
         if isinstance(x, TensorType):
@@ -181,6 +181,7 @@ def _define_comparison(
 
     @op(
         name=name,
+        elementwise=True,
         commutative=name in COMMUTATIVE,
         complex=name in OF_COMPLEX,
         promotes=together,
@@ -196,7 +197,7 @@ for _name, _row in COMPARISONS.items():
     _define_comparison(_name, *_row)
 
 
-@op(complex=True, promotes=("x", "y"))
+@op(elementwise=True, complex=True, promotes=("x", "y"))
 def where(condition: Tensor, x: Scalar | Tensor, y: Scalar | Tensor) -> Tensor:
     """``x`` where ``condition`` is nonzero, else ``y``.
 
@@ -216,7 +217,7 @@ def _close(x1: Any, x2: Any, rtol: float, atol: float, equal_nan: bool) -> bool:
     return bool(x1 == x2 or near)
 
 
-@op(promotes=("x1", "x2"))
+@op(elementwise=True, promotes=("x1", "x2"))
 def isclose(
     x1: AnyScalar | Tensor,
     x2: AnyScalar | Tensor,

@@ -54,7 +54,7 @@ for _name, (_function, _summary) in REAL.items():
     define_real(_name, partial(_of_numbers, _function), _summary)
 
 
-@op
+@op(elementwise=True)
 def logit(x: Scalar | Tensor, eps: float | None = None) -> Tensor:
     """log(x / (1 - x)), the inverse of `sigmoid`: infinite at 0 and 1, NaN beyond.
 
@@ -64,7 +64,7 @@ def logit(x: Scalar | Tensor, eps: float | None = None) -> Tensor:
     return floating(partial(_of_numbers, lambda t: torch.special.logit(t, eps)), x)
 
 
-@op(promotes=("x1", "x2"))
+@op(elementwise=True, promotes=("x1", "x2"))
 def xlogy(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """x1 * log(x2), and 0 where x1 is 0; NaN where x2 is.
 
@@ -75,7 +75,7 @@ def xlogy(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     return real(partial(_of_numbers, torch.special.xlogy), x1, x2)
 
 
-@op(promotes=("x1", "x2"))
+@op(elementwise=True, promotes=("x1", "x2"))
 def xlog1py(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """x1 * log(1 + x2), and 0 where x1 is 0; NaN where x2 is. Arguments as of `xlogy`."""
     return real(partial(_of_numbers, torch.special.xlog1py), x1, x2)
@@ -97,7 +97,7 @@ def dft(re: Tensor, im: Tensor, inverse: bool = False) -> tuple[Tensor, Tensor]:
     return re, im
 
 
-@op
+@op(elementwise=True)
 def erf_dx(x: Tensor | None, y: Tensor | None, dy: Tensor) -> Tensor:
     """Gradient of `erf`: dy * 2 / sqrt(pi) * exp(-x**2).
 

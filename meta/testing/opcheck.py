@@ -24,6 +24,7 @@ from meta.grad.core.functional import pullback
 from meta.ir import TensorType, TupleType, parse, structural_equal, text
 from meta.model import trace
 from meta.op.core import Op, tree
+from meta.op.core.check import broadcast_shapes
 from meta.op.core.op import by_schema
 from meta.op.core.promotion import strict_dtypes
 from meta.runtime.ndarray import as_array, ndarray
@@ -146,6 +147,7 @@ def check_case(case: OpCase, device: str = "cpu") -> None:
     for one in (*case.samples, *reshaped(case)):
         for dtype in case.dtypes or ("float32",):
             check_type_function(case, one, dtype, device)
+            check_elementwise(case, one, dtype, device)
             for name in accepting(case, one, dtype, device):
                 check_dialect(case, one, dtype, name, device)
     for one in case.samples:
@@ -157,6 +159,27 @@ def check_case(case: OpCase, device: str = "cpu") -> None:
             check_traced_gradient(case, one, device)
             if case.second and one.is_smooth:
                 check_second_gradient(case, one, device)
+
+
+def check_elementwise(case: OpCase, one: Sample, dtype: str, device: str = "cpu") -> None:
+    """An operator that says it is elementwise gives for tensors in another order the same elements
+    in that order.
+    """
+    leaves, structure = tree.flatten(one.make(dtype))
+    if not OPERATORS[case.op].elementwise or not leaves:
+        return
+    run = of_tensors(called(case), structure)
+    expected = run(*_arrays(leaves, device))
+    y = expected.torch()
+    shape = broadcast_shapes(*(tuple(x.shape) for x in leaves))
+    assert tuple(y.shape) == shape, f"{case.op}({one}) has another shape than its tensors"
+    order = torch.randperm(y.numel(), generator=torch.Generator().manual_seed(3))
+
+    def moved(x: torch.Tensor) -> torch.Tensor:
+        return x.flatten()[order.to(x.device)].view(y.shape)
+
+    found = run(*_arrays([moved(x.expand(shape)) for x in leaves], device)).torch()
+    check(found, moved(y), *tolerance(case, dtype), what=f"{case.op}({one}), elements moved")
 
 
 def dialects_of(op: Op) -> list[str]:

@@ -35,6 +35,7 @@ def params(chosen: Callable[[OpCase, Sample], bool], most: int | None = None) ->
 
 
 SAMPLES = params(lambda case, one: True)
+ELEMENTWISE = params(lambda case, one: OPERATORS[case.op].elementwise)
 REFUSED = [
     pytest.param(case, one, id=f"{case.op}({one})"[:80]) for case in CASES for one in case.errors
 ]
@@ -80,6 +81,11 @@ def test_each_dialect_keeps_its_promise_in_other_shapes(case: OpCase) -> None:
 def test_the_type_function_tells_the_truth(case: OpCase, one: Sample) -> None:
     for dtype in case.dtypes or ("float32",):
         opcheck.check_type_function(case, one, dtype)
+
+
+@pytest.mark.parametrize(("case", "one"), ELEMENTWISE)
+def test_elementwise_operators_are(case: OpCase, one: Sample) -> None:
+    opcheck.check_elementwise(case, one, (case.dtypes or ("float32",))[0])
 
 
 @pytest.mark.parametrize(("case", "one"), SAMPLES)

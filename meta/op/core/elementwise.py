@@ -105,7 +105,7 @@ def gradient(
 def gradient_by_x_or_y(forward: Op, formula: str) -> Op:
     """Make the operator ``<forward>_dx``, which is computed from the argument or the result."""
 
-    @op(name=f"{forward.name}_dx", complex=forward.complex)
+    @op(name=f"{forward.name}_dx", elementwise=True, complex=forward.complex)
     @with_docstring(f"Gradient of `{forward.name}`: {formula}.\n\n{OF_X_OR_Y}")
     def backward(x: Tensor | None, y: Tensor | None, dy: Tensor) -> Tensor:
         return gradient(x, y, dy)
@@ -121,7 +121,7 @@ def define_real(
     also of complex numbers, of which it is the holomorphic function.
     """
 
-    @op(name=name, complex=complex)
+    @op(name=name, elementwise=True, complex=complex)
     @with_docstring(f"{summary}\n\n{OF_ANY_DTYPE}")
     def function(x: Scalar | Tensor) -> Tensor:
         return floating(on_number, x)

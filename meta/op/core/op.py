@@ -66,6 +66,8 @@ class Op(OpNode):
     random: whether two calls with the same arguments may differ, so that no pass may merge, fold or
     repeat them.
     collective: whether other ranks take part (`meta.op.collective`), so that no pass may fold it.
+    elementwise: whether each element of the result is made of the elements at its place in the
+    tensors, which are broadcast, alone.
     commutative: whether the first two arguments may be exchanged.
     float8: whether tensors of float8 are taken and returned; they have no arithmetic.
     complex: whether complex tensors are taken and returned, as by all that takes float8.
@@ -84,6 +86,7 @@ class Op(OpNode):
         schema: Schema,
         random: bool,
         collective: bool = False,
+        elementwise: bool = False,
         commutative: bool = False,
         float8: bool = False,
         complex: bool = False,
@@ -95,6 +98,7 @@ class Op(OpNode):
         self.schema = schema
         self.type_function = function
         self.random, self.collective = random, collective
+        self.elementwise = elementwise
         self.commutative, self.float8 = commutative, float8
         self.complex = complex or float8
         self.indices, self.promotes = indices, promotes
@@ -388,6 +392,7 @@ def op(
     composed: bool,
     name: str = ...,
     like: Op | None = ...,
+    elementwise: bool = ...,
     commutative: bool = ...,
     float8: bool = ...,
     complex: bool = ...,
@@ -403,6 +408,7 @@ def op(
     options: Op | None = ...,
     random: bool = ...,
     collective: bool = ...,
+    elementwise: bool = ...,
     commutative: bool = ...,
     float8: bool = ...,
     complex: bool = ...,
@@ -419,6 +425,7 @@ def op(
     options: Op | None = None,
     random: bool = False,
     collective: bool = False,
+    elementwise: bool = False,
     commutative: bool = False,
     float8: bool = False,
     complex: bool = False,
@@ -439,6 +446,8 @@ def op(
     options: an operator whose attributes and run-time numbers this one takes, too, as ``*options``
         behind its own parameters: those of a gradient operator's forward operator.
     random: the result is not determined by the arguments.
+    elementwise: each element of the result is made of the elements at its place in the tensors,
+        which are broadcast, alone. Passes may then cut the tensors (`meta.passes.distributed`).
     commutative: exchanging the first two arguments changes no element of the result.
     float8: tensors of float8 are taken, too: it only moves or converts elements.
     complex: complex tensors are taken, too. An operator that takes float8 takes them as well.
@@ -476,6 +485,7 @@ def op(
             schema=own,
             random=random,
             collective=collective,
+            elementwise=elementwise,
             commutative=commutative,
             float8=float8,
             complex=complex,

@@ -29,7 +29,6 @@ from meta.op.core.tracing import Trace
 from meta.passes.call_graph import recursive
 from meta.passes.calls import named_args, written_atoms
 from meta.passes.distributed.sharding import (
-    RULES,
     InsertedCollective,
     Ranks,
     ShardedValue,
@@ -37,6 +36,7 @@ from meta.passes.distributed.sharding import (
     leaves,
     map_shards,
 )
+from meta.passes.distributed.sharding_rules import rule_of
 
 
 class Sharder:
@@ -108,8 +108,9 @@ class Sharder:
                 found=", ".join(str(p.type) for p in written if p.cut is not None),
                 span=self.ranks.span,
             )
-        if any(p.cut is not None for p in site.parts()) and called in RULES:
-            found = RULES[called](site)
+        if any(p.cut is not None for p in site.parts()):
+            rule = rule_of(called)
+            found = None if rule is None else rule(site)
             if found is not None:
                 return found
         given = (self._whole(a, called.name) for a in args.values())

@@ -8,32 +8,20 @@ from typing import Any
 from meta import op
 from meta.ir.dims import product
 from meta.ir.types import UnknownDim
+from meta.op.core import Op
 from meta.op.core.check import inverse_permutation, normalize_axis, permutation, swap_permutation
 from meta.op.core.reduction import reduction
 from meta.op.core.slicing import quotient, slice_ranges
 from meta.op.shapes import split_bounds
 from meta.passes.calls import PRODUCTS, product_terms
-from meta.passes.distributed.sharding import ShardAxis, ShardedValue, Site, leaves, rule
-
-ELEMENTWISE = (
-    *(op.abs, op.acos, op.acosh, op.add, op.addcdiv, op.addcmul, op.asin, op.asinh, op.astype),
-    *(op.atan, op.atan2, op.atanh, op.bitwise_and, op.bitwise_invert, op.bitwise_left_shift),
-    *(op.bitwise_or, op.bitwise_right_shift, op.bitwise_xor, op.ceil, op.celu, op.clip, op.copy),
-    *(op.copysign, op.cos, op.cosh, op.deg2rad, op.detach, op.digamma, op.divide, op.elu, op.equal),
-    *(op.erf, op.erfc, op.erfinv, op.exp, op.exp2, op.expm1, op.floor, op.floor_divide, op.fmax),
-    *(op.fmin, op.fmod, op.frac, op.gelu, op.greater, op.greater_equal, op.hardshrink),
-    *(op.hardsigmoid, op.hardswish, op.hypot, op.isfinite, op.isinf, op.isnan, op.leaky_relu),
-    *(op.lerp, op.less, op.less_equal, op.lgamma, op.log, op.log10, op.log1p, op.log2),
-    *(op.logaddexp, op.logical_and, op.logical_not, op.logical_or, op.logical_xor, op.logit),
-    *(op.logsigmoid, op.maximum, op.minimum, op.mish, op.multiply, op.nan_to_num, op.negative),
-    *(op.not_equal, op.ones_like, op.pow, op.rad2deg, op.reciprocal, op.relu, op.relu6),
-    *(op.remainder, op.round, op.rsqrt, op.selu, op.sigmoid, op.sign, op.silu, op.sin, op.sinh),
-    *(op.softplus, op.softshrink, op.softsign, op.sqrt, op.square, op.subtract, op.tan, op.tanh),
-    *(op.tanhshrink, op.threshold, op.trunc, op.where, op.xlogy, op.zeros_like),
-)
+from meta.passes.distributed.sharding import RULES, Rule, ShardAxis, ShardedValue, Site, leaves, rule
 
 
-@rule(*ELEMENTWISE)
+def rule_of(op: Op) -> Rule | None:
+    """Return what an operator makes of parts, None if it needs whole tensors."""
+    return RULES.get(op) or (elementwise if op.elementwise else None)
+
+
 def elementwise(at: Site) -> Any:
     """Operands, broadcast, are cut as the largest of them that is."""
     ndim = len(at.type.shape)
