@@ -14,7 +14,15 @@ from meta.op.core.reduction import reduction
 from meta.op.core.slicing import quotient, slice_ranges
 from meta.op.shapes import split_bounds
 from meta.passes.calls import PRODUCTS, product_terms
-from meta.passes.distributed.sharding import RULES, Rule, ShardAxis, ShardedValue, Site, leaves, rule
+from meta.passes.distributed.sharding import (
+    RULES,
+    Rule,
+    ShardAxis,
+    ShardedValue,
+    Site,
+    leaves,
+    rule,
+)
 
 
 def rule_of(op: Op) -> Rule | None:
