@@ -20,7 +20,7 @@ from meta.runtime.ndarray import ndarray
 from meta.testing import check
 from meta.testing.case import ErrorSample
 from tests.op.loss import FORMS, MORE_FORMS
-from tests.op.test_bags import agree
+from tests.op.test_embedding_bags import agree
 
 SHAPES = [(5,), (6, 5), (3, 5, 4), (2, 5, 3, 2), (2, 5, 0), (0, 5)]
 TARGETS = ["labels", "some ignored", "all ignored", "probabilities"]
