@@ -20,7 +20,7 @@ from meta.dialect import only
 from meta.dialect.core.cost_store import find
 from meta.passes.links import INSIDE, Link, Links, Reach, links_key
 from meta.vm.graph_steps import GraphStep
-from tests.distributed.test_simulated import CALLS, values
+from tests.distributed.test_simulated_mesh import CALLS, values
 from tests.distributed.training import MAKERS, STAGES, trained
 
 RUNS = 4

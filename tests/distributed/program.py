@@ -16,7 +16,7 @@ from meta.train import Accuracy, Batches, fit
 from tests.distributed import parallel
 from tests.distributed.test_fit import OPTIMIZERS, arrays, assert_equal, likeliest
 from tests.distributed.test_fit import run as fit_on
-from tests.distributed.test_simulated import CALLS, values
+from tests.distributed.test_simulated_mesh import CALLS, values
 from tests.distributed.training import MAKERS, STAGES, trained
 from tests.train.problem import CLASSES, DATA, FEATURES, loss
 

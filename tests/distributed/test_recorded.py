@@ -17,7 +17,7 @@ from meta.base.errors import CaptureError, DistributedError
 from meta.dialect import only
 from meta.vm import graph_ranks
 from meta.vm.graph_steps import GraphStep
-from tests.distributed.test_simulated import CALLS, values
+from tests.distributed.test_simulated_mesh import CALLS, values
 from tests.distributed.training import MAKERS, trained
 from tests.vm.recorder import TapeRecorder, standing_in
 
