@@ -242,10 +242,10 @@ def test_programs_are_kept_on_disk(monkeypatch, tmp_path) -> None:
 
 PROGRAM = """
 import json, torch, meta.frontend.dynamo
-from meta.frontend.dynamo.compiler import watching
+from meta.frontend.dynamo.compiler import record_compiled_graphs
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 4))
-with watching() as graphs:
+with record_compiled_graphs() as graphs:
     y = torch.compile(model, backend="meta", fullgraph=True)(torch.ones(3, 8))
     y.sum().backward()
 print(json.dumps([[not g.for_all.executable.history for g in graphs], y.sum().item()]))
