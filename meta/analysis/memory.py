@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from meta.analysis.memory_picture import memory_svg
+from meta.analysis.memory_diagram import memory_svg
 from meta.base.html import Html, bytes_text, fragment, table, tag
 from meta.base.source import Span
 from meta.ir import Constant, Module, bindings, operands
@@ -125,7 +125,7 @@ class MemoryReport:
         return [(n, bytes_text(count)) for n, count in found.items() if count or n in always]
 
     def picture(self) -> Html:
-        """Return how much is in use when, and who is where, as SVG (`memory_picture`)."""
+        """Return how much is in use when, and who is where, as SVG (`memory_diagram`)."""
         return memory_svg(self)
 
     def peak_table(self) -> Html:
@@ -160,7 +160,7 @@ def memory(module: Module) -> MemoryReport:
     worst = max(range(len(in_use)), key=in_use.__getitem__, default=0)
     offsets = {(i, j): at for i, j, at in main.attrs.get(OFFSETS, ())}
     texts = [line.partition("  #")[0] for line in first_lines(main, lives.bindings)]
-    exchanged = _exchanged(lives)
+    exchanged = _collective_buffers(lives)
     rows = []
     for number, buffer in enumerate(lives.buffers):
         binding, text = lives.bindings[buffer.binding], texts[buffer.binding]
@@ -186,11 +186,11 @@ def memory(module: Module) -> MemoryReport:
         peak=planned_peak(main, module),
         worst=worst,
         rows=tuple(rows),
-        exchanged=_most_in_use([row for row in rows if row.exchanged]),
+        exchanged=_peak_bytes([row for row in rows if row.exchanged]),
     )
 
 
-def _exchanged(lives: Liveness) -> set[int]:
+def _collective_buffers(lives: Liveness) -> set[int]:
     """Return the numbers of the buffers that collectives read or write."""
     found: set[int] = set()
     for binding in lives.bindings:
@@ -202,7 +202,7 @@ def _exchanged(lives: Liveness) -> set[int]:
     return found
 
 
-def _most_in_use(rows: list[MemoryRow]) -> int:
+def _peak_bytes(rows: list[MemoryRow]) -> int:
     """Return the most bytes that some results take at the same time, those written over another one
     left out.
     """

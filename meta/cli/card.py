@@ -43,7 +43,7 @@ def card(op: Op) -> dict[str, Any]:
         "schema": op.name + str(op.schema).removeprefix(op.schema.name),  # one may be shared
         "slots": [_slot(slot) for slot in op.slots],
         "random": op.random,
-        "type": {"site": str(op.site), "known_now": known_now(op)},
+        "type": {"site": str(op.site), "known_now": is_constant_folded(op)},
         "declare": {"site": None if op.declare_site is None else str(op.declare_site)},
         "gradient": _gradient(op),
         "cast_rule": _cast_rule(op),
@@ -57,7 +57,7 @@ def card(op: Op) -> dict[str, Any]:
     }
 
 
-def known_now(op: Op) -> bool:
+def is_constant_folded(op: Op) -> bool:
     """Whether the type function always returns a plain value, so that no kernel is needed.
 
     Such a function says so in its annotation: ``-> tuple[int, ...]`` and not ``-> Tensor``.
@@ -81,7 +81,7 @@ def _slot(slot: Slot) -> dict[str, Any]:
         "role": slot.role,
         "optional": slot.optional,
         "required": not slot.has_default,
-        "default": _plain(slot.default) if slot.has_default else None,
+        "default": _json_value(slot.default) if slot.has_default else None,
     }
 
 
@@ -159,10 +159,10 @@ def _name(kernel: DialectOp) -> str:
     return name if kernel.scope == GENERIC else f"{name} ({kernel.scope})"
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     """Return a default value in a form that JSON has: infinity is the text "inf"."""
     if isinstance(value, tuple):
-        return [_plain(v) for v in value]
+        return [_json_value(v) for v in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value

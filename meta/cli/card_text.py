@@ -50,15 +50,15 @@ def _aspects(record: dict[str, Any]) -> list[list[str]]:
         default = "default: infer the type, allocate the result"
     return [
         ["family", "", record["family"] + (", random" if record["random"] else "")],
-        ["type", _place(record["type"]["site"]), ""],
-        ["declare", _place(declare), "" if declare else default],
+        ["type", _site_text(record["type"]["site"]), ""],
+        ["declare", _site_text(declare), "" if declare else default],
         [
             "gradient",
-            _place(record["gradient"] and record["gradient"]["site"]),
+            _site_text(record["gradient"] and record["gradient"]["site"]),
             gradient(record["gradient"]),
         ],
-        ["cast rule", _place(rule["site"]), _cast_rule(rule)],
-        *([f"from {name}", _place(site), ""] for name, site in record["converters"].items()),
+        ["cast rule", _site_text(rule["site"]), _cast_rule(rule)],
+        *([f"from {name}", _site_text(site), ""] for name, site in record["converters"].items()),
         *([] if record["converters"] else [["converters", "", "none"]]),
     ]
 
@@ -79,7 +79,7 @@ def gradient(rule: dict[str, Any] | None) -> str:
     return keeps + (f"; the type of {', '.join(rule['types_only'])}" if rule["types_only"] else "")
 
 
-def _place(site: str | None) -> str:
+def _site_text(site: str | None) -> str:
     return "" if site is None else short_site(site)
 
 

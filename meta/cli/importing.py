@@ -27,7 +27,7 @@ from meta.op.core import tree
 
 RUNS = 20
 """Measured runs of a program, after two that are not."""
-CLOSE = 1e-3
+TOLERANCE = 1e-3
 """How far results may be from those of the source's runtime, in parts of the largest number."""
 
 
@@ -63,12 +63,12 @@ def run(options: argparse.Namespace) -> int:
         ],
     }
     if report.supported and not options.check:
-        record |= _imported(options)
+        record |= _import_and_run(options)
     show(options, record, _text)
     return 1 if report.failures or record.get("differs") else 0
 
 
-def _imported(options: argparse.Namespace) -> dict[str, Any]:
+def _import_and_run(options: argparse.Namespace) -> dict[str, Any]:
     """Convert a file, and run it on inputs if there are some."""
     device = require(options.device)
     source = _source(options.file, options.params)
@@ -83,7 +83,7 @@ def _imported(options: argparse.Namespace) -> dict[str, Any]:
         if options.time or options.out:
             raise ArgumentError("the file holds no inputs", hint="give them: --inputs FILE.npz")
         return found
-    arrays = tree.unflatten(*_on(device, given))
+    arrays = tree.unflatten(*_to_device(device, given))
     dialect = meta.dialect.prefer(options.dialect) if options.dialect else nullcontext()
     with dialect:
         executable = meta.vm.compile(model, *arrays, device=device)
@@ -95,7 +95,7 @@ def _imported(options: argparse.Namespace) -> dict[str, Any]:
     if source.run is not None:
         found["runtime"] = source.runtime
         found["difference"] = _difference(results, source.run(*given))
-        found["differs"] = not found["difference"] <= CLOSE
+        found["differs"] = not found["difference"] <= TOLERANCE
     if options.time:
         found["seconds"] = {"meta": _seconds(lambda: executable(*arrays))}
         if source.run is not None:
@@ -190,7 +190,7 @@ def _tensor(value: Any) -> Any:
     return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
 
 
-def _on(device: Any, given: tuple[Any, ...]) -> tuple[Any, list[Any]]:
+def _to_device(device: Any, given: tuple[Any, ...]) -> tuple[Any, list[Any]]:
     """Return the structure of inputs, and their arrays on a device."""
     leaves, structure = tree.flatten(given)
     return structure, [meta.array(a, device=device) for a in leaves]

@@ -1,7 +1,7 @@
 """``python -m meta ops``: all operators, one row each, with what is registered about them.
 
 The rows come from `meta.cli.card`. To show a further aspect, add a column to `table`, and to
-`lacking` if an operator can be without it.
+`lacks` if an operator can be without it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
         if options.missing:
             _check("aspect", options.missing, (*ASPECTS, *names))
         asked = (options.missing,) if options.missing else ASPECTS
-        found = [(r, [aspect for aspect in asked if lacking(r, aspect)]) for r in records]
+        found = [(r, [aspect for aspect in asked if lacks(r, aspect)]) for r in records]
         found = [(r, aspects) for r, aspects in found if aspects]
         if options.json:
             print(json.dumps([{**row(r), "missing": aspects} for r, aspects in found], indent=2))
@@ -58,7 +58,7 @@ def row(record: dict[str, Any]) -> dict[str, Any]:
     return {key: record[key] for key in shown}
 
 
-def lacking(record: dict[str, Any], aspect: str) -> bool:
+def lacks(record: dict[str, Any], aspect: str) -> bool:
     """Whether an operator is without an aspect (or without a kernel of a dialect) and needs it."""
     if aspect in ("doc", "gradient"):
         return not record[aspect]

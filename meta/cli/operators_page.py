@@ -38,12 +38,12 @@ def page(records: list[dict[str, Any]]) -> str:
     for family, members in groupby(own, key=lambda record: record["family"]):
         entries = [_entry(record) for record in members]
         parts.append(f"## {family} ({len(entries)})\n\n" + "\n".join(entries))
-    composed = "\n".join(_composed(f) for f in FUNCTIONS if _is_own(str(FUNCTIONS.site(f))))
+    composed = "\n".join(_function_entry(f) for f in FUNCTIONS if _is_own(str(FUNCTIONS.site(f))))
     parts.append(f"## Functions composed of operators ({len(FUNCTIONS)})\n\n{composed}")
     return "\n".join(parts)
 
 
-def _composed(name: str) -> str:
+def _function_entry(name: str) -> str:
     function = FUNCTIONS[name]
     summary = " ".join((inspect.getdoc(function) or "").split("\n\n")[0].split())
     return f"- `{name}{signature_text(function)}`\\\n  {summary}\n"

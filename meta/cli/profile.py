@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 
 from meta.cli.table import show
-from meta.cli.target import compiled, made_up
+from meta.cli.target import compile_target, random_arguments
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the measurements."""
-    executable, types = compiled(options)
-    found = executable.profile(*made_up(types, executable.device), repeat=options.repeat)
+    executable, types = compile_target(options)
+    found = executable.profile(*random_arguments(types, executable.device), repeat=options.repeat)
     if options.trace:
         found.chrome_trace(options.trace)
     if options.html:

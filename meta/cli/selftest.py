@@ -77,16 +77,16 @@ def run(options: argparse.Namespace) -> int:
 
 COMMAND = "python -m meta selftest --device cuda --markdown > docs/dialects.md"
 PACKAGES = ("apache-tvm", "triton", *OF_CUDA)
-NOTHING = "·"
-SHORT = {
+EMPTY_CELL = "·"
+SHORT_DTYPES = {
     "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64", "int8": "i8",
     "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8",
     "uint16": "u16", "uint32": "u32",
 }  # fmt: skip
-ORDER = [*SHORT, "bool"]
+ORDER = [*SHORT_DTYPES, "bool"]
 LEGEND = (
     "A dtype alone: all samples that the backend takes are right. In parentheses: it refuses all, "
-    f"for the reason below. {FAIL}: a result is wrong, or an error is raised. {NOTHING}: the "
+    f"for the reason below. {FAIL}: a result is wrong, or an error is raised. {EMPTY_CELL}: the "
     'backend does not implement the operator. "no kernel": views, and what is known from types.'
 )
 HEAD = f"""# Operators on each dialect
@@ -121,7 +121,12 @@ def conditions(device: Device) -> dict[str, Any]:
 def text(record: dict[str, Any]) -> str:
     """Return the matrix for a terminal."""
     head, *rows = _rows(record["cells"])
-    lines = [_where(record), *_absent(record), "", *columns([head, *rows], indent="")]
+    lines = [
+        _conditions_text(record),
+        *_unavailable(record),
+        "",
+        *columns([head, *rows], indent=""),
+    ]
     lines += ["", LEGEND, *_refusals(record["cells"], "  "), *_failures(record["cells"], "  ")]
     return "\n".join([*lines, "", _counts(record["cells"])])
 
@@ -130,20 +135,20 @@ def page(record: dict[str, Any]) -> str:
     """Return the page."""
     head, *rows = _rows(record["cells"])
     table = [head, ["---"] * len(head), *([f"`{row[0]}`", *row[1:]] for row in rows)]
-    lines = [HEAD, f"- {_where(record)}", *(f"- {line}" for line in _absent(record))]
+    lines = [HEAD, f"- {_conditions_text(record)}", *(f"- {line}" for line in _unavailable(record))]
     lines += [f"- {_counts(record['cells'])}", *_failures(record["cells"], "- ")]
     lines += ["", "## The table", "", LEGEND, ""]
     lines += [f"| {' | '.join(row)} |" for row in table]
     return "\n".join([*lines, *_refusals(record["cells"], "- ")])
 
 
-def _where(record: dict[str, Any]) -> str:
+def _conditions_text(record: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {found}" for name, found in record["versions"].items())
     taken = f"{record['samples']} sample(s)" if record["samples"] else "all samples"
     return f"{record['model']} ({record['device']}), {record['date']}; {versions}; {taken} a case."
 
 
-def _absent(record: dict[str, Any]) -> list[str]:
+def _unavailable(record: dict[str, Any]) -> list[str]:
     return [f"{name} is unavailable: {why}." for name, why in record["unavailable"].items()]
 
 
@@ -162,14 +167,14 @@ def _rows(cells: list[dict[str, Any]]) -> list[list[str]]:
 def _cell(cells: list[dict[str, Any]]) -> str:
     """Return what is known of an operator on a dialect: dtypes that pass, are refused, fail."""
     by_state: dict[str, list[str]] = {PASS: [], REFUSED: [], FAIL: []}
-    for cell in sorted(cells, key=lambda cell: _place(cell["dtype"])):
-        by_state[cell["state"]].append(SHORT.get(cell["dtype"], cell["dtype"]))
+    for cell in sorted(cells, key=lambda cell: _dtype_order(cell["dtype"])):
+        by_state[cell["state"]].append(SHORT_DTYPES.get(cell["dtype"], cell["dtype"]))
     passed, refused, failed = map(" ".join, by_state.values())
     shown = [passed, f"({refused})" if refused else "", f"{FAIL} {failed}" if failed else ""]
-    return " ".join(filter(None, shown)) or NOTHING
+    return " ".join(filter(None, shown)) or EMPTY_CELL
 
 
-def _place(dtype: str) -> int:
+def _dtype_order(dtype: str) -> int:
     return ORDER.index(dtype) if dtype in ORDER else len(ORDER)
 
 
@@ -178,9 +183,9 @@ def _refusals(cells: list[dict[str, Any]], mark: str) -> list[str]:
     found: dict[str, dict[str, dict[str, list[str]]]] = defaultdict(
         lambda: defaultdict(lambda: defaultdict(list))
     )
-    for cell in sorted(cells, key=lambda cell: _place(cell["dtype"])):
+    for cell in sorted(cells, key=lambda cell: _dtype_order(cell["dtype"])):
         for reason in cell["refused"]:
-            dtype = SHORT.get(cell["dtype"], cell["dtype"])
+            dtype = SHORT_DTYPES.get(cell["dtype"], cell["dtype"])
             found[cell["dialect"]][" ".join(reason.split())][cell["op"]].append(dtype)
     lines = []
     for dialect, reasons in sorted(found.items()):

@@ -28,7 +28,7 @@ from meta.vm.modules import CompiledModule
 from meta.vm.modules.making import legal_name
 
 
-def compiled(options: argparse.Namespace) -> tuple[Executable, list[TensorType]]:
+def compile_target(options: argparse.Namespace) -> tuple[Executable, list[TensorType]]:
     """Return the compiled target and the types of its arguments; errors as of `module`."""
     found, types = module(options)
     return found.executable, types
@@ -116,7 +116,7 @@ def tensor_type(text: str) -> TensorType:
     return type_
 
 
-def made_up(types: Sequence[TensorType], device: Device) -> list[meta.ndarray]:
+def random_arguments(types: Sequence[TensorType], device: Device) -> list[meta.ndarray]:
     """Return arguments of these types: normally distributed floats, and zeros of other dtypes,
     which index anything. TypeInferError for an extent that is not known.
     """

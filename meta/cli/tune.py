@@ -12,7 +12,7 @@ import torch
 
 from meta.base.device import Device
 from meta.cli.table import columns, show
-from meta.cli.target import compiled, made_up
+from meta.cli.target import compile_target, random_arguments
 from meta.dialect.core import Cost, measured
 from meta.dialect.core.fused import CONFIG
 from meta.dialect.core.openv import config_of
@@ -28,11 +28,11 @@ ROUNDS, WARM = 30, 3
 def run(options: argparse.Namespace) -> int:
     """Print what changed."""
     with tuned(measures=False):
-        before, types = compiled(options)
+        before, types = compile_target(options)
     with measured(options.budget) as spent:
-        after, _ = compiled(options)
-    arguments = made_up(types, after.device)
-    times = in_turns([before, after], arguments, after.device)
+        after, _ = compile_target(options)
+    arguments = random_arguments(types, after.device)
+    times = measure_interleaved([before, after], arguments, after.device)
     record = {
         "target": options.target,
         "inputs": list(map(str, types)),
@@ -84,7 +84,7 @@ def _change(call: str, before: Cost | None, after: Cost | None) -> dict[str, Any
     }
 
 
-def in_turns(
+def measure_interleaved(
     programs: Sequence[Executable], arguments: Sequence[Any], device: Device
 ) -> list[float]:
     """Return the microseconds of a run of each program, medians of runs in turns."""

@@ -36,20 +36,20 @@ def inline_text(tensor: torch.Tensor) -> str | None:
     if tensor.numel() > INLINE_LIMIT or dtype in COMPLEX:
         return None
     values = tensor.detach().cpu().reshape(-1).tolist()
-    texts = _shortest(values, dtype) if is_real(dtype) else [str(v) for v in values]
-    again = from_values([_plain(t, dtype) for t in texts], tuple(tensor.shape), dtype)
+    texts = _shortest_digits(values, dtype) if is_real(dtype) else [str(v) for v in values]
+    again = from_values([_parse_number(t, dtype) for t in texts], tuple(tensor.shape), dtype)
     if tensor_bytes(again) != tensor_bytes(tensor):
         return None
     return texts[0] if tensor.ndim == 0 else f"[{', '.join(texts)}]"
 
 
-def _plain(text: str, dtype: str) -> float | int | bool:
+def _parse_number(text: str, dtype: str) -> float | int | bool:
     if is_real(dtype):
         return float(text)
     return text == "True" if dtype == "bool" else int(text)
 
 
-def _shortest(values: list[float], dtype: str) -> list[str]:
+def _shortest_digits(values: list[float], dtype: str) -> list[str]:
     """Return for each value the fewest digits that round to it in that dtype."""
     texts = [repr(v) for v in values]
     if dtype == "float64":

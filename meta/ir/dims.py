@@ -217,7 +217,7 @@ class SymbolicDim:
             if atoms:
                 # No atom has an upper bound, so a product has a lower one only if no factor can
                 # be negative.
-                lows = [_low(atom) for atom in atoms]
+                lows = [_lower_bound(atom) for atom in atoms]
                 known = [n for n in lows if n is not None and n >= 0]
                 bound = coefficient * prod(known) if len(known) == len(lows) else None
                 least = bound if coefficient > 0 else None
@@ -319,7 +319,7 @@ def _dim(terms: Iterable[tuple[Monomial, int]]) -> int | SymbolicDim:
     return result
 
 
-def _low(atom: Atom) -> int | None:
+def _lower_bound(atom: Atom) -> int | None:
     """Return the least number that an atom can be, None for no bound."""
     if isinstance(atom, str):
         return 1

@@ -47,7 +47,7 @@ class DefUse:
         return tuple(self._users.get(var, ()))
 
 
-Places = tuple[Iterable[Hashable], Iterable[Hashable]]
+ReadsAndWrites = tuple[Iterable[Hashable], Iterable[Hashable]]
 """What evaluating a binding reads and what it writes: memory, the state of a generator, ..."""
 
 
@@ -73,7 +73,7 @@ class GraphNode:
 
 
 def to_graph(
-    block: Block, places: Callable[[Binding], Places] | None = None
+    block: Block, places: Callable[[Binding], ReadsAndWrites] | None = None
 ) -> tuple[GraphNode, ...]:
     """Return the nodes of a block's own bindings, in their order; nested blocks stay within their
     nodes.
@@ -88,11 +88,13 @@ def to_graph(
         used = dict.fromkeys(uses(node.binding.value))
         node.inputs = [by_var[atom] for atom in used if atom in by_var]
     if places is not None:
-        _order_by_places(nodes, places)
+        _add_memory_edges(nodes, places)
     return nodes
 
 
-def _order_by_places(nodes: Iterable[GraphNode], places: Callable[[Binding], Places]) -> None:
+def _add_memory_edges(
+    nodes: Iterable[GraphNode], places: Callable[[Binding], ReadsAndWrites]
+) -> None:
     writer: dict[Hashable, GraphNode] = {}
     readers: dict[Hashable, list[GraphNode]] = {}
     for node in nodes:

@@ -153,7 +153,7 @@ def node(
     def declare(kind: K) -> K:
         parts = _parts(kind)
         shown = _form(kind, form, parts)
-        atoms = tuple((p.name, isinstance(p.field, Atoms)) for p in _of(parts, Atom))
+        atoms = tuple((p.name, isinstance(p.field, Atoms)) for p in _parts_of_field(parts, Atom))
         kind.spec = NodeSpec(
             tuple(p for p in shown if isinstance(p, NodePart)) or parts,
             tuple(p.name for p in parts),
@@ -163,12 +163,12 @@ def node(
             is_atom,
             _uses(atoms),
             atoms,
-            tuple(p.name for p in _of(parts, Body)),
-            next((p.name for p in _of(parts, Parameters)), None),
-            tuple(p.name for p in _of(parts, ResultType)),
+            tuple(p.name for p in _parts_of_field(parts, Body)),
+            next((p.name for p in _parts_of_field(parts, Parameters)), None),
+            tuple(p.name for p in _parts_of_field(parts, ResultType)),
         )
         if shown:
-            table, firsts = _beginnings(shown)
+            table, firsts = _leading_tokens(shown)
             for first in firsts:
                 if first in table:
                     raise TypeError(f"{table[first].__name__} begins with {first!r} too")
@@ -178,7 +178,9 @@ def node(
     return declare
 
 
-def _beginnings(form: tuple[NodePart | Text, ...]) -> tuple[dict[str, type[Expr]], Iterable[str]]:
+def _leading_tokens(
+    form: tuple[NodePart | Text, ...],
+) -> tuple[dict[str, type[Expr]], Iterable[str]]:
     """Return the table for a form, and the words or the punctuation by which it is found there."""
     match form[0]:
         case NodePart(_, Word(words)):
@@ -202,7 +204,7 @@ def _parts(kind: type[Expr]) -> tuple[NodePart, ...]:
     return tuple(found)
 
 
-def _of(parts: tuple[NodePart, ...], field: type[NodeField]) -> list[NodePart]:
+def _parts_of_field(parts: tuple[NodePart, ...], field: type[NodeField]) -> list[NodePart]:
     return [p for p in parts if isinstance(p.field, field)]
 
 

@@ -172,7 +172,7 @@ def _write_ref(ref: RefCell, value: Any) -> tuple[()]:
     return ()
 
 
-def _held(ref: Type | None) -> Type | None:
+def _referenced_type(ref: Type | None) -> Type | None:
     return ref.value if isinstance(ref, RefType) else None
 
 
@@ -184,7 +184,10 @@ def _check_ref(value: Primitive, verifier: Verifier) -> None:
 
 def _check_write(value: Primitive, verifier: Verifier) -> None:
     _check_ref(value, verifier)
-    held, found = _held(verifier.type_of(value.operands[0])), verifier.type_of(value.operands[1])
+    held, found = (
+        _referenced_type(verifier.type_of(value.operands[0])),
+        verifier.type_of(value.operands[1]),
+    )
     if not compatible(held, found):
         verifier.fail(f"a value of type {found} is written", expected=held)
 
@@ -221,19 +224,19 @@ PRIMITIVES: dict[str, PrimitiveRule] = {
     "make_ref": PrimitiveRule(
         RefCell,
         follows=lambda value: None if value is None else RefType(value),
-        wanted=lambda value, types, own: (_held(own),),
+        wanted=lambda value, types, own: (_referenced_type(own),),
         stores=0,
         effect=Effect.NEW,
     ),
     "read_ref": PrimitiveRule(
-        lambda ref: ref.value, follows=_held, check=_check_ref, effect=Effect.READ
+        lambda ref: ref.value, follows=_referenced_type, check=_check_ref, effect=Effect.READ
     ),
     "write_ref": PrimitiveRule(
         _write_ref,
         arity=2,
         follows=lambda ref: TupleType(()),
         check=_check_write,
-        wanted=lambda value, types, own: (None, _held(type_of(value.operands[0]))),
+        wanted=lambda value, types, own: (None, _referenced_type(type_of(value.operands[0]))),
         stores=1,
         effect=Effect.WRITE,
     ),

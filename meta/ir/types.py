@@ -60,7 +60,7 @@ class TensorType(Type):
                     break
             else:
                 return
-        _refuse(self)
+        _refuse_shape(self)
 
     @property
     def ndim(self) -> int:
@@ -156,7 +156,7 @@ class RefType(Type):
         return f"ref({self.value})"
 
 
-def _refuse(type_: TensorType) -> None:
+def _refuse_shape(type_: TensorType) -> None:
     """Raise TypeInferError for a shape with what is no dimension; an int of a subclass is one."""
     shape: object = type_.shape
     what, wrong = "this is no shape of a tensor", shape

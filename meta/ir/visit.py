@@ -103,10 +103,10 @@ def map_atoms(expr: Expr, new: Callable[[Expr], Expr]) -> Expr:
                 changed[name] = tuple(atoms)
         elif (atom := map_atoms(old, new)) is not old:
             changed[name] = atom
-    return _with(expr, changed)
+    return _with_fields(expr, changed)
 
 
-def _with(expr: Expr, changed: Mapping[str, Any]) -> Expr:
+def _with_fields(expr: Expr, changed: Mapping[str, Any]) -> Expr:
     """Return a node with other values of some fields; itself if there are none."""
     if not changed:
         return expr
@@ -152,7 +152,7 @@ class _AtomRewriter:
     def value(self, value: Expr) -> Expr:
         value = map_atoms(value, self.leaf)
         if self.data:
-            value = _with(value, {n: self.type(getattr(value, n)) for n in value.spec.types})
+            value = _with_fields(value, {n: self.type(getattr(value, n)) for n in value.spec.types})
         return self.inner(value) if value.spec.blocks else value
 
     def inner(self, value: Expr) -> Expr:
@@ -165,7 +165,7 @@ class _AtomRewriter:
             old = getattr(value, name)
             if (new := self.block(old)) is not old:
                 changed[name] = new
-        return _with(value, changed)
+        return _with_fields(value, changed)
 
     def function(self, function: Function) -> Function:
         new = self.inner(function)

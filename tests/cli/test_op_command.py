@@ -10,7 +10,7 @@ import pytest
 import meta
 from meta.base.registry import OPERATORS
 from meta.base.source import definition_span
-from meta.cli.card import card, known_now
+from meta.cli.card import card, is_constant_folded
 from meta.cli.card_text import MISSING, text
 from meta.cli.main import main
 from meta.op.core import Op, Tensor, op
@@ -59,7 +59,7 @@ def test_preference_changes_the_order(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_value_known_from_types_needs_no_kernel() -> None:
-    assert known_now(OPERATORS["shape"]) and not known_now(OPERATORS["add"])
+    assert is_constant_folded(OPERATORS["shape"]) and not is_constant_folded(OPERATORS["add"])
     assert "none needed" in text(card(OPERATORS["shape"]))
 
 

@@ -22,7 +22,7 @@ from meta.ir import (
     to_graph,
     verify,
 )
-from meta.ir.graph import Places
+from meta.ir.graph import ReadsAndWrites
 from meta.ir.visit import inner_blocks
 from tests.ir.orders import from_graph
 from tests.ir.programs import modules
@@ -89,7 +89,7 @@ func @main(%x: float32[]) -> float32[] {
 }"""
 
 
-def places_of(numbers: dict[Binding, tuple[set[int], set[int]]]) -> Places:
+def places_of(numbers: dict[Binding, tuple[set[int], set[int]]]) -> ReadsAndWrites:
     return lambda binding: numbers[binding]  # type: ignore[return-value]
 
 

@@ -15,11 +15,11 @@ from meta.base.errors import ArgumentError, FormatError
 from meta.base.files import open_file
 
 TEST_FRACTION = 0.2
-SMALLEST = 2
+MIN_EXTENT = 2
 """Height and width that the network's pooling needs."""
 LIMIT_BYTES = 4 << 30
 """An array of a file may not be larger than this."""
-EXPECTED = (
+EXPECTED_FORMAT = (
     "an .npz file with x, numbers of shape (n, h, w) or (n, c, h, w), and y, n labels 0, 1, 2, ..."
 )
 
@@ -92,7 +92,7 @@ def read_npz(path: str) -> tuple[Array, Array]:
         # RuntimeError and its NotImplementedError: encrypted, or a compression zipfile lacks.
         if isinstance(error, FormatError):
             raise
-        raise _refusal(path, "this file cannot be read", str(error)) from error
+        raise _format_error(path, "this file cannot be read", str(error)) from error
     return _images(path, x, y)
 
 
@@ -100,12 +100,14 @@ def _member(archive: zipfile.ZipFile, path: str, name: str) -> Array:
     try:
         info = archive.getinfo(f"{name}.npy")
     except KeyError:
-        raise _refusal(path, f"it has no array {name!r}", ", ".join(archive.namelist())) from None
+        raise _format_error(
+            path, f"it has no array {name!r}", ", ".join(archive.namelist())
+        ) from None
     with archive.open(info) as file:
         shape, dtype, header_bytes = _header(file)
         size = math.prod(shape) * dtype.itemsize
         if dtype.hasobject or size > LIMIT_BYTES or size + header_bytes != info.file_size:
-            raise _refusal(
+            raise _format_error(
                 path,
                 f"its array {name!r} is damaged, too large or no array of numbers",
                 f"{dtype} of shape {shape} in {info.file_size} bytes",
@@ -126,21 +128,23 @@ def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any], int]:
 def _images(path: str, x: Array, y: Array) -> tuple[Array, Array]:
     """Check what was read and bring it into form."""
     found = f"x: {x.dtype} {x.shape}, y: {y.dtype} {y.shape}"
-    if x.ndim not in (3, 4) or x.dtype.kind not in "buif" or min(x.shape[-2:]) < SMALLEST:
-        at_least = f"of at least {SMALLEST}x{SMALLEST} pixels"
-        raise _refusal(path, f"x does not hold images {at_least}", found)
+    if x.ndim not in (3, 4) or x.dtype.kind not in "buif" or min(x.shape[-2:]) < MIN_EXTENT:
+        at_least = f"of at least {MIN_EXTENT}x{MIN_EXTENT} pixels"
+        raise _format_error(path, f"x does not hold images {at_least}", found)
     if y.shape != x.shape[:1] or y.dtype.kind not in "ui":
-        raise _refusal(path, "y does not hold one integer per image", found)
+        raise _format_error(path, "y does not hold one integer per image", found)
     if 0 in x.shape or len(y) < 2 or y.min() < 0 or y.max() == 0 or y.max() >= len(y):
         labels = f"; labels {y.min()} to {y.max()}" if len(y) else ""
-        raise _refusal(path, "there are too few images for these labels", found + labels)
+        raise _format_error(path, "there are too few images for these labels", found + labels)
     with np.errstate(over="ignore"):  # what overflows is refused below
         x = x.astype("float32")
     if not np.isfinite(x).all():
-        raise _refusal(path, "x holds values that are not finite as float32", found)
+        raise _format_error(path, "x holds values that are not finite as float32", found)
     return (x[:, None] if x.ndim == 3 else x), y.astype("int64")
 
 
-def _refusal(path: str, what: str, found: str) -> FormatError:
+def _format_error(path: str, what: str, found: str) -> FormatError:
     hint = "numpy.savez(path, x=images, y=labels) writes one"
-    return FormatError(f"{os.fspath(path)}: {what}", expected=EXPECTED, found=found, hint=hint)
+    return FormatError(
+        f"{os.fspath(path)}: {what}", expected=EXPECTED_FORMAT, found=found, hint=hint
+    )

@@ -12,8 +12,8 @@ above that key and stay as they are; its formulas of gradients call overloads th
 See docs/howto/enable.md.
 """
 
-from meta.interop.torch.enabling import Enabled, disable, enable
 from meta.interop.torch.overloads import all_names as names
+from meta.interop.torch.registration import Enabled, disable, enable
 from meta.interop.torch.report import EnableReport, report, reset_report
 
 __all__ = ["EnableReport", "Enabled", "disable", "enable", "names", "report", "reset_report"]

@@ -41,7 +41,7 @@ def _is_of_a_device(key: str) -> bool:
     return bool(keys.has(torch._C.DispatchKey.Dense)) and key not in ("Dense", "Meta")
 
 
-def devices_here() -> tuple[str, ...]:
+def available_devices() -> tuple[str, ...]:
     """Return the kinds of devices that operators can be enabled for: those of vendors in force,
     and those that all of `meta` knows.
     """
@@ -49,9 +49,9 @@ def devices_here() -> tuple[str, ...]:
     return (*(kind for kind in dict.fromkeys(own) if kind not in BUILT_IN), *reversed(BUILT_IN))
 
 
-def chosen_devices(device: str | Sequence[str] | None) -> tuple[str, ...]:
+def select_devices(device: str | Sequence[str] | None) -> tuple[str, ...]:
     """Return the kinds of devices that are meant; DeviceError for one that is not there."""
-    here = devices_here()
+    here = available_devices()
     if device is None:
         return ("cuda",) if torch.cuda.is_available() else (next(k for k in here if k != "cuda"),)
     found = (device,) if isinstance(device, str) else tuple(device)

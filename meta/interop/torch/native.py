@@ -20,7 +20,7 @@ from meta.base.bounded_cache import bounded_insert
 from meta.interop.torch.overloads import Overload
 
 _NUMBERS = (bool, int, float, complex)
-_MOST = 1024
+_MAX_NUMBERS = 1024
 """Numbers whose tensors are kept."""
 
 
@@ -90,5 +90,5 @@ def _tensor_of(value: Any, kind: int) -> Tensor:
     key = (type(value), repr(value), dtype)
     found = _tensors.get(key)
     if found is None:
-        found = bounded_insert(_tensors, key, torch.tensor(value, dtype=dtype), _MOST)
+        found = bounded_insert(_tensors, key, torch.tensor(value, dtype=dtype), _MAX_NUMBERS)
     return found

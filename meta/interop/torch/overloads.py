@@ -24,8 +24,8 @@ from meta.frontend.aten.registry import overload_of
 from meta.op.core import Op
 
 Overload = torch._ops.OpOverload
-_EVERYWHERE = ("CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
-_OWN = ("CPU", "CUDA", *_EVERYWHERE)
+_COMPOSITE_KEYS = ("CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
+_SERVED_KEYS = ("CPU", "CUDA", *_COMPOSITE_KEYS)
 _TENSORS = {"Tensor", "List[Tensor]"}
 
 _MEMORY = re.compile(
@@ -38,7 +38,7 @@ _MEMORY = re.compile(
 """Overloads that only place, copy or fill memory: PyTorch's programs, and its own kernels, do that
 all the time.
 """
-_MANY = re.compile(r"_foreach_.*|_fused_(adagrad|adam|adamw|sgd)(\..*)?|_chunk_cat")
+_TENSOR_LISTS = re.compile(r"_foreach_.*|_fused_(adagrad|adam|adamw|sgd)(\..*)?|_chunk_cat")
 """Overloads of lists of tensors, which one native kernel serves and here each tensor has its own.
 """
 _AMBIGUOUS = re.compile(
@@ -52,7 +52,7 @@ COMPOSED = "it is composed of other overloads, which are enabled instead"
 
 
 @cache
-def why_not(name: str) -> str | None:
+def refusal(name: str) -> str | None:
     """Return why an overload that has a name among the converters cannot be enabled; None if it
     can.
     """
@@ -77,12 +77,12 @@ def why_not(name: str) -> str | None:
         return "it takes no tensor"
     for pattern, why in (
         (_MEMORY, "it only copies or fills memory"),
-        (_MANY, "one kernel of PyTorch's serves many tensors"),
+        (_TENSOR_LISTS, "one kernel of PyTorch's serves many tensors"),
         (_AMBIGUOUS, "it has several right results, and programs may rely on PyTorch's"),
     ):
         if pattern.fullmatch(name):
             return why
-    if not any(has_kernel(overload, key) for key in _OWN):
+    if not any(has_kernel(overload, key) for key in _SERVED_KEYS):
         return COMPOSED
     return None
 
@@ -93,15 +93,15 @@ def has_kernel(overload: Overload, key: str) -> bool:
     return found
 
 
-def is_served(overload: Overload, key: str) -> bool:
+def is_reachable(overload: Overload, key: str) -> bool:
     """Whether an overload that can be enabled runs at the dispatch key of a device."""
-    return any(has_kernel(overload, k) for k in (key, *_EVERYWHERE))
+    return any(has_kernel(overload, k) for k in (key, *_COMPOSITE_KEYS))
 
 
 @cache
 def all_names() -> tuple[str, ...]:
     """Return the names of all overloads that can be enabled."""
-    return tuple(name for name in aten if why_not(name) is None)
+    return tuple(name for name in aten if refusal(name) is None)
 
 
 @cache
@@ -132,7 +132,7 @@ def _of_operator(op: str) -> tuple[str, ...]:
     return tuple(n for o in known if related.fullmatch(o) for n in known[o])
 
 
-def named(name: str | Op | Overload) -> tuple[str, ...]:
+def overloads_of(name: str | Op | Overload) -> tuple[str, ...]:
     """Return the overloads that a name stands for: an overload ("add.Tensor", "aten::_softmax",
     ``torch.ops.aten.add.Tensor``), all of one function ("add"), or those of a base operator
     (`meta.softmax`, "softmax" where ATen composes it of others) and of its gradients.
@@ -147,7 +147,7 @@ def named(name: str | Op | Overload) -> tuple[str, ...]:
         plain = text.removesuffix(".default")
         found = (plain,) if plain in all_names() else _by_packet().get(plain, ())
         if not found:
-            found = _of_composed(plain)
+            found = _composed_overloads(plain)
     else:
         raise ArgumentError(
             "an operator is named by a text, an overload of torch.ops, or an operator of meta",
@@ -159,7 +159,7 @@ def named(name: str | Op | Overload) -> tuple[str, ...]:
     overloads = [n for n in aten if n == plain or n.partition(".")[0] == plain]
     if overloads:
         raise ArgumentError(
-            f"{text!r} cannot be enabled: {why_not(overloads[0])}",
+            f"{text!r} cannot be enabled: {refusal(overloads[0])}",
             hint=nearest(plain, _known_names()),
         )
     raise UnknownName(
@@ -167,12 +167,12 @@ def named(name: str | Op | Overload) -> tuple[str, ...]:
     )
 
 
-def _of_composed(name: str) -> tuple[str, ...]:
+def _composed_overloads(name: str) -> tuple[str, ...]:
     """Return what is enabled in place of a function that ATen composes of others: the overloads of
     the same base operator.
     """
     overloads = [n for n in aten if n == name or n.partition(".")[0] == name]
-    composed = [n for n in overloads if why_not(n) == COMPOSED and aten[n].becomes]
+    composed = [n for n in overloads if refusal(n) == COMPOSED and aten[n].becomes]
     bases = [aten[n].becomes[0].name for n in composed]
     if not overloads and name in OPERATORS:
         bases = [name]
@@ -184,20 +184,22 @@ def _known_names() -> tuple[str, ...]:
     return tuple(dict.fromkeys((*_by_packet(), *all_names(), *_by_operator())))
 
 
-def chosen(include: Iterable[Any] | None, exclude: Iterable[Any]) -> tuple[str, ...]:
+def select_overloads(include: Iterable[Any] | None, exclude: Iterable[Any]) -> tuple[str, ...]:
     """Return the overloads that are included and not excluded, all if ``include`` is None.
 
-    Raises as `named`, and ArgumentError for lists that contradict each other: exclusion of all that
-    a name includes, or of what is not included.
+    Raises as `overloads_of`, and ArgumentError for lists that contradict each other: exclusion of
+    all that a name includes, or of what is not included.
     """
     for given in (include, exclude):
         if isinstance(given, str | Op | Overload):
             raise ArgumentError("names come as a list", expected=f"[{given!r}]", found=repr(given))
-    included = {_text(one): named(one) for one in (all_names() if include is None else include)}
+    included = {
+        _text(one): overloads_of(one) for one in (all_names() if include is None else include)
+    }
     wanted = {name for names in included.values() for name in names}
     if not wanted:
         raise ArgumentError("nothing is included", found="include=[]")
-    excluded = {_text(one): named(one) for one in exclude}
+    excluded = {_text(one): overloads_of(one) for one in exclude}
     for text, names in excluded.items():
         if wanted.isdisjoint(names):
             raise ArgumentError(

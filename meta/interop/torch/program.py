@@ -35,7 +35,7 @@ from meta.vm.eager import DecidedCall
 
 MOST_CALLS = 2
 """Kernels that a call may become. Views do not count."""
-Lie = tuple[tuple[int, ...], tuple[int, ...]]
+Strides = tuple[tuple[int, ...], tuple[int, ...]]
 """How a tensor lies in memory: shape and strides."""
 PASSES = (
     passes.infer_type,
@@ -58,7 +58,7 @@ class _PureTrace(Trace):
 
 
 @dataclass(frozen=True)
-class Traced:
+class TracedOverload:
     """A converted call before the order of its results' axes is known.
 
     ``params``: of the tensors among the arguments, in the order of `tensors_of`. ``reads``: the
@@ -69,7 +69,7 @@ class Traced:
 
     trace: Trace
     params: tuple[Var, ...]
-    reads: tuple[Lie | None, ...]
+    reads: tuple[Strides | None, ...]
     result: Any
     pointwise: Order | None
     device: Device
@@ -95,13 +95,15 @@ def _require_plain(tensors: Sequence[Tensor]) -> Device:
     return Device(str(devices.pop()))
 
 
-def traced(overload: Overload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Traced:
+def trace_overload(
+    overload: Overload, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> TracedOverload:
     """Trace the converter of a call. Raises Unconvertible, or an error of the operators."""
     tensors = tensors_of(args, kwargs)
     device = _require_plain(tensors)
     pointwise = torch.Tag.pointwise in overload.tags
     # What repeats elements is broadcast by the operator itself.
-    seen = [_narrowed(t) if pointwise else t for t in tensors]
+    seen = [_without_repeats(t) if pointwise else t for t in tensors]
     orders = []
     for tensor in seen:
         order = order_of(tensor)
@@ -143,10 +145,10 @@ def traced(overload: Overload, args: Sequence[Any], kwargs: Mapping[str, Any]) -
         raise Unconvertible("a tensor repeats elements; the operator does not") from error
     if trace.functions or trace.types:
         raise Unconvertible("it becomes a program with functions of its own")
-    return Traced(trace, tuple(params), tuple(reads), result, common, device)
+    return TracedOverload(trace, tuple(params), tuple(reads), result, common, device)
 
 
-def _narrowed(tensor: Tensor) -> Tensor:
+def _without_repeats(tensor: Tensor) -> Tensor:
     """Return a tensor with the extent 1 along axes along which it repeats its elements."""
     repeated = [s == 0 and n > 1 for n, s in zip(tensor.shape, tensor.stride(), strict=True)]
     if not any(repeated):
@@ -189,7 +191,7 @@ class Program:
     Attributes
     ----------
     calls: their operators and their decisions, views left out.
-    reads: of each argument, as `Traced` has it.
+    reads: of each argument, as `TracedOverload` has it.
     constants: what stands behind the arguments in the list of values.
     steps: what computes one value more of those before it.
     results: where in the list the results are, None for one that is left out. laid: the shape and
@@ -198,11 +200,11 @@ class Program:
     """
 
     calls: tuple[tuple[Op, DecidedCall], ...]
-    reads: tuple[Lie | None, ...]
+    reads: tuple[Strides | None, ...]
     constants: tuple[Any, ...]
     steps: tuple[Step, ...]
     results: tuple[int | None, ...]
-    laid: tuple[Lie | None, ...]
+    laid: tuple[Strides | None, ...]
     kind: type | None
 
     @property
@@ -256,7 +258,7 @@ class Step:
         return self.function(*[values[i] for i in self.at])
 
 
-def program_of(call: Traced, specs: Sequence[Spec | None], kind: type | None) -> Program:
+def program_of(call: TracedOverload, specs: Sequence[Spec | None], kind: type | None) -> Program:
     """Return the program of a call whose results are as PyTorch's are.
 
     Raises Unconvertible where it gives other types, is too long, or copies to place axes.
@@ -266,17 +268,21 @@ def program_of(call: Traced, specs: Sequence[Spec | None], kind: type | None) ->
         raise Unconvertible(f"its converter gives {len(results)} results instead of {len(specs)}")
     if any((r is None) != (spec is None) for r, spec in zip(results, specs, strict=True)):
         raise Unconvertible("its converter leaves out another result than PyTorch does")
-    kept = [_laid(call, found, spec) for found, spec in zip(results, specs, strict=True) if spec]
+    kept = [
+        _with_axis_order(call, found, spec)
+        for found, spec in zip(results, specs, strict=True)
+        if spec
+    ]
     if not kept:
         raise Unconvertible("it has no result")
     body = call.trace.finish(tuple(kept))
     module = Module({"main": Function(call.params, body, type_of(body.result))})
     for run in PASSES:
         module = run(module)
-    return _Deciding(call, module).program(specs, kind)
+    return _StepPlanner(call, module).program(specs, kind)
 
 
-def _laid(call: Traced, found: Any, spec: Spec) -> Any:
+def _with_axis_order(call: TracedOverload, found: Any, spec: Spec) -> Any:
     """Return a result with its axes as they are to lie in memory."""
     shape, order = spec.shape, spec.order
     if call.pointwise is not None:
@@ -291,10 +297,10 @@ def _laid(call: Traced, found: Any, spec: Spec) -> Any:
     return call.trace.run(lambda: op.permute_dims(found, order))
 
 
-class _Deciding:
+class _StepPlanner:
     """Decides the calls of a program without branches one after the other."""
 
-    def __init__(self, call: Traced, module: Module) -> None:
+    def __init__(self, call: TracedOverload, module: Module) -> None:
         self.call, self.module = call, module
         self.places: dict[Var, int] = {var: i for i, var in enumerate(module.main.params)}
         self.constants: list[Any] = []

@@ -27,7 +27,7 @@ from meta.base.errors import ArgumentError, FormatError, IRError
 from meta.base.files import checksum, read_file
 from meta.dialect.core import OpEnv
 from meta.ir import Function, TensorType, parse_type, text
-from meta.ir.records import module_record
+from meta.ir.json_records import module_record
 from meta.vm.code import FusedRef, Kernel
 from meta.vm.executable import Executable
 from meta.vm.loading import load

@@ -5,5 +5,5 @@ written by `Executable.show` and by the commands ``compile`` and ``profile`` wit
 
 overview.py: the facts, also what a notebook shows of an executable. changes.py: the program before
 and after each pass. kernels.py: who runs each instruction, why, and for how long. page.py puts it
-together, with the picture of `meta.analysis.memory_picture`.
+together, with the picture of `meta.analysis.memory_diagram`.
 """

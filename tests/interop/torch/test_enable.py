@@ -21,8 +21,8 @@ from meta.base.errors import ArgumentError, BackendError, DeviceError, UnknownNa
 from meta.dialect import HANDWRITTEN, Dialect
 from meta.dialect.core.preference import DEFAULT
 from meta.frontend.aten.registry import AtenError, overload_of
-from meta.interop.torch.overloads import COMPOSED, all_names, named, why_not
-from meta.interop.torch.served import scopes_here, set_scopes
+from meta.interop.torch.dispatch_kernel import current_scopes, set_scopes
+from meta.interop.torch.overloads import COMPOSED, all_names, overloads_of, refusal
 from tests.conftest import first_on_path
 from tests.registered import remove_dialects
 from tools.enabled_samples import mirror
@@ -61,7 +61,7 @@ def acme() -> Iterator[Dialect]:
 def is_overridden(name: str) -> bool:
     overload = overload_of(name)
     assert overload is not None
-    return "enabling.py" in str(torch._C._dispatch_dump(overload._name))
+    return "interop/torch/registration.py" in str(torch._C._dispatch_dump(overload._name))
 
 
 def served() -> dict[str, str]:
@@ -87,7 +87,7 @@ def served() -> dict[str, str]:
     ids=str,
 )
 def test_what_a_name_stands_for(name: Any, overloads: list[str]) -> None:
-    assert set(overloads) <= set(named(name))
+    assert set(overloads) <= set(overloads_of(name))
 
 
 @pytest.mark.parametrize(
@@ -127,8 +127,8 @@ def test_what_can_be_enabled_computes_new_tensors() -> None:
         overload = overload_of(name)
         assert overload is not None and not overload._schema.is_mutable
         assert torch.Tag.nondeterministic_seeded not in overload.tags
-    assert why_not("softmax.int") == COMPOSED
-    assert "random" in str(why_not("native_dropout"))
+    assert refusal("softmax.int") == COMPOSED
+    assert "random" in str(refusal("native_dropout"))
 
 
 # Scopes.
@@ -305,7 +305,7 @@ def test_what_is_kept_for_a_thread_is_referenced_as_long() -> None:
     scopes = (object(),)
     before = sys.getrefcount(scopes)
     set_scopes(scopes)
-    assert scopes_here() is scopes
+    assert current_scopes() is scopes
     assert sys.getrefcount(scopes) == before + 1
     set_scopes(())
     assert sys.getrefcount(scopes) == before

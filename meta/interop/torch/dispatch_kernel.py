@@ -30,21 +30,21 @@ from meta.frontend.aten.registry import AtenError, name_of
 from meta.frontend.core import Unconvertible
 from meta.interop.torch.native import Native
 from meta.interop.torch.overloads import Overload, has_kernel
-from meta.interop.torch.program import Program, Traced, program_of, specs_of, traced
+from meta.interop.torch.program import Program, TracedOverload, program_of, specs_of, trace_overload
 from meta.interop.torch.report import Tally, tally_of
 from meta.vm.eager import KNOBS
 
 SCOPES = "meta.interop.torch"
-"""The name of `scopes_here` among what PyTorch hands on to the threads of backward passes."""
+"""The name of `current_scopes` among what PyTorch hands on to the threads of backward passes."""
 
 
-class _Here(threading.local):
+class _ThreadState(threading.local):
     """Whether a kernel of ours, or what makes a plan, runs in this thread."""
 
     inside = False
 
 
-_here = _Here()
+_thread_state = _ThreadState()
 
 
 class Plan:
@@ -101,7 +101,7 @@ class Route:
         return self.lazy or (self.conjugated and any(t.is_complex() for t in tensors))
 
 
-def scopes_here() -> tuple[Any, ...]:
+def current_scopes() -> tuple[Any, ...]:
     """Return what is enabled for this thread, and the backward passes that it starts, alone."""
     if not torch._C._is_key_in_tls(SCOPES):
         return ()
@@ -110,7 +110,7 @@ def scopes_here() -> tuple[Any, ...]:
 
 
 def set_scopes(scopes: tuple[Any, ...]) -> None:
-    """Set what `scopes_here` returns in this thread, and in backward passes that it starts."""
+    """Set what `current_scopes` returns in this thread, and in backward passes that it starts."""
     if _takes_references():
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(scopes))
     torch._C._stash_obj_in_tls(SCOPES, scopes)
@@ -134,7 +134,7 @@ def override(route: Route) -> Callable[..., Any]:
     """Return the kernel to register for a route. Its time is that of every call: see
     `benchmarks/overhead.py`.
     """
-    here, current, native, call = _here, context.get, route.native, route.native.call
+    here, current, native, call = _thread_state, context.get, route.native, route.native.call
     default_dtype = torch.get_default_dtype
     # PyTorch calls the kernels of CPUs only where all tensors are there.
     several = route.key != "CPU"
@@ -173,14 +173,14 @@ def override(route: Route) -> Callable[..., Any]:
         here.inside = True
         try:
             if run is not None:
-                return run(_detached(args, kwargs))
+                return run(_tensor_arguments(args, kwargs))
             if change is not None:
                 args = change(args)
             return call(*args, **kwargs) if kwargs else call(*args)
         except Exception as error:
             if run is None:
                 raise
-            raise _failed(error, plan.tally) from error
+            raise _raised_error(error, plan.tally) from error
         finally:
             here.inside = False
 
@@ -188,10 +188,10 @@ def override(route: Route) -> Callable[..., Any]:
 
 
 def _scopes_of(route: Route) -> list[Any]:
-    return [scope for scope in scopes_here() if route.name in scope.names]
+    return [scope for scope in current_scopes() if route.name in scope.names]
 
 
-def _failed(error: Exception, tally: Tally) -> Exception:
+def _raised_error(error: Exception, tally: Tally) -> Exception:
     """Return the error to raise from one of a kernel."""
     if passes(error):
         return error
@@ -219,7 +219,7 @@ def _add(key: list[Any], a: Any) -> None:
         key += (cls, repr(a) if cls is float or cls is complex else a)
 
 
-def _detached(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
+def _tensor_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
     """Return the tensors of a call in the order of its arguments, none of which requires a
     gradient: autograd stands above.
     """
@@ -228,7 +228,7 @@ def _detached(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
         if isinstance(a, Tensor):
             found.append(a.detach() if a.requires_grad else a)
         elif a.__class__ is list or a.__class__ is tuple:
-            found += _detached(a, {})
+            found += _tensor_arguments(a, {})
     return found
 
 
@@ -241,7 +241,7 @@ class _Call:
         self.route, self.args, self.kwargs = route, args, kwargs
 
     def native(self) -> Any:
-        with _inside():
+        with _native_only():
             return self.route.native(self.args, self.kwargs)
 
     def refused(self, why: str) -> Any:
@@ -267,7 +267,7 @@ class _Call:
 
     def carefully(self, plans: dict[Any, Any], known: Any, plan: Plan | None) -> Any:
         """Run the call where more than its key decides, or nothing was decided yet."""
-        tensors = _detached(self.args, self.kwargs)
+        tensors = _tensor_arguments(self.args, self.kwargs)
         lazy = self.route.may_be_lazy(tensors)
         if lazy and any(t.is_conj() or t.is_neg() or t._is_zerotensor() for t in tensors):
             return self.refused("the values of a tensor are computed when it is read")
@@ -284,20 +284,22 @@ class _Call:
             return self.counted(plan.tally, self.native)
         if not plan.capturable and self.is_captured():
             return self.refused("a CUDA graph cannot hold its kernel")
-        with _inside():
+        with _native_only():
             try:
                 return self.counted(plan.tally, lambda: run(tensors))
             except Exception as error:
-                raise _failed(error, plan.tally) from error
+                raise _raised_error(error, plan.tally) from error
 
     def planned(self) -> tuple[Plan, Any]:
         """Return who runs calls of this key, and PyTorch's result where that is PyTorch."""
         name, kind = self.route.name, self.route.kind
-        call, failure = self._attempt(lambda: traced(self.route.overload, self.args, self.kwargs))
+        call, failure = self._attempt(
+            lambda: trace_overload(self.route.overload, self.args, self.kwargs)
+        )
         # What PyTorch says is wrong with a call is what the user reads.
         result = self.native()
         program: Program | None = None
-        if isinstance(call, Traced):
+        if isinstance(call, TracedOverload):
             program, failure = self._attempt(lambda: program_of(call, specs_of(result), kind))
         if isinstance(failure, Unconvertible | MetaError):
             return Plan(tally_of(name, why=str(failure.args[0]))), result
@@ -314,7 +316,7 @@ class _Call:
 
     def _attempt(self, make: Callable[[], Any]) -> tuple[Any, Exception | None]:
         """Return what is made, or what is raised."""
-        with _inside():
+        with _native_only():
             try:
                 return make(), None
             except Exception as error:
@@ -322,10 +324,10 @@ class _Call:
 
 
 @contextmanager
-def _inside() -> Iterator[None]:
+def _native_only() -> Iterator[None]:
     """Let calls of this thread go to PyTorch's kernels."""
-    _here.inside = True
+    _thread_state.inside = True
     try:
         yield
     finally:
-        _here.inside = False
+        _thread_state.inside = False

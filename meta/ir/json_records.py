@@ -1,4 +1,4 @@
-"""Programs as plain data, for tools that read JSON: what each binding is, computes and uses.
+"""JSON records of programs, for tools: what each binding is, computes and uses.
 
 It is a view for people and tools; `text` and `parse` are what keeps a program.
 """
@@ -18,12 +18,12 @@ from meta.ir.visit import inner_blocks, operands
 Names = Mapping[Var, str]
 
 
-def _in_text(_: str, function: Function) -> Names:
+def _text_names(_: str, function: Function) -> Names:
     return variable_names(function)
 
 
 def module_record(
-    module: Module, names_of: Callable[[str, Function], Names] = _in_text
+    module: Module, names_of: Callable[[str, Function], Names] = _text_names
 ) -> dict[str, Any]:
     """Return a module as values that JSON has: its functions, each with parameters, attributes and
     bindings. A binding has the operator or function that it calls, the variables that it uses, its

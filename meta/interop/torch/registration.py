@@ -17,13 +17,13 @@ import torch
 
 from meta.base.errors import ArgumentError
 from meta.frontend.aten.registry import overload_of
-from meta.interop.torch.keys import chosen_devices, key_of
-from meta.interop.torch.overloads import chosen, is_served
-from meta.interop.torch.served import Route, override, scopes_here, set_scopes
+from meta.interop.torch.dispatch_kernel import Route, current_scopes, override, set_scopes
+from meta.interop.torch.keys import key_of, select_devices
+from meta.interop.torch.overloads import is_reachable, select_overloads
 
 _lock = threading.RLock()
 _routes: dict[tuple[str, str], tuple[Route, Any, list[Enabled]]] = {}
-_retired: deque[Any] = deque(maxlen=64)
+_removed_kernels: deque[Any] = deque(maxlen=64)
 """Kernels that were removed last: another thread may still be inside of one."""
 
 
@@ -53,17 +53,17 @@ class Enabled:
                 self._remove()
                 raise
             if self.thread:
-                set_scopes((*scopes_here(), self))
+                set_scopes((*current_scopes(), self))
 
     def _add(self, name: str, key: str) -> None:
         overload = overload_of(name)
         assert overload is not None
-        if not is_served(overload, key):
+        if not is_reachable(overload, key):
             return
         known = _routes.get((name, key))
         if known is None:
             route = Route(overload, key)
-            library = _registered(route, key)
+            library = _register(route, key)
             known = _routes[name, key] = (route, library, [])
         route, _, users = known
         users.append(self)
@@ -81,7 +81,7 @@ class Enabled:
                 route.everywhere -= 1
                 route.strict -= self.strict
             if not users:
-                _retired.append(torch.library.get_kernel(route.overload, key))
+                _removed_kernels.append(torch.library.get_kernel(route.overload, key))
                 library._destroy()
                 del _routes[name, key]
 
@@ -95,7 +95,7 @@ class Enabled:
             if self.thread:
                 if threading.get_ident() != self._owner:
                     raise ArgumentError("another thread enabled it for itself alone")
-                left = tuple(scope for scope in scopes_here() if scope is not self)
+                left = tuple(scope for scope in current_scopes() if scope is not self)
                 set_scopes(left)
             self._remove()
 
@@ -116,7 +116,7 @@ class Enabled:
         return f"<{len(self.names)} overloads, {state}>"
 
 
-def _registered(route: Route, key: str) -> Any:
+def _register(route: Route, key: str) -> Any:
     """Register a route; return what holds the registration. PyTorch has no types for that."""
     library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     with warnings.catch_warnings():
@@ -155,13 +155,15 @@ def enable(
     cannot be enabled, with the reason, and for lists that contradict each other, and DeviceError
     for a device that is not there.
     """
-    included = None if include is None else _listed(include)
-    enabled = Enabled(chosen(included, _listed(exclude)), chosen_devices(device), thread, strict)
+    included = None if include is None else _as_list(include)
+    enabled = Enabled(
+        select_overloads(included, _as_list(exclude)), select_devices(device), thread, strict
+    )
     enabled._enable()
     return enabled
 
 
-def _listed(names: Iterable[Any]) -> Any:
+def _as_list(names: Iterable[Any]) -> Any:
     """Return names as a list, a single one as it is."""
     return names if isinstance(names, str) or not isinstance(names, Iterable) else list(names)
 
@@ -171,5 +173,5 @@ def disable() -> None:
     with _lock:
         users = {id(u): u for _, _, users in _routes.values() for u in users}
         for scope in users.values():
-            if not scope.thread or scope in scopes_here():
+            if not scope.thread or scope in current_scopes():
                 scope.disable()
