@@ -15,9 +15,10 @@ from meta.base import aliases, array_aliases
 from meta.base.errors import ArgumentError, MetaError, UnknownName
 from meta.base.signature_check import check_signature
 from meta.op.core.tracing import Symbol
+from tests.together import together
 
 
-@pytest.mark.parametrize("name", sorted(aliases.MODULE))
+@together(sorted(aliases.MODULE))
 def test_a_name_of_the_module(name: str) -> None:
     with pytest.raises(UnknownName, match=re.escape(aliases.MODULE[name])):
         getattr(meta, name)
@@ -27,7 +28,7 @@ def test_a_name_of_the_module(name: str) -> None:
             found = getattr(found, part)
 
 
-@pytest.mark.parametrize("name", sorted(array_aliases.ARRAY_ALIASES))
+@together(sorted(array_aliases.ARRAY_ALIASES))
 def test_an_attribute_of_an_array(name: str) -> None:
     x = meta.array([1.0])
     with pytest.raises(UnknownName, match=re.escape(array_aliases.ARRAY_ALIASES[name])):
@@ -38,9 +39,7 @@ def test_an_attribute_of_an_array(name: str) -> None:
             meta.model.trace(lambda t: getattr(t, name))(x)
 
 
-@pytest.mark.parametrize(
-    ("module", "name"), [(m, n) for m, names in aliases.BY_MODULE.items() for n in sorted(names)]
-)
+@together([(m, n) for m, names in aliases.BY_MODULE.items() for n in sorted(names)])
 def test_a_name_of_a_module_that_is_imported(module: str, name: str) -> None:
     hint = re.escape(aliases.BY_MODULE[module][name])
     with pytest.raises(UnknownName, match=hint):

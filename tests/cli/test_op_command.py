@@ -14,11 +14,12 @@ from meta.cli.card import card, is_constant_folded
 from meta.cli.card_text import MISSING, text
 from meta.cli.main import main
 from meta.op.core import Op, Tensor, op
+from tests.together import together
 
 ALL = sorted(OPERATORS)
 
 
-@pytest.mark.parametrize("name", ALL)
+@together(ALL)
 def test_card_of_every_operator(name: str) -> None:
     record = card(OPERATORS[name])
     # What JSON cannot hold (infinity among it) must not be in the record.

@@ -17,7 +17,7 @@ from meta.base.registry import OPERATORS
 from meta.dialect import only
 from meta.op.core import Op, tree
 from meta.testing import opcheck
-from meta.testing.case import ErrorSample, OpCase, Sample
+from meta.testing.case import OpCase, Sample
 from meta.testing.compare import first_float
 from meta.testing.shapes import reshaped
 from tests.op.records import CASES
@@ -36,9 +36,7 @@ def params(chosen: Callable[[OpCase, Sample], bool], most: int | None = None) ->
 
 SAMPLES = params(lambda case, one: True)
 ELEMENTWISE = params(lambda case, one: OPERATORS[case.op].elementwise)
-REFUSED = [
-    pytest.param(case, one, id=f"{case.op}({one})"[:80]) for case in CASES for one in case.errors
-]
+REFUSED = [pytest.param(case, id=case.op) for case in CASES if case.errors]
 DIFFERENTIABLE = params(lambda case, one: case.grad and one.has_floats)
 # Second derivatives are checked away from kinks and ties; two samples per case cover the rules.
 TWICE = params(
@@ -109,9 +107,10 @@ def test_the_second_gradient_is_right(case: OpCase, one: Sample) -> None:
     opcheck.check_second_gradient(case, one)
 
 
-@pytest.mark.parametrize(("case", "one"), REFUSED)
-def test_what_makes_no_sense_is_refused(case: OpCase, one: ErrorSample) -> None:
-    opcheck.check_error(case, one)
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_makes_no_sense_is_refused(case: OpCase) -> None:
+    for one in case.errors:
+        opcheck.check_error(case, one)
 
 
 def test_every_operator_is_complete() -> None:

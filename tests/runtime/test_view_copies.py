@@ -13,6 +13,7 @@ import torch
 
 import meta
 from meta.base.dtype import DTYPES, has_gradient
+from tests.together import together
 
 COPIES: dict[str, Callable[[Any], Any]] = {
     **{f"pickle {p}": lambda x, p=p: pickle.loads(pickle.dumps(x, p)) for p in (2, 4, 5)},
@@ -28,9 +29,7 @@ FORMS: dict[str, Callable[[], torch.Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("how", COPIES)
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("dtype", DTYPES)
+@together([(how, form, dtype) for dtype in DTYPES for form in FORMS for how in COPIES])
 def test_arrays(how: str, form: str, dtype: str) -> None:
     x = meta.from_dlpack(FORMS[form]())
     x = meta.ndarray(x.torch().to(meta.base.dtype.TO_TORCH[dtype]), name="x")

@@ -20,6 +20,7 @@ from meta.runtime.ndarray import as_array, ndarray
 from meta.task import OpTaskBinding, OpTaskInvocation, OpTaskSignature
 from meta.testing.case import OpCase
 from tests.op.records import CASES
+from tests.together import together
 
 X = TensorType((2, 4), "float32")
 DIFFERENTIABLE = {
@@ -29,7 +30,7 @@ DIFFERENTIABLE = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(OPERATORS))
+@together(sorted(OPERATORS))
 def test_every_operator_has_consistent_signatures(name: str) -> None:
     base = OPERATORS[name]
     rule = base.aspects.gradient

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from meta.frontend.relay.errors import ParamsError
 from meta.frontend.relay.params import read_params
+from tests.together import together
 from tools.relay_text.params import dump_params
 
 DTYPES = [
@@ -94,7 +95,7 @@ def test_a_view_is_written_as_it_looks() -> None:
 EXAMPLE = dump_params({"a": torch.arange(3.0), "b": torch.tensor(True), "c": torch.zeros(0, 2)})
 
 
-@pytest.mark.parametrize("length", range(len(EXAMPLE)))
+@together(range(len(EXAMPLE)))
 def test_truncated(length: int) -> None:
     with pytest.raises(ParamsError):
         read_params(EXAMPLE[:length])
