@@ -23,6 +23,8 @@ not quick.
 import atexit
 import gc
 import os
+import subprocess
+import sys
 from collections.abc import Collection, Iterator
 from datetime import datetime, timezone
 from functools import cache
@@ -43,12 +45,31 @@ import torch
 os.environ.setdefault("META_PROGRAM_CACHE", "0")
 # What was measured on this machine does not decide who runs what in them, but in those of tuning.
 os.environ.setdefault("META_TUNE", "off")
+ROOT = Path(__file__).parents[1]
 
 
 def first_on_path(folder: Path) -> dict[str, str]:
     """Return the environment of a process that imports from ``folder`` before anything else."""
     paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def run_python(
+    *arguments: object, cwd: Path = ROOT, first: Path = ROOT, timeout: float = 600.0, **more: str
+) -> str:
+    """Run Python in a process of its own that imports from ``first``, with more variables in its
+    environment; return what it prints. AssertionError with what it says if it fails.
+    """
+    done = subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=cwd,
+        env={**first_on_path(first), **more},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 # How long an example takes depends on what else the machine does. Each run draws examples of its

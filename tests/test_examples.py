@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 from meta.testing import get_testable_devices
-from tests.conftest import first_on_path
+from tests.conftest import run_python
 
 ROOT = Path(__file__).parents[1]
 
@@ -28,28 +26,15 @@ for shape in ((3, 5), (), (0, 2), (70_001,)):
 """
 
 
-def printed(*command: str) -> str:
-    """Run Python and return what it prints."""
-    found = subprocess.run(
-        [sys.executable, *command],
-        cwd=ROOT,
-        env=first_on_path(ROOT),
-        capture_output=True,
-        text=True,
-    )
-    assert found.returncode == 0, found.stdout + found.stderr
-    return found.stdout
-
-
 def test_an_operator_in_one_file() -> None:
-    lines = printed("-c", PROGRAM).splitlines()
+    lines = run_python("-c", PROGRAM).splitlines()
     chosen = [line.split()[1] for line in lines if line.startswith("->")]
     assert chosen == ["example" if d == "cuda" else "torch" for d in get_testable_devices()]
 
 
 def test_attention_by_tasks() -> None:
     """The example compares results and gradients with torch's itself."""
-    text = printed("examples/attention_by_tasks.py")
+    text = run_python("examples/attention_by_tasks.py")
     assert "heads_attention.init(heads (RO argument))" in text
     assert "<state of example.heads_attention on cpu>: 100 bytes" in text
     *_, kernels, cost = text.splitlines()

@@ -7,14 +7,12 @@ with ``file=NAME`` make up that file, the others are one script, ``guide.py``.
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import first_on_path
+from tests.conftest import run_python
 
 ROOT = Path(__file__).parents[1]
 GUIDES = ROOT / "docs" / "guides"
@@ -51,15 +49,8 @@ def follow(guide: str, folder: Path) -> None:
     """Follow a guide in a folder, on the GPU if there is one."""
     written(GUIDES / guide, folder)
     arguments, printed = FOLLOWED[guide]
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        env=first_on_path(ROOT),
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(printed, done.stdout), done.stdout
+    shown = run_python(*arguments, cwd=folder)
+    assert re.search(printed, shown), shown
 
 
 @pytest.mark.parametrize("guide", sorted(FOLLOWED))
@@ -76,10 +67,7 @@ def test_following_the_guide_on_a_gpu(guide: str, tmp_path: Path) -> None:
 def test_the_template_guide_shows_the_text_that_is_made(tmp_path: Path) -> None:
     page = GUIDES / "template.md"
     written(page, tmp_path)
-    run = [sys.executable, SCRIPT]
-    how = {"capture_output": True, "text": True, "env": first_on_path(ROOT)}
-    done = subprocess.run(run, cwd=tmp_path, **how)
-    assert done.returncode == 0, done.stderr
+    printed = run_python(SCRIPT, cwd=tmp_path)
     (shown,) = re.findall(r"```text\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
-    assert done.stdout.startswith(shown)
-    assert "num_elements *= x_dim_1;\nlaunch_add_one(out, x, num_elements, stream);" in done.stdout
+    assert printed.startswith(shown)
+    assert "num_elements *= x_dim_1;\nlaunch_add_one(out, x, num_elements, stream);" in printed

@@ -2,13 +2,11 @@
 
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import first_on_path
+from tests.conftest import run_python
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "howto" / "operator.md").read_text("utf-8")
@@ -98,15 +96,7 @@ def test_following_the_node_page_adds_a_node_kind(tmp_path: Path) -> None:
 
 def _run(folder: Path, *arguments: str, package: Path | None = None) -> str:
     """Run Python in a folder, with `meta` from there or from ``package``; return what it prints."""
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        env=first_on_path(package or folder),
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return run_python(*arguments, cwd=folder, first=package or folder)
 
 
 def test_the_tuning_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import first_on_path
+from tests.conftest import run_python
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -32,19 +30,6 @@ def commands() -> list[str]:
     """Return the shell commands, without comments."""
     lines = [line for _, code in blocks("bash") for line in code.splitlines()]
     return [re.sub(r"\s+# .*", "", line) for line in lines if line and not line.startswith("#")]
-
-
-def run(*arguments: str, folder: Path) -> str:
-    """Run Python as a user would, outside the source tree, and return what it prints."""
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env=first_on_path(ROOT),
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def test_first_screen_shows_the_two_commands() -> None:
@@ -84,7 +69,7 @@ def test_command_runs(command: str, tmp_path: Path) -> None:
     program, *arguments = shlex.split(command)
     if program == "torchrun":
         arguments = ["-m", "torch.distributed.run", *arguments]
-    assert run(*arguments, folder=tmp_path).strip()
+    assert run_python(*arguments, cwd=tmp_path).strip()
 
 
 @pytest.mark.parametrize("code", [pytest.param(c, id=heading) for heading, c in blocks("python")])
@@ -92,7 +77,7 @@ def test_python_block_runs(code: str, tmp_path: Path) -> None:
     # In a process of its own: a block may register operators and backends.
     program = tmp_path / "block.py"
     program.write_text(code, "utf-8")
-    run(str(program), folder=tmp_path)
+    run_python(program, cwd=tmp_path)
 
 
 def test_linked_files_exist() -> None:

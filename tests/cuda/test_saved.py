@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +14,7 @@ from meta.ir import parse_type
 from meta.model import trace, value_and_grad
 from meta.testing import check
 from meta.vm import load
+from tests.conftest import run_python
 from tests.model.networks import Encoder, WithLoss
 
 pytestmark = pytest.mark.cuda
@@ -54,15 +52,8 @@ def test_another_process_gets_the_same_bits(tmp_path: Path) -> None:
     exe.save(tmp_path / "program")
     meta.runtime.tensor_file.write_tensors(tmp_path / "in.safetensors", values)
     files = [tmp_path / n for n in ("program", "in.safetensors", "out.safetensors")]
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, *map(str, files)],
-        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.strip() == "False"  # no compiler was imported
+    imported = run_python("-c", RUN, *files, cwd=tmp_path)
+    assert imported.strip() == "False"  # no compiler
     found = meta.runtime.tensor_file.read_tensors(files[-1])["loss"]
     assert torch.equal(found, loss.torch().cpu())
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -14,6 +11,7 @@ from meta.base.device import CPU, Device
 from meta.base.errors import DeviceError
 from meta.dialect.core import Dialect, ahead, begin_ahead
 from meta.dialect.core.catalog import DIALECTS
+from tests.conftest import run_python
 
 
 @pytest.fixture
@@ -65,8 +63,5 @@ print(meta.vm.compile(meta.model.trace(lambda x: meta.exp(x)), x)(x).numpy().sum
 
 
 def test_tvm_works_when_it_has_read_the_symbols_before(tmp_path):
-    environment = {**os.environ, "META_CACHE_DIR": str(tmp_path), "META_COMPILE_THREADS": "4"}
-    command = [sys.executable, "-c", COMPILED]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr
-    assert float(done.stdout) == pytest.approx(8.1548, rel=1e-3)
+    printed = run_python("-c", COMPILED, META_CACHE_DIR=str(tmp_path), META_COMPILE_THREADS="4")
+    assert float(printed) == pytest.approx(8.1548, rel=1e-3)

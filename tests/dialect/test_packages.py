@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
+
+from tests.conftest import run_python
 
 PACKAGE = """
     import meta
@@ -36,12 +36,7 @@ def stranger(tmp_path: Path) -> Path:
 
 def run(code: str, site: Path) -> str:
     prelude = f"import sys; sys.path.insert(0, {str(site)!r})\n"
-    done = subprocess.run(
-        [sys.executable, "-c", prelude + textwrap.dedent(code)],
-        capture_output=True, text=True, timeout=120, cwd=Path(__file__).parents[2],
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return run_python("-c", prelude + textwrap.dedent(code))
 
 
 def test_an_installed_package_is_found_when_it_is_needed(stranger: Path) -> None:

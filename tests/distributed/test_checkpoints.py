@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -29,7 +27,7 @@ from meta.runtime.tensor_file import TensorFile
 from meta.train import Batches, fit, read_checkpoint
 from meta.train.checkpoint import CheckpointFolder
 from meta.train.process_group import SINGLE_PROCESS, group_on_mesh
-from tests.conftest import first_on_path
+from tests.conftest import run_python
 from tests.train.problem import CLASSES, FEATURES, arrays, loss
 
 ROOT = Path(__file__).parents[2]
@@ -309,21 +307,8 @@ def test_a_run_goes_on_with_other_ranks(
 
 
 def killed(folder: Path, count: int, kills: int, every: int) -> Any:
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "tests.distributed.killed_ranks",
-            folder,
-            *map(str, (count, kills, every)),
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env=first_on_path(ROOT) | {"OMP_NUM_THREADS": "1", "META_PROGRESS": "off"},
-    )
-    assert done.returncode == 0, done.stderr[-5000:]
-    return json.loads(done.stdout)
+    program = ("-m", "tests.distributed.killed_ranks", folder, count, kills, every)
+    return json.loads(run_python(*program, OMP_NUM_THREADS="1", META_PROGRESS="off"))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import meta
 from meta import distributed as dist
 from meta.base.errors import DistributedError
 from meta.runtime.rank_consistency import first_difference, ranks_text
-from tests.conftest import first_on_path
+from tests.conftest import first_on_path, run_python
 from tests.distributed.faults import LIMIT
 
 ROOT = Path(__file__).parents[2]
@@ -68,15 +68,8 @@ RARE = {
 
 def report(folder: Path, names: list[str], device: str = "cpu") -> dict[str, Any]:
     """Return what became of the ranks, by fault: all are the forks of one process."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.distributed.faults", str(folder), ",".join(names), device],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env=first_on_path(ROOT) | {"OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)  # type: ignore[no-any-return]
+    program = ("-m", "tests.distributed.faults", folder, ",".join(names), device)
+    return json.loads(run_python(*program, OMP_NUM_THREADS="1"))  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize(

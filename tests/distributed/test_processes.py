@@ -11,7 +11,7 @@ import pytest
 
 import meta
 from meta.base.errors import DistributedError
-from tests.conftest import first_on_path
+from tests.conftest import first_on_path, run_python
 from tests.distributed.interrupted import trained
 
 ROOT = Path(__file__).parents[2]
@@ -42,15 +42,10 @@ def test_without_a_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ctrl_c_on_one_rank_ends_all_behind_the_same_step(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).parent / "interrupted.py"), str(tmp_path)],
-        capture_output=True,
-        text=True,
-        env=first_on_path(ROOT) | {"OMP_NUM_THREADS": "1", "META_PROGRESS": "off"},
-        timeout=120,
+    program = Path(__file__).parent / "interrupted.py"
+    report = json.loads(
+        run_python(program, tmp_path, timeout=120, OMP_NUM_THREADS="1", META_PROGRESS="off")
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    report = json.loads(done.stdout)
     (step,) = report["steps"]
     for rank in report["ranks"]:
         assert rank["code"] == 0, rank["said"]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import first_on_path
+from tests.conftest import run_python
 from tests.train.problem import DATA
 
 ROOT = Path(__file__).parents[2]
@@ -24,15 +22,8 @@ ROOT = Path(__file__).parents[2]
     ],
 )
 def test_killed_and_resumed(data: str, kills: int, every: int, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.train.killed_run", tmp_path, data, str(kills), str(every)],
-        cwd=ROOT,
-        env={**first_on_path(ROOT), "META_PROGRESS": "off"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
+    program = ("-m", "tests.train.killed_run", tmp_path, data, kills, every)
+    report = json.loads(run_python(*program, META_PROGRESS="off"))
     for run in report["random"]:
         assert run["kills"] == kills
         assert max(run["resumed at"]) > 0, run

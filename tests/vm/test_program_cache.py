@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from copy import copy
 from pathlib import Path
@@ -23,6 +21,7 @@ from meta.base.source import Span
 from meta.dialect.core import DIALECTS, HANDWRITTEN, Dialect
 from meta.model import trace
 from meta.vm import Executable, PassContext, program_cache
+from tests.conftest import run_python
 
 ROOT = Path(__file__).parents[2]
 
@@ -261,22 +260,9 @@ if len(sys.argv) > 1:
 
 def results(script: Path, cache: Path, *arguments: str) -> list[list[str]]:
     """Run a script; return the words of each line that it wrote."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "META_CACHE_DIR": str(cache),
-        "META_PROGRAM_CACHE": "1",
-        "OMP_NUM_THREADS": "1",
-    }
-    done = subprocess.run(
-        [sys.executable, str(script), *arguments],
-        env=environment,
-        text=True,
-        capture_output=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    return [line.split() for line in done.stdout.splitlines()]
+    caches = {"META_CACHE_DIR": str(cache), "META_PROGRAM_CACHE": "1"}
+    printed = run_python(script, *arguments, OMP_NUM_THREADS="1", **caches)
+    return [line.split() for line in printed.splitlines()]
 
 
 @pytest.mark.long

@@ -5,11 +5,8 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import os
 import pickle
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +21,7 @@ from meta.model import trace, value_and_grad
 from meta.model.zoo import LeNet
 from meta.op.core import tree
 from meta.vm import load
+from tests.conftest import run_python
 from tests.model.networks import MLP, Encoder, WithLoss
 
 ROOT = Path(__file__).parents[2]
@@ -58,16 +56,9 @@ def elsewhere(folder: Path, args: list[meta.ndarray], tmp_path: Path) -> tuple[l
     meta.runtime.tensor_file.write_tensors(
         from_here, {str(i): a.torch() for i, a in enumerate(args)}
     )
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, str(folder), str(from_here), str(to_here)],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "META_CACHE": "0"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    said = run_python("-c", RUN, folder, from_here, to_here, cwd=tmp_path, META_CACHE="0")
     found = meta.runtime.tensor_file.read_tensors(to_here)
-    return [found[str(i)] for i in range(len(found))], done.stdout.strip()
+    return [found[str(i)] for i in range(len(found))], said.strip()
 
 
 @trace

@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,6 +21,7 @@ from meta.model import trace
 from meta.op.core import tree
 from meta.runtime.ndarray import ndarray
 from meta.vm import kernels, load
+from tests.conftest import run_python
 
 ROOT = Path(__file__).parents[2]
 
@@ -66,16 +65,12 @@ except meta.errors.MetaError as error:
 def test_without_tvm(saved: Path, tmp_path: Path) -> None:
     for path in (saved, *saved.rglob("*")):
         path.chmod(path.stat().st_mode & 0o555)
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_TVM, str(saved)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "META_CACHE_DIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-    )
-    for path in (saved, *saved.rglob("*")):
-        path.chmod(path.stat().st_mode | 0o200)
-    assert done.returncode == 0, done.stderr
-    values, said = done.stdout.split("\n", 1)
+    try:
+        printed = run_python("-c", WITHOUT_TVM, saved, META_CACHE_DIR=str(tmp_path))
+    finally:
+        for path in (saved, *saved.rglob("*")):
+            path.chmod(path.stat().st_mode | 0o200)
+    values, said = printed.split("\n", 1)
     assert values == str(scaled(array(2, 3))[0].numpy().tolist())
     assert "the package apache-tvm is not installed" in said
 

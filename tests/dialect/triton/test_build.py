@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +20,7 @@ from meta.dialect.core import Artifact, OpEnv, Unsupported, compile_together, co
 from meta.dialect.triton import TritonDialect, build
 from meta.dialect.triton.binary import packed, unpacked
 from meta.ir.types import TensorType
+from tests.conftest import run_python
 from tests.dialect.triton import kernels
 from tests.dialect.triton.fake_driver import FakeDriver
 
@@ -218,15 +216,8 @@ def test_a_saved_kernel_runs_where_triton_is_not_installed(
 ):
     FakeDriver(monkeypatch)
     _, copy, record = saved(tested, tmp_path / "saved")
-    root = Path(__file__).parents[3]
-    run = subprocess.run(
-        [sys.executable, "-c", RESTORED, str(root), str(copy), record],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(root)},
-    )
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.strip() == "[(3, 1, 1), (3, 1, 1)] b'\\x7fELF'"
+    printed = run_python("-c", RESTORED, Path(__file__).parents[3], copy, record)
+    assert printed.strip() == "[(3, 1, 1), (3, 1, 1)] b'\\x7fELF'"
 
 
 def test_a_saved_kernel_is_made_again(

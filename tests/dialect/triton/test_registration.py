@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -21,6 +18,7 @@ from meta.dialect import only
 from meta.dialect.core import Unsupported
 from meta.dialect.triton import TritonDialect, interpreted
 from meta.ir.types import TensorType
+from tests.conftest import run_python
 from tests.dialect.triton import kernels
 
 X = TensorType((3, 50), "float32")
@@ -239,13 +237,8 @@ with meta.dialect.only("triton"):
 
 @pytest.mark.slow
 def test_tritons_own_switch_serves(tmp_path: Path):
-    root = Path(__file__).parents[3]
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(root)}
-    run = subprocess.run(
-        [sys.executable, "-c", UNDER_TRITON], capture_output=True, text=True, env=environment
-    )
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.strip() == "[0.0, 2.0] InterpretedFunction"
+    printed = run_python("-c", UNDER_TRITON, TRITON_INTERPRET="1")
+    assert printed.strip() == "[0.0, 2.0] InterpretedFunction"
 
 
 def test_a_dialect_of_ones_own_is_one_of_triton(tested: TritonDialect):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import first_on_path
+from tests.conftest import first_on_path, run_python
 
 ROOT = Path(__file__).parents[3]
 INIT = """
@@ -33,12 +33,7 @@ USE = """
 
 def lines(folder: Path, code: str) -> list[str]:
     """Run Python with a folder on its path; return what it prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        capture_output=True, text=True, cwd=ROOT, timeout=120, env=first_on_path(folder),
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    return run_python("-c", textwrap.dedent(code), first=folder).splitlines()
 
 
 @pytest.fixture

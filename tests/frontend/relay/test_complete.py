@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 from meta.cli.relay_operators import COMMAND, markdown, records
 from meta.frontend.relay.registry import operators, relay
+from tests.conftest import run_python
 from tests.frontend.relay.test_converters import CASES
 
 PAGE = Path(__file__).parents[3] / "docs" / "relay.md"
@@ -36,6 +35,4 @@ def test_the_page_runs(tmp_path: Path) -> None:
     script = tmp_path / "page.py"
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     script.write_text("\n\n".join(blocks), "utf-8")
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "['w']" in done.stdout
+    assert "['w']" in run_python(script)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +12,7 @@ import meta.interop.torch as interop
 from meta.base.errors import DeviceError
 from meta.dialect import Dialect, vendors
 from meta.interop.torch.keys import key_of
-from tests.conftest import first_on_path
+from tests.conftest import run_python
 from tests.registered import remove_dialects
 
 ROOT = Path(__file__).parents[3]
@@ -53,11 +51,8 @@ def relu(x):
 """
     stated = '"chip", dispatch_key="PrivateUse1", dtypes=("float32",)'
     folder = written(tmp_path / "acme", stated, ops)
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("chip.py")), str(folder)],
-        capture_output=True, text=True, timeout=300, env=first_on_path(ROOT),
-    )  # fmt: skip
-    assert done.returncode == 0 and done.stdout.split()[-1:] == ["done"], done.stderr[-3000:]
+    printed = run_python(Path(__file__).with_name("chip.py"), folder)
+    assert printed.split()[-1:] == ["done"]
 
 
 def test_a_vendor_of_the_cpu(chips: None, tmp_path: Path) -> None:

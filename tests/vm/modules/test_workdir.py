@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from meta.base import config, files
 from meta.base.errors import ArgumentError, FileError, FormatError, UnknownName
 from meta.cli.main import main
 from meta.model import Model, trace
-from tests.conftest import first_on_path
+from tests.conftest import run_python
 from tests.vm.modules.networks import CASES, MOST, compiled, expected, made, numbers
 from tests.vm.modules.test_constants import others
 from tests.vm.modules.test_run import close
@@ -60,12 +58,8 @@ def test_modules_are_loaded_elsewhere(tmp_path: Path) -> None:
         if name == "gpt2":  # by its other name
             values["lm_head.weight"] = values.pop("transformer.wte.weight")
         save_file({**inputs, **{f"w.{k}": v for k, v in values.items()}}, tmp_path / f"{name}.in")
-    done = subprocess.run(
-        [sys.executable, "-c", ELSEWHERE, *CASES],
-        env=first_on_path(ROOT), cwd=tmp_path, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert [line.split()[1] for line in done.stdout.splitlines()] == list(CASES)
+    printed = run_python("-c", ELSEWHERE, *CASES, cwd=tmp_path)
+    assert [line.split()[1] for line in printed.splitlines()] == list(CASES)
     for name, models in both.items():
         found = load_file(tmp_path / f"{name}.out")
         for number, one in enumerate(models, 1):
