@@ -17,6 +17,7 @@ from meta.dialect import HANDWRITTEN, LIBRARY
 from meta.dialect.core import DIALECTS, Configs, Deferred, OpEnv, tuning
 from meta.dialect.core.costs import Breadth
 from meta.dialect.core.openv import Compiled
+from meta.dialect.core.tuning import TuneContext
 from meta.ir import TensorType
 from meta.op.core import CallValues
 from meta.passes.peaks import Peaks
@@ -268,7 +269,7 @@ def test_there_is_room_for_all_that_go_on(monkeypatch: pytest.MonkeyPatch) -> No
 def test_no_more_begin_than_there_are_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "_hopeless", {("tanh", "torch", CPU): -2})
     left = iter([3.4, 2.2, 1.5, 0.7, 0.2, -1.0])
-    monkeypatch.setattr(measure, "remaining", lambda: next(left))
+    monkeypatch.setattr(TuneContext, "remaining", lambda self: next(left))
     seen: list[int] = []
 
     def recorded(wanted: Any) -> Any:
