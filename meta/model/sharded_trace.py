@@ -12,9 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, replace
 
 import torch
 
+from meta.base.context_block import overriding
 from meta.base.device import Device
 from meta.base.dtype import TO_TORCH
 from meta.base.errors import DistributedError
@@ -26,14 +28,30 @@ from meta.runtime.array_key import key_of
 from meta.runtime.ndarray import ndarray
 from meta.runtime.placement import Split
 
-_full_shapes: ContextVar[bool] = ContextVar("meta_arrays_seen_whole", default=False)
+
+@dataclass(frozen=True, slots=True)
+class ShardedTrace:
+    """What holds while code is traced that is to be written for parts of arrays.
+
+    Attributes
+    ----------
+    full_shapes: whether arrays have the shapes of the whole. exchanges: the list to which the
+    collectives are added that are put in; None if nobody asks.
+    """
+
+    full_shapes: bool = False
+    exchanges: list[InsertedCollective] | None = None
+
+
+_OUTSIDE = ShardedTrace()
+_context: ContextVar[ShardedTrace] = ContextVar("meta_sharded_trace", default=_OUTSIDE)
 
 
 def is_sharded(model: Model) -> bool:
     """Whether this model's own code is written for parts of its arrays, not yet as a piece of a
     larger model that is.
     """
-    return model._sharded and not _full_shapes.get()
+    return model._sharded and not _context.get().full_shapes
 
 
 def _axis_splits(array: ndarray) -> list[Split]:
@@ -45,13 +63,12 @@ def full_shapes_while_traced(model: Model | None) -> Iterator[bool]:
     """Give a model's arrays the shapes that they have for its code, in a block that traces it;
     yield whether these are those of the whole, of a program that is then written for parts.
     """
-    if model is None or (_full_shapes.get() and model.records):
+    if model is None or (_context.get().full_shapes and model.records):
         yield False
         return
     # The arrays say it, not the model: they may be another model's, too.
     arrays = list(model.state().values()) if model.records else []
     whole = any(_axis_splits(a) for a in arrays)
-    token = _full_shapes.set(whole)
     arrays = [a for a in arrays if a.placement.splits] if whole else []
     before = [(a, a.tensor, a.key) for a in arrays]
     try:
@@ -59,27 +76,19 @@ def full_shapes_while_traced(model: Model | None) -> Iterator[bool]:
             empty = torch.empty((), dtype=TO_TORCH[key.dtype], device=str(key.device))
             array.tensor = empty.expand(array.placement.shape)  # without values
             array.key = key_of(array.tensor)
-        yield whole
+        with overriding(_context, lambda before: replace(before, full_shapes=whole)):
+            yield whole
     finally:
-        _full_shapes.reset(token)
         for array, tensor, key in before:
             array.tensor, array.key = tensor, key
-
-
-_exchange_recorder: ContextVar[list[InsertedCollective] | None] = ContextVar(
-    "meta_noted_exchanges", default=None
-)
 
 
 @contextmanager
 def record_exchanges() -> Iterator[list[InsertedCollective]]:
     """Yield a list of the collectives that are put into programs which are traced in the block."""
     exchanges: list[InsertedCollective] = []
-    token = _exchange_recorder.set(exchanges)
-    try:
+    with overriding(_context, lambda before: replace(before, exchanges=exchanges)):
         yield exchanges
-    finally:
-        _exchange_recorder.reset(token)
 
 
 def shard_program(module: Module, arrays: Sequence[ndarray], device: Device) -> Module:
@@ -105,6 +114,6 @@ def shard_program(module: Module, arrays: Sequence[ndarray], device: Device) -> 
             size=size,
             cuts=along,
             device=device,
-            exchanges=_exchange_recorder.get(),
+            exchanges=_context.get().exchanges,
         )
     return module

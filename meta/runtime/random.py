@@ -13,10 +13,12 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from meta.base.context_block import overriding
 from meta.base.errors import ArgumentError
 from meta.runtime import trace_checks
 from meta.runtime.mesh import current_mesh
@@ -59,11 +61,12 @@ class Generator:
         Raises TraceError in code that is traced.
         """
         trace_checks.refuse_draw()
-        replayed = _replay_queue.get()
+        context = _context.get()
+        replayed = context.replayed
         if replayed == []:
             raise _replay_mismatch("more random numbers are drawn than the first time")
         key = int(self._next(1)[0]) if replayed is None else replayed.pop(0)
-        for drawn in _key_recorders.get():
+        for drawn in context.recorders:
             drawn.append(key)
         return key
 
@@ -72,7 +75,8 @@ class Generator:
 
         The result is for reading.
         """
-        if _replay_queue.get() is not None or _key_recorders.get():
+        context = _context.get()
+        if context.replayed is not None or context.recorders:
             return np.array([self.key() for _ in range(count)], dtype=np.int64)
         return self._next(count)
 
@@ -111,8 +115,23 @@ def _splitmix64(seed: int, first: int, count: int) -> np.ndarray[Any, Any]:
     return (z >> np.uint64(1)).view(np.int64)
 
 
-_rank_generator: ContextVar[Generator | None] = ContextVar("meta_generator", default=None)
-"""The generator of a simulated rank, which takes the place of the default one there."""
+@dataclass(frozen=True, slots=True)
+class RandomContext:
+    """What decides the keys that are drawn here.
+
+    Attributes
+    ----------
+    generator: that of a simulated rank, which takes the place of the default one there. recorders:
+    lists to which keys are added. replayed: keys that are drawn again, None for new ones.
+    """
+
+    generator: Generator | None = None
+    recorders: tuple[list[int], ...] = ()
+    replayed: list[int] | None = None
+
+
+_UNCHANGED = RandomContext()
+_context: ContextVar[RandomContext] = ContextVar("meta_random_context", default=_UNCHANGED)
 
 
 class _Default(Generator):
@@ -121,14 +140,14 @@ class _Default(Generator):
     """
 
     def _start(self, seed: int, counter: int) -> None:
-        own = _rank_generator.get()
+        own = _context.get().generator
         if own is None:
             super()._start(seed, counter)
         else:
             own._start(seed, counter)
 
     def _next(self, count: int) -> np.ndarray[Any, Any]:
-        own = _rank_generator.get()
+        own = _context.get().generator
         if own is not None:
             return own._next(count)
         stream = current_mesh().stream
@@ -140,7 +159,7 @@ class _Default(Generator):
 
     def state(self) -> tuple[int, int]:
         """Return (seed, counter), for checkpoints."""
-        own = _rank_generator.get()
+        own = _context.get().generator
         return super().state() if own is None else own.state()
 
 
@@ -153,26 +172,16 @@ def as_rank(stream: int, state: tuple[int, int]) -> Iterator[Generator]:
     generator = Generator()
     generator._stream = stream
     generator.load_state(state)
-    token = _rank_generator.set(generator)
-    try:
+    with overriding(_context, lambda before: replace(before, generator=generator)):
         yield generator
-    finally:
-        _rank_generator.reset(token)
-
-
-_key_recorders: ContextVar[tuple[list[int], ...]] = ContextVar("meta_recorded_keys", default=())
-_replay_queue: ContextVar[list[int] | None] = ContextVar("meta_replayed_keys", default=None)
 
 
 @contextmanager
 def record_keys() -> Iterator[list[int]]:
     """Yield a list to which every key is added that this thread draws in the block."""
     keys: list[int] = []
-    token = _key_recorders.set((*_key_recorders.get(), keys))
-    try:
+    with overriding(_context, lambda before: replace(before, recorders=(*before.recorders, keys))):
         yield keys
-    finally:
-        _key_recorders.reset(token)
 
 
 @contextmanager
@@ -182,11 +191,8 @@ def replay_keys(keys: Sequence[int]) -> Iterator[None]:
     Raises ArgumentError at the end if they were not as many.
     """
     left = list(keys)
-    token = _replay_queue.set(left)
-    try:
+    with overriding(_context, lambda before: replace(before, replayed=left)):
         yield
-    finally:
-        _replay_queue.reset(token)
     if left:
         raise _replay_mismatch(f"{len(left)} of {len(keys)} numbers were not drawn again")
 

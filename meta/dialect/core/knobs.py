@@ -12,10 +12,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from itertools import zip_longest
 from typing import Any
 
+from meta.base.context_block import overriding
 from meta.base.errors import RegistrationError
 from meta.dialect.core.openv import Config, Configs, OpEnv, Unsupported
 
@@ -69,22 +71,30 @@ def _apart(number: int, other: int) -> float:
     return abs(math.log((number + 1) / (other + 1)))
 
 
-_current: ContextVar[Knobs | None] = ContextVar("meta_knobs", default=None)
+@dataclass(frozen=True, slots=True)
+class KnobContext:
+    """What answers `ask` here.
+
+    Attributes
+    ----------
+    knobs: of the kernel that is being made. preset: numbers in place of defaults, by name; None if
+    there are none. asked: the names of what was asked meanwhile.
+    """
+
+    knobs: Knobs | None = None
+    preset: Mapping[str, int] | None = None
+    asked: set[str] = field(default_factory=set)
+
+
+_DEFAULTS = KnobContext()
+_context: ContextVar[KnobContext] = ContextVar("meta_knobs", default=_DEFAULTS)
 
 
 @contextmanager
 def deciding(knobs: Knobs) -> Iterator[Knobs]:
     """Let `ask` in the block ask these knobs."""
-    token = _current.set(knobs)
-    try:
+    with overriding(_context, lambda before: replace(before, knobs=knobs)):
         yield knobs
-    finally:
-        _current.reset(token)
-
-
-_preset: ContextVar[tuple[Mapping[str, int], set[str]] | None] = ContextVar(
-    "meta_preset_knobs", default=None
-)
 
 
 @contextmanager
@@ -93,11 +103,8 @@ def preset(numbers: Mapping[str, int]) -> Iterator[set[str]]:
     names of what was asked.
     """
     asked: set[str] = set()
-    token = _preset.set((numbers, asked))
-    try:
+    with overriding(_context, lambda before: replace(before, preset=numbers, asked=asked)):
         yield asked
-    finally:
-        _preset.reset(token)
 
 
 def ask(name: str, default: int, options: Sequence[int]) -> int:
@@ -111,19 +118,20 @@ def ask(name: str, default: int, options: Sequence[int]) -> int:
             expected='such as ask("rows", 64, (16, 256))',
             found=f"{name!r}, {default!r}, {options!r}",
         )
-    knobs, stated = _current.get(), _preset.get()
-    if stated is not None:
-        stated[1].add(name)
-        number, known = stated[0].get(name, default), (default, *options)
+    context = _context.get()
+    if context.preset is not None:
+        context.asked.add(name)
+        number, known = context.preset.get(name, default), (default, *options)
         if number not in known:
             raise Unsupported(f"this kernel has no {name}={number}, only {sorted({*known})}")
         default, options = number, tuple(n for n in known if n != number)
+    knobs = context.knobs
     return default if knobs is None else knobs.ask(name, default, options)
 
 
 def forget() -> None:
     """Forget what was asked so far; see `Knobs.forget`."""
-    knobs = _current.get()
+    knobs = _context.get().knobs
     if knobs is not None:
         knobs.forget()
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from meta.base import config
+from meta.base.context_block import overriding
 from meta.base.device import BUILT_IN, Device
 from meta.base.errors import ArgumentError
 from meta.dialect.core.cost_store import find, generation, keep
@@ -248,45 +249,36 @@ def tune_context() -> TuneContext:
     return _context.get()
 
 
-@contextmanager
-def _changed(change: Callable[[TuneContext], TuneContext]) -> Iterator[None]:
-    token = _context.set(change(_context.get()))
-    try:
-        yield
-    finally:
-        _context.reset(token)
-
-
-def racing() -> AbstractContextManager[None]:
+def racing() -> AbstractContextManager[TuneContext]:
     """Let nothing be chosen by costs in a ``with`` block, in which kernels are measured."""
-    return _changed(lambda before: replace(before, races=True))
+    return overriding(_context, lambda before: replace(before, races=True))
 
 
-def comparing() -> AbstractContextManager[None]:
+def comparing() -> AbstractContextManager[TuneContext]:
     """Let a program be lowered in a ``with`` block in order to be compared with another one."""
-    return _changed(lambda before: replace(before, compares=True))
+    return overriding(_context, lambda before: replace(before, compares=True))
 
 
-def rules_alone() -> AbstractContextManager[None]:
+def rules_alone() -> AbstractContextManager[TuneContext]:
     """Measure the program that rules make, in a ``with`` block, and not what else it could be."""
-    return _changed(lambda before: replace(before, variants=False))
+    return overriding(_context, lambda before: replace(before, variants=False))
 
 
-def configurations(most: Breadth) -> AbstractContextManager[None]:
+def configurations(most: Breadth) -> AbstractContextManager[TuneContext]:
     """Measure no other configurations than these in a ``with`` block: of calls that may become part
     of other kernels, or of a program that is only compared with another. Where they matter after
     all, and are asked for outside of the block, the race is run again.
     """
-    return _changed(lambda before: replace(before, breadth=min(most, before.breadth)))
+    return overriding(_context, lambda before: replace(before, breadth=min(most, before.breadth)))
 
 
 def measuring_only(
     of_interest: Callable[[CallValues | Function], bool],
-) -> AbstractContextManager[None]:
+) -> AbstractContextManager[TuneContext]:
     """Measure nothing else in a ``with`` block: of a program that may turn out to be slower by what
     this takes alone.
     """
-    return _changed(lambda before: replace(before, of_interest=of_interest))
+    return overriding(_context, lambda before: replace(before, of_interest=of_interest))
 
 
 @contextmanager
@@ -305,5 +297,5 @@ def measured(budget: float | None = None) -> Iterator[Spent]:
         deadline = min(until, before.deadline)
         return replace(before, deadline=deadline, spent=(*before.spent, spent))
 
-    with _changed(limited), tuned():
+    with overriding(_context, limited), tuned():
         yield spent
