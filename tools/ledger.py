@@ -71,9 +71,12 @@ def widest_circle(files: Mapping[str, str]) -> list[str]:
 
 
 def operator_lists(files: Mapping[str, str], operators: set[str]) -> list[str]:
-    """Return module and line of every literal that names many operators, and little else."""
+    """Return module and line of every literal that names many operators, and little else, but for
+    the tables of the families, from which operators are made.
+    """
     found = []
-    for module, text in files.items():
+    others = {m: text for m, text in files.items() if not m.startswith("meta.op.")}
+    for module, text in others.items():
         for line, names in _names(ast.parse(text)):
             known = names & operators
             if len(known) >= LEAST and len(known) >= (1 - MOST_OTHERS) * len(names):
@@ -91,7 +94,11 @@ def _names(tree: ast.Module) -> Iterator[tuple[int, set[str]]]:
             elements = node.keys
         if elements:
             strings = [e.value for e in elements if isinstance(e, ast.Constant)]
-            yield node.lineno, {s for s in strings if isinstance(s, str)}
+            # A table from operators to rules or kernels is where these are stated.
+            table = isinstance(node, ast.Dict)
+            parts = [e for e in elements if isinstance(e, ast.Attribute) and not table]
+            members = {e.attr for e in parts if ast.unparse(e.value) == "op"}
+            yield node.lineno, members.union(s for s in strings if isinstance(s, str))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             words = node.value.split()
             if all(word.isidentifier() for word in words):

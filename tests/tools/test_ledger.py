@@ -14,6 +14,8 @@ SOURCES = {
     "meta.a": "from contextvars import ContextVar\n_x: ContextVar[int] = ContextVar('x')\n",
     "meta.b": f"if TYPE_CHECKING:\n    import meta.c\nNAMES = {NAMES!r}.split()\n",
     "meta.c": f"import meta.b\nTABLE = {dict.fromkeys(NAMES.split(), 1)}\nFEW = ['relu', 'tanh']\n",
+    "meta.e": f"SOME = {{{', '.join(f'op.{name}' for name in NAMES.split())}}}\n",
+    "meta.op.f": f"TABLE = {NAMES.split()}\n",
     "meta.d": f"import meta.c\nOTHERS = {[*NAMES.split(), 'one', 'two', 'three']}\n",
 }
 
@@ -21,7 +23,11 @@ SOURCES = {
 def test_what_is_counted() -> None:
     assert ledger.context_variables(SOURCES) == ["meta.a._x"]
     assert ledger.widest_circle(SOURCES) == ["meta.b", "meta.c"]
-    assert ledger.operator_lists(SOURCES, set(NAMES.split())) == ["meta.b:3", "meta.c:2"]
+    assert ledger.operator_lists(SOURCES, set(NAMES.split())) == [
+        "meta.b:3",
+        "meta.c:2",
+        "meta.e:1",
+    ]
 
 
 def test_sizes(tmp_path: Path) -> None:
