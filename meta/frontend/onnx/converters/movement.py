@@ -172,7 +172,7 @@ def expand(x, shape, *, call):
     """The shapes are broadcast against each other."""
     target = shape_of(shape)
     if target is None:
-        return op.dynamic_broadcast_to(x, shape)
+        return op.dynamic_broadcast_to(x, _both_ways(x, shape, call))
     own = (*(1,) * (len(target) - x.ndim), *x.shape)
     target = (*(1,) * (x.ndim - len(target)), *target)
     if any(isinstance(d, UnknownDim) for d in own):
@@ -183,6 +183,19 @@ def expand(x, shape, *, call):
         return op.dynamic_broadcast_to(x, vector(wide, call))
     pairs = zip(own, target, strict=True)
     return op.broadcast_to(x, tuple(o if is_one(t) else t for o, t in pairs))
+
+
+def _both_ways(x, shape, call):
+    """The shape, a vector of the run time, in which an extent of 1 is x's."""
+    count = shape.shape[0]
+    if not isinstance(count, int):
+        return shape
+    rank = max(x.ndim, count)
+    ones = (1,) * (rank - x.ndim)
+    own = vector((*ones, *(extent_of(x, i) for i in range(x.ndim))), call)
+    if rank > count:
+        shape = op.concat((vector((1,) * (rank - count), call), shape), 0)
+    return op.where(op.equal(shape, 1), own, shape)
 
 
 @onnx("Tile", op.tile, op.dynamic_tile)

@@ -46,6 +46,17 @@ CASES: list[OnnxCase] = [
     *calls("Squeeze", X[:1, :, :1], opsets=(13,), label="all"),
     *calls("Expand", X[:, :1], ints(2, 1, 3, 1), opsets=(8, 13), constants="b"),
     *calls("Expand", X[:, :1], ints(1, 3, 1), opsets=(13,), constants="b", label="one"),
+    *(
+        c
+        for name, target in {
+            "an input": (2, 1, 3, 1),
+            "an input of 1": (1, 3, 1),
+            "a short input": (1,),
+            "a short input of 4": (4,),
+            "an empty input": (),
+        }.items()
+        for c in calls("Expand", X[:, :1], ints(*target), opsets=(13,), label=name)
+    ),
     *calls("Tile", X, ints(2, 1, 3), opsets=(6, 13), constants="b"),
     *calls("Tile", X, ints(2, 1, 3), opsets=(13,), label="of an input"),
     *calls(
