@@ -134,6 +134,11 @@ class Convention:
             )
         return [as_array(a) for a in leaves]
 
+    @property
+    def returns_result(self) -> bool:
+        """Whether the call returns main's result as it is."""
+        return self.result is tree.LEAF and not self.copies
+
     def unflatten(self, result: Any) -> Any:
         """Return what the call returns for main's result."""
         if self.copies:

@@ -90,7 +90,8 @@ class Executable:
         self.code, self.envs, self.device = program.code, program.kernels, program.device
         code, device, preparation = program.code, program.device, program.preparation
         self.arrays, self.convention = tuple(arrays), convention
-        self._flatten, self._unflatten = convention.flatten, convention.unflatten
+        self._flatten = convention.flatten
+        self._unflatten = None if convention.returns_result else convention.unflatten
         self._preference = current_preference()
         if device.kind == "cpu":
             keep_freed_memory()
@@ -151,7 +152,8 @@ class Executable:
         return link(self.program)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._unflatten(self.on_arrays(self._flatten(*args, **kwargs)))
+        result = self.on_arrays(self._flatten(*args, **kwargs))
+        return result if self._unflatten is None else self._unflatten(result)
 
     def on_arrays(self, inputs: list[ndarray], into: Sequence[torch.Tensor | None] = ()) -> Any:
         """Run the program on the arrays among the arguments, in order; return its result, an array
