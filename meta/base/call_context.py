@@ -9,10 +9,10 @@ else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeVar
 
 _KEEP: Any = object()
 
@@ -65,3 +65,19 @@ def override_context(
         yield
     finally:
         context.reset(token)
+
+
+T = TypeVar("T")
+
+
+@contextmanager
+def overriding(variable: ContextVar[T], change: Callable[[T], T]) -> Iterator[T]:
+    """Let another variable hold, in a ``with`` block of this thread (or task), what a function
+    makes of its value on entry. What is decided together stands in one frozen object.
+    """
+    value = change(variable.get())
+    token = variable.set(value)
+    try:
+        yield value
+    finally:
+        variable.reset(token)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from meta.base.context_block import overriding
+from meta.base.call_context import overriding
 from meta.base.device import Device
 from meta.base.dtype import TO_TORCH
 from meta.base.errors import DistributedError

@@ -18,6 +18,7 @@ from typing import Protocol
 
 import torch
 
+from meta.base.call_context import overriding
 from meta.base.errors import ArgumentError, DistributedError
 from meta.base.registry import nearest
 
@@ -229,11 +230,8 @@ def set_process_mesh(mesh: RankMesh) -> None:
 @contextmanager
 def use_mesh(mesh: RankMesh) -> Iterator[None]:
     """Let this be the mesh in a ``with`` block, in this thread."""
-    token = _thread_mesh.set(mesh)
-    try:
+    with overriding(_thread_mesh, lambda _: mesh):
         yield
-    finally:
-        _thread_mesh.reset(token)
 
 
 def acquire_lock(lock: threading.Lock) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from meta.base.context_block import overriding
+from meta.base.call_context import overriding
 from meta.base.errors import ArgumentError
 from meta.runtime import trace_checks
 from meta.runtime.mesh import current_mesh

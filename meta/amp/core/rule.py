@@ -17,6 +17,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from meta.base.call_context import overriding
 from meta.base.errors import AutocastError, RegistrationError
 from meta.base.registry import OPERATORS
 from meta.base.source import Span, caller_span, definition_span
@@ -144,11 +145,8 @@ def custom_rules(rules: Mapping[Op | str, Casts | CustomRule]) -> AbstractContex
 
 @contextmanager
 def _override(rules: list[CastRule]) -> Iterator[None]:
-    token = _overrides.set({**_overrides.get(), **{rule.op: rule for rule in rules}})
-    try:
+    with overriding(_overrides, lambda before: {**before, **{rule.op: rule for rule in rules}}):
         yield
-    finally:
-        _overrides.reset(token)
 
 
 _NO_RULES: frozenset[tuple[Op, Casts]] = frozenset()

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 
+from meta.base.call_context import overriding
 from meta.base.device import Device
 from meta.base.errors import DeviceError
 from meta.base.threads import compile_threads
@@ -26,11 +27,8 @@ _compiling: ContextVar[bool] = ContextVar("meta_compiling", default=False)
 @contextmanager
 def compiling(runs: bool = True) -> Iterator[None]:
     """Say that the kernels which are made in the block are about to run, or may not be."""
-    token = _compiling.set(runs)
-    try:
+    with overriding(_compiling, lambda _: runs):
         yield
-    finally:
-        _compiling.reset(token)
 
 
 def may_begin() -> bool:

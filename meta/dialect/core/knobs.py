@@ -17,7 +17,7 @@ from functools import wraps
 from itertools import zip_longest
 from typing import Any
 
-from meta.base.context_block import overriding
+from meta.base.call_context import overriding
 from meta.base.errors import RegistrationError
 from meta.dialect.core.openv import Config, Configs, OpEnv, Unsupported
 

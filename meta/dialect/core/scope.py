@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from meta.base.call_context import overriding
 from meta.base.device import Device
 from meta.base.source import Span
 
@@ -115,8 +116,5 @@ def registering() -> Scope:
 @contextmanager
 def registering_as(scope: Scope) -> Iterator[None]:
     """Let what is registered in a ``with`` block be of a scope."""
-    token = _registering.set(scope)
-    try:
+    with overriding(_registering, lambda _: scope):
         yield
-    finally:
-        _registering.reset(token)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from meta.base import config
-from meta.base.context_block import overriding
+from meta.base.call_context import overriding
 from meta.base.device import BUILT_IN, Device
 from meta.base.errors import ArgumentError
 from meta.dialect.core.cost_store import find, generation, keep

@@ -15,6 +15,8 @@ from jinja2 import nodes
 from jinja2.sandbox import SandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
+from meta.base.call_context import overriding
+
 MOST_STEPS = 1 << 16
 """Steps of loops and calls in one filling, at most."""
 MOST_LENGTH = 1 << 22
@@ -31,11 +33,8 @@ class TooMuch(ValueError):
 @contextmanager
 def bounded() -> Iterator[None]:
     """Count the steps of templates in a ``with`` block from the start."""
-    token = _left.set([MOST_STEPS])
-    try:
+    with overriding(_left, lambda _: [MOST_STEPS]):
         yield
-    finally:
-        _left.reset(token)
 
 
 def _step() -> None:

@@ -14,10 +14,10 @@ import torch
 import meta.frontend.dynamo  # noqa: F401  (registers the backend)
 from meta.base.errors import IndexOutOfRange, MetaError
 from tools.fuzz_models.face import Failure
+from tools.fuzz_models.torch_compile.fake_kernels import misstated
 from tools.fuzz_models.torch_compile.noise import Noise
 from tools.fuzz_models.torch_compile.observe import Outcome, Seen, observe
 from tools.fuzz_models.torch_compile.program import Call, Program, namespace
-from tools.fuzz_models.torch_compile.stated import misstated
 
 OWN = "meta"
 OTHER = "aot_eager_decomp_partition"
