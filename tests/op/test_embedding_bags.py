@@ -18,8 +18,8 @@ from meta.testing import check
 from tests.op.loss import RAISES, WRONG
 
 
-def agree(ours: Any, theirs: Any, leaves: list[torch.Tensor]) -> None:
-    """Compare values and gradients of the sum of squares, eager and compiled."""
+def agree_eagerly(ours: Any, theirs: Any, leaves: list[torch.Tensor]) -> tuple[Any, Any]:
+    """Compare eager values, and gradients of the sum of squares; return torch's."""
     given = [t.clone().requires_grad_() for t in leaves]
     expected = theirs(*given)
     dxs = torch.autograd.grad((expected * expected).sum(), given)
@@ -27,9 +27,15 @@ def agree(ours: Any, theirs: Any, leaves: list[torch.Tensor]) -> None:
     for array in arrays:
         array.requires_grad = True
     y = ours(*arrays)
+    assert y.shape == tuple(expected.shape)
     check(y, expected, 1e-10, 1e-10)
-    total = meta.sum(y * y)
-    check(meta.grad.grad(total, arrays), dxs, 1e-9, 1e-9)
+    check(meta.grad.grad(meta.sum(y * y), arrays), dxs, 1e-9, 1e-9)
+    return expected, dxs
+
+
+def agree(ours: Any, theirs: Any, leaves: list[torch.Tensor]) -> None:
+    """Compare values and gradients of the sum of squares, eager and compiled."""
+    expected, dxs = agree_eagerly(ours, theirs, leaves)
 
     def square(*xs: Any) -> Any:
         y = ours(*xs)
