@@ -28,10 +28,10 @@ from report import DISTRIBUTED, plain, replace_section, table_in_markdown
 import meta
 from meta.analysis import ScalingReport
 from meta.base.device import Device
+from meta.cost.interconnect import links_of
+from meta.cost.timeline import Exchange
 from meta.ir import Module
 from meta.optim import with_adamw
-from meta.passes.links import links_of
-from meta.passes.timeline import Exchange
 from meta.train.objective import Objective
 from meta.vm.compiler import to_program
 from meta.vm.pipeline import pipeline

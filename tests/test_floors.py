@@ -19,16 +19,17 @@ FLOORS = [
     {"base"},
     {"ir", "runtime"},
     {"op"},
-    {"grad", "amp", "dialect", "fft", "linalg"},
+    {"grad", "amp", "dialect", "cost", "fft", "linalg"},
     {"passes", "analysis", "array_api", "random"},
     {"vm"},
     {"model", "optim", "train", "task", "distributed"},
     {"frontend"},
     {"interop"},
 ]
-# Optimizers, training loops and plans for ranks are written for models, analyses read what passes
-# plan.
+# Costs are those of dialects' kernels. Optimizers, training loops and plans for ranks are written
+# for models, analyses read what passes plan.
 SAME_FLOOR = {
+    ("cost", "dialect"),
     ("optim", "model"),
     ("distributed", "model"),
     ("train", "model"),

@@ -1,6 +1,6 @@
 """How long a program will take, told from what was measured of its calls.
 
-How it is told is in `meta.passes.predict`.
+How it is told is in `meta.cost.predict`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any
 from meta.base.device import Device, require
 from meta.base.html import fragment, table, tag
 from meta.base.source import Span
+from meta.cost.predict import NO_TIME, Predictor, Time
+from meta.dialect.core.ir_calls import base_op
 from meta.ir import Binding, Call, Module
-from meta.passes.calls import base_op
-from meta.passes.predict import NO_TIME, Predictor, Time
 
 
 @dataclass(frozen=True, slots=True)

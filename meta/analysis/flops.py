@@ -1,4 +1,4 @@
-"""How many operations a program does. The formulas are in `meta.passes.work`, by operator."""
+"""How many operations a program does. The formulas are in `meta.cost.flops`, by operator."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any
 
 from meta.base.html import bytes_text, fragment, table, tag
 from meta.base.source import Span
+from meta.cost.flops import NOTHING, Work, work_of
 from meta.dialect.core import FUSED
-from meta.ir import Binding, Block, Call, GlobalVar, If, Module
-from meta.passes.calls import base_op
-from meta.passes.liveness import type_bytes
-from meta.passes.work import NOTHING, Work, work_of
+from meta.dialect.core.ir_calls import base_op
+from meta.ir import Binding, Block, Call, GlobalVar, If, Module, type_bytes
 
 
 @dataclass(frozen=True, slots=True)

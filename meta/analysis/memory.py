@@ -10,11 +10,11 @@ from typing import Any
 from meta.analysis.memory_diagram import memory_svg
 from meta.base.html import Html, bytes_text, fragment, table, tag
 from meta.base.source import Span
-from meta.ir import Constant, Module, bindings, operands
+from meta.cost.interconnect import PATTERNS
+from meta.dialect.core.ir_calls import called_op
+from meta.ir import Constant, Module, bindings, operands, type_bytes
 from meta.ir.printer import first_lines
-from meta.passes.calls import called_op
-from meta.passes.links import PATTERNS
-from meta.passes.liveness import Liveness, type_bytes
+from meta.passes.liveness import Liveness
 from meta.passes.plan_memory import ARENA, OFFSETS, planned_peak
 
 

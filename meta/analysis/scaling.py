@@ -1,5 +1,5 @@
 """How long a step of a distributed program takes, and what a rank needs, on a mesh that may not be
-there: kernels as `cost` tells them, exchanges as `meta.passes.links` does.
+there: kernels as `cost` tells them, exchanges as `meta.cost.interconnect` does.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from meta.analysis.memory import MemoryReport, memory
 from meta.base.device import Device, require
 from meta.base.errors import ArgumentError
 from meta.base.html import bytes_text, fragment, table, tag
+from meta.cost.interconnect import Links, links_of
+from meta.cost.predict import Predictor, Time
+from meta.cost.timeline import Clock, Exchange, Timeline
 from meta.ir import Module
-from meta.passes.links import Links, links_of
-from meta.passes.predict import Predictor, Time
-from meta.passes.timeline import Clock, Exchange, Timeline
 from meta.runtime.mesh import axis_sizes
 
 

@@ -50,6 +50,7 @@ from meta.ir.types import (
     Type,
     UnknownDim,
     compatible,
+    type_bytes,
 )
 from meta.ir.verify import verify
 from meta.ir.visit import (
@@ -117,6 +118,7 @@ __all__ = [
     "to_dot",
     "to_graph",
     "to_html",
+    "type_bytes",
     "type_of",
     "verify",
     "with_fresh_vars",

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
+from meta.base.dtype import bits
 from meta.base.errors import TypeInferError
 from meta.base.source import Span, line_of
 from meta.ir.dims import UNKNOWN, Dim, SymbolicDim, UnknownDim, product
@@ -334,3 +335,13 @@ def with_declared_names(found: Type, declared: Type | None) -> Type:
             params = tuple(map(with_declared_names, found.params, declared.params))
             return FuncType(params, with_declared_names(found.result, declared.result))
     return found
+
+
+def type_bytes(type_: Type | None) -> int:
+    """Return the bytes of the tensors of a type; an extent that is not known counts as one."""
+    if isinstance(type_, TupleType):
+        return sum(map(type_bytes, type_.fields))
+    if not isinstance(type_, TensorType):
+        return 0
+    known = (d for d in type_.shape if isinstance(d, int))
+    return -(-prod(known) * bits(type_.dtype) // 8)

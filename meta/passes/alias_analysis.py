@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from meta.dialect.core import IN_PLACE
+from meta.dialect.core.ir_calls import base_op, flat_atoms, has_effect, view_source, written_atoms
 from meta.ir import (
     Binding,
     Call,
@@ -28,7 +29,6 @@ from meta.ir import (
 )
 from meta.ir.visit import inner_blocks, nested_bindings
 from meta.passes.call_graph import callees
-from meta.passes.calls import base_op, flat_atoms, has_effect, view_source, written_atoms
 from meta.passes.rewrite import map_functions
 
 ViewRule = Callable[[Call], Expr | None]

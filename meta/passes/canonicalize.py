@@ -9,10 +9,10 @@ from typing import Any
 
 from meta import op
 from meta.base.registry import OPERATORS
+from meta.dialect.core.ir_calls import PRODUCTS, new_call, product_terms, tensor_type
 from meta.ir import UNKNOWN, Constant, Expr, Module, TensorType, Tuple, type_of
 from meta.op.core.check import normalize_axes, normalize_axis, permutation
 from meta.op.core.subscripts import equation_of, subscripts
-from meta.passes.calls import PRODUCTS, new_call, product_terms, tensor_type
 from meta.passes.simplify.arithmetic import fill_of
 from meta.passes.simplify.shapes import VIEWS, order_of
 from meta.passes.simplify.table import Rules, RuleSite, apply

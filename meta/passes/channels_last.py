@@ -9,15 +9,15 @@ from collections.abc import Iterator
 
 from meta.base.device import Device
 from meta.dialect.core import dialects
+from meta.dialect.core.ir_calls import called_op, tensor_of
 from meta.dialect.core.preference import current
 from meta.ir import Function, Module
 from meta.passes.alias_analysis import AliasSets, AliasSummaries
-from meta.passes.calls import called_op, tensor_of
 from meta.passes.channels_last_rewriter import ChannelsLastRewriter
 from meta.passes.channels_last_rules import CONVOLUTIONS, DTYPES
-from meta.passes.cheaper import cheaper, compares
 from meta.passes.manager import Pass
 from meta.passes.plan_layouts import Chosen, plan_layouts
+from meta.passes.profitability import cheaper, compares
 
 
 def channels_last(

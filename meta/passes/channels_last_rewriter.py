@@ -13,6 +13,7 @@ from typing import Any
 from meta import op
 from meta.base.device import Device
 from meta.base.source import Span
+from meta.dialect.core.ir_calls import called_op, named_args, new_call, tensor_of
 from meta.ir import (
     Binding,
     Block,
@@ -24,12 +25,12 @@ from meta.ir import (
     TupleType,
     Var,
     operands,
+    type_bytes,
     type_of,
 )
 from meta.ir.visit import uses
 from meta.op.core.check import permutation
 from meta.passes.alias_analysis import AliasSets, owning_tuple
-from meta.passes.calls import called_op, named_args, new_call, tensor_of
 from meta.passes.channels_last_rules import (
     FIRST,
     LAST,
@@ -38,7 +39,6 @@ from meta.passes.channels_last_rules import (
     is_image,
     rewritten_call,
 )
-from meta.passes.liveness import type_bytes
 
 GAIN = {"cuda": 2, "cpu": 0.9}
 """What a convolution with the channels first costs more, as a multiple of transposing the images

@@ -15,12 +15,11 @@ from meta.amp.core.resolve import HALVES
 from meta.base import config
 from meta.base.device import Device
 from meta.base.source import Span
-from meta.ir import Call, Expr, TensorType, Tuple, TupleType, Type, Var, type_of
+from meta.dialect.core.ir_calls import tensor_of, tensor_type
+from meta.ir import Call, Expr, TensorType, Tuple, TupleType, Type, Var, type_bytes, type_of
 from meta.op.core import Op
 from meta.op.core.check import normalize_axes
 from meta.op.core.padding import pad_pairs
-from meta.passes.calls import tensor_of, tensor_type
-from meta.passes.liveness import type_bytes
 
 LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 """The axes of an array with its channels first, in the order with the channels last; and back."""

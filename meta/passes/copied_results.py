@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from meta.dialect.core.ir_calls import base_op, called_op, flat_atoms, view_source
 from meta.ir import Call, Constant, Expr, Module, Tuple, TupleType, bindings, type_of
 from meta.passes.alias_analysis import AliasSets, AliasSummaries, owning_tuple
-from meta.passes.calls import base_op, called_op, flat_atoms, view_source
 
 
 def copied_results(module: Module) -> tuple[int, ...]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from meta.dialect.core.ir_calls import has_effect
 from meta.ir import Binding, Block, Expr, If, Module, Var, operands
 from meta.ir.visit import nested_bindings
 from meta.passes.call_graph import remove_unreachable
-from meta.passes.calls import has_effect
 from meta.passes.rewrite import map_functions, with_inner_blocks
 
 

@@ -9,6 +9,7 @@ from collections.abc import Hashable
 from dataclasses import replace
 from typing import Any
 
+from meta.dialect.core.ir_calls import called_op, is_pure
 from meta.ir import (
     Binding,
     Block,
@@ -30,7 +31,6 @@ from meta.ir.fields import Atom
 from meta.ir.visit import rename_globals, replace_atoms
 from meta.op.core.call import cache_key
 from meta.passes.alias_analysis import AliasSets, map_functions_with_aliases
-from meta.passes.calls import called_op, is_pure
 from meta.passes.rewrite import with_inner_blocks, with_value
 
 

@@ -10,11 +10,11 @@ from meta.base.progress import bar
 from meta.dialect.core import FUSED, DialectOp, OpEnv
 from meta.dialect.core import dispatch as find
 from meta.dialect.core.costs import Breadth
+from meta.dialect.core.ir_calls import arg_types
 from meta.dialect.core.preference import exactly
 from meta.dialect.core.tuning import configurations
 from meta.ir import Binding, Call, Expr, Module, Type, bindings
 from meta.op.core import CallValues, Op, View
-from meta.passes.calls import arg_types
 from meta.passes.rewrite import map_functions, rewrite_function
 
 

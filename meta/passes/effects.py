@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 
 from meta.dialect.core import IN_PLACE
+from meta.dialect.core.ir_calls import base_op, flat_atoms, written_atoms, written_parameters
 from meta.ir import Binding, Call, Constant, Effect, Expr, Function, If, free_vars, operands
 from meta.ir.visit import nested_bindings, uses
-from meta.passes.calls import base_op, flat_atoms, written_atoms, written_parameters
 from meta.passes.liveness import Liveness, Memory, fused_function
 
 ANYTHING = "anything"

@@ -13,6 +13,14 @@ from typing import Any
 from meta import op
 from meta.amp.core.resolve import HALVES
 from meta.base.device import CPU, Device
+from meta.dialect.core.ir_calls import (
+    called_op,
+    flat_atoms,
+    named_args,
+    new_call,
+    op_call,
+    tensor_of,
+)
 from meta.grad.core import in_dtype
 from meta.ir import (
     Binding,
@@ -26,6 +34,7 @@ from meta.ir import (
     TupleGetItem,
     Var,
     operands,
+    type_bytes,
     type_of,
 )
 from meta.ir.visit import uses
@@ -33,8 +42,6 @@ from meta.op.core import Op
 from meta.op.core.op import by_schema
 from meta.op.norm import statistics_dtype
 from meta.passes.alias_analysis import AliasSets, AliasSummaries, owning_tuple
-from meta.passes.calls import called_op, flat_atoms, named_args, new_call, op_call, tensor_of
-from meta.passes.liveness import type_bytes
 from meta.passes.pattern import Match, operator, pattern, rewrite, wildcard
 from meta.passes.prepare import run_invariant
 from meta.passes.rewrite import with_main

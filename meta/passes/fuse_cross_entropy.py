@@ -9,10 +9,10 @@ from typing import Any
 
 from meta import op
 from meta.base.dtype import bits, is_float
+from meta.dialect.core.ir_calls import OpCall, op_call, tensor_of, tensor_type
 from meta.ir import Binding, DefUse, Expr, Function, Module, TensorType, Var
 from meta.op.core.tracing import Trace
 from meta.passes.alias_analysis import AliasSets, AliasSummaries, Definitions
-from meta.passes.calls import OpCall, op_call, tensor_of, tensor_type
 from meta.passes.rewrite import bound_to, map_functions, postorder_bindings, rewrite_function
 from meta.passes.simplify.shapes import VIEWS
 

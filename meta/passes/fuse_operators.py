@@ -12,10 +12,10 @@ from functools import partial
 from meta import op
 from meta.base.device import CPU, Device
 from meta.dialect.core import FUSED, DialectOp
+from meta.dialect.core.ir_calls import called_op, new_call, tensor_of
 from meta.ir import Binding, Block, Call, Module, Var
 from meta.op.core.indices import checks_indices
 from meta.passes.alias_analysis import AliasSets, AliasSummaries
-from meta.passes.calls import called_op, new_call, tensor_of
 from meta.passes.fusion_groups import FusionGroup, FusionGroups
 from meta.passes.index_ranges import IndexRanges
 from meta.passes.outline import OutlinedFunctions

@@ -15,12 +15,11 @@ from dataclasses import dataclass, field
 from meta import op
 from meta.base.dtype import bits
 from meta.dialect.core import DialectOp
-from meta.ir import Binding, Block, Call, Expr, TensorType, Var, operands
+from meta.dialect.core.ir_calls import full_view_source, has_effect, tensor_of
+from meta.ir import Binding, Block, Call, Expr, TensorType, Var, operands, type_bytes
 from meta.ir.visit import uses
 from meta.passes.alias_analysis import AliasSets
-from meta.passes.calls import full_view_source, has_effect, tensor_of
 from meta.passes.index_ranges import IndexRanges
-from meta.passes.liveness import type_bytes
 
 _RANK = {"elemwise": 0, "broadcast": 1, "injective": 2, "comm_reduce": 3, "out_elemwise_fusable": 4}
 _BROADCAST, _INJECTIVE, _REDUCE = _RANK["broadcast"], _RANK["injective"], _RANK["comm_reduce"]

@@ -16,6 +16,14 @@ import torch
 
 from meta import op
 from meta.dialect.core import FUSED
+from meta.dialect.core.ir_calls import (
+    arg_types,
+    atom_type,
+    base_op,
+    flat_atoms,
+    named_args,
+    tensor_type,
+)
 from meta.ir import (
     Call,
     Constant,
@@ -35,7 +43,6 @@ from meta.op.core.check import normalize_axes, normalize_axis
 from meta.op.core.indices import IndexRange
 from meta.op.creation import bounds
 from meta.passes.alias_analysis import AliasSets
-from meta.passes.calls import arg_types, atom_type, base_op, flat_atoms, named_args, tensor_type
 
 Range = tuple[int, int]
 """The least and the largest value that there may be."""

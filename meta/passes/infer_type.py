@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from meta.base.errors import IRError, MetaError
+from meta.dialect.core.ir_calls import arg_types, atom_type, called_op
 from meta.ir import (
     Binding,
     Call,
@@ -25,7 +26,6 @@ from meta.ir import (
 from meta.ir.printer import global_text
 from meta.ir.types import call_type, with_declared_names
 from meta.passes.call_graph import callees_first
-from meta.passes.calls import arg_types, atom_type, called_op
 from meta.passes.rewrite import rewrite_function
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from meta.base.device import Device
 from meta.dialect.core import DIALECTS, FUSED, IN_PLACE, DialectOp
 from meta.dialect.core.fused import CONFIG, KERNEL
+from meta.dialect.core.ir_calls import has_effect
 from meta.dialect.core.openv import config_text
 from meta.ir import (
     Binding,
@@ -19,11 +20,11 @@ from meta.ir import (
     TupleType,
     Var,
     bindings,
+    type_bytes,
     with_fresh_vars,
 )
 from meta.passes.call_graph import callees
-from meta.passes.calls import has_effect
-from meta.passes.liveness import Liveness, type_bytes
+from meta.passes.liveness import Liveness
 from meta.passes.outline import OutlinedFunctions, outlined_function
 from meta.passes.rewrite import rewrite, with_value
 

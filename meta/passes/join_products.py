@@ -10,6 +10,7 @@ from typing import Any
 from meta import op
 from meta.base import config
 from meta.base.device import Device
+from meta.dialect.core.ir_calls import OpCall, new_call, op_call, tensor_of, tensor_type
 from meta.ir import (
     Binding,
     Constant,
@@ -26,14 +27,13 @@ from meta.ir import (
 )
 from meta.op.core import Op
 from meta.passes.alias_analysis import AliasSets, AliasSummaries, owning_tuple
-from meta.passes.calls import OpCall, new_call, op_call, tensor_of, tensor_type
 from meta.passes.canonicalize import canonicalize
-from meta.passes.cheaper import cheaper
 from meta.passes.deduplicate import eliminate_common_subexpressions
 from meta.passes.fold_constant import fold_constant
 from meta.passes.manager import Pass
 from meta.passes.pad_products import COLUMNS
 from meta.passes.prepare import run_invariant
+from meta.passes.profitability import cheaper
 from meta.passes.rewrite import with_main
 from meta.runtime import gpu_properties
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from math import prod
 from typing import Any
 
-from meta.base.dtype import bits
 from meta.dialect.core import FUSED, IN_PLACE
+from meta.dialect.core.ir_calls import base_op, view_source
 from meta.ir import (
     Binding,
     Block,
@@ -32,10 +31,10 @@ from meta.ir import (
     Var,
     free_vars,
     operands,
+    type_bytes,
     type_of,
 )
 from meta.ir.visit import inner_blocks
-from meta.passes.calls import base_op, view_source
 
 Memory = int | Expr
 """A buffer of the function by its number, or what is not the function's own: a parameter, a
@@ -69,16 +68,6 @@ class Buffer:
     def size(self) -> int:
         """Its bytes; an extent that is not known counts as one."""
         return type_bytes(self.type)
-
-
-def type_bytes(type_: Type | None) -> int:
-    """Return the bytes of the tensors of a type; an extent that is not known counts as one."""
-    if isinstance(type_, TupleType):
-        return sum(map(type_bytes, type_.fields))
-    if not isinstance(type_, TensorType):
-        return 0
-    known = (d for d in type_.shape if isinstance(d, int))
-    return -(-prod(known) * bits(type_.dtype) // 8)
 
 
 def in_time_order(block: Block) -> Iterator[Binding]:

@@ -7,10 +7,10 @@ from graphlib import TopologicalSorter
 from heapq import heappop, heappush
 
 from meta import op
+from meta.dialect.core.ir_calls import called_op
 from meta.ir import Binding, Block, Function, GraphNode, Module, operands, to_graph
 from meta.ir.visit import uses
 from meta.op.core.update import OPTIMIZERS
-from meta.passes.calls import called_op
 from meta.passes.distributed.overlap import STARTS
 from meta.passes.effects import Effects
 from meta.passes.liveness import Liveness

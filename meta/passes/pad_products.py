@@ -14,6 +14,17 @@ from meta.amp.core.resolve import HALVES
 from meta.base import config
 from meta.base.device import Device
 from meta.base.dtype import is_float
+from meta.dialect.core.ir_calls import (
+    PRODUCTS,
+    OpCall,
+    called_op,
+    has_effect,
+    new_call,
+    op_call,
+    product_terms,
+    tensor_of,
+    tensor_type,
+)
 from meta.ir import (
     Binding,
     Block,
@@ -29,19 +40,8 @@ from meta.ir import (
 from meta.ir.visit import uses
 from meta.op.core.check import normalize_axes
 from meta.passes.alias_analysis import AliasSets, AliasSummaries, owning_tuple
-from meta.passes.calls import (
-    PRODUCTS,
-    OpCall,
-    called_op,
-    has_effect,
-    new_call,
-    op_call,
-    product_terms,
-    tensor_of,
-    tensor_type,
-)
-from meta.passes.cheaper import cheaper
 from meta.passes.manager import Pass
+from meta.passes.profitability import cheaper
 from meta.passes.rewrite import map_functions, rewrite_function, with_inner_blocks
 
 LANES = 8

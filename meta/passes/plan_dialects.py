@@ -13,23 +13,34 @@ from typing import Any, cast
 
 from meta.base.bounded_cache import bounded_insert
 from meta.base.device import Device
+from meta.cost.plan_search import WIDTH, Link, Option, Step, Steps
+from meta.cost.predict import kept_race
+from meta.cost.roofline import Peaks, peaks_of
 from meta.dialect.core import FUSED, FUSED_ONLY, DialectOp, answers, candidates, compiling
 from meta.dialect.core.costs import Cost, Race, choose, key_of
 from meta.dialect.core.dispatch import answer
+from meta.dialect.core.ir_calls import called_op, has_effect
 from meta.dialect.core.preference import DECISIONS, Preference, current
 from meta.dialect.core.tuning import chooses, how_in_programs
-from meta.ir import Binding, Block, Call, Expr, GlobalVar, Module, TensorType, Type, Var, operands
+from meta.ir import (
+    Binding,
+    Block,
+    Call,
+    Expr,
+    GlobalVar,
+    Module,
+    TensorType,
+    Type,
+    Var,
+    operands,
+    type_bytes,
+)
 from meta.ir.visit import uses
 from meta.op.core import CallValues, View
-from meta.passes.calls import called_op, has_effect
-from meta.passes.cheaper import cheaper
 from meta.passes.dispatch import declared_call
 from meta.passes.fusion_groups import fusion_ranks
-from meta.passes.liveness import type_bytes
 from meta.passes.manager import Pass
-from meta.passes.peaks import Peaks, peaks_of
-from meta.passes.plan_model import WIDTH, Link, Option, Step, Steps
-from meta.passes.predict import kept_race
+from meta.passes.profitability import cheaper
 from meta.passes.rewrite import map_functions, with_inner_blocks, with_value
 
 

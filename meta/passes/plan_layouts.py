@@ -11,20 +11,30 @@ from collections.abc import Container, Iterable, Iterator
 
 from meta import op
 from meta.base.device import Device
+from meta.cost.plan_search import Link, Option, Step, Steps
+from meta.cost.predict import kept_race
+from meta.cost.roofline import peaks_of
+from meta.dialect.core.ir_calls import arg_types, called_op, named_args, new_call, tensor_of
 from meta.dialect.core.preference import current
 from meta.dialect.core.tuning import how_in_programs
-from meta.ir import Binding, Call, Constant, Expr, Function, Module, TupleGetItem, Var, operands
+from meta.ir import (
+    Binding,
+    Call,
+    Constant,
+    Expr,
+    Function,
+    Module,
+    TupleGetItem,
+    Var,
+    operands,
+    type_bytes,
+)
 from meta.ir.visit import uses
 from meta.op.core import View
 from meta.passes.alias_analysis import AliasSets, AliasSummaries
-from meta.passes.calls import arg_types, called_op, named_args, new_call, tensor_of
 from meta.passes.channels_last_rewriter import ChannelsLastRewriter
 from meta.passes.channels_last_rules import CONVOLUTIONS, LAST, ImageCall, is_image, rewritten_call
-from meta.passes.liveness import type_bytes
-from meta.passes.peaks import peaks_of
 from meta.passes.plan_dialects import asked, contenders
-from meta.passes.plan_model import Link, Option, Step, Steps
-from meta.passes.predict import kept_race
 from meta.passes.prepare import run_invariant
 
 Chosen = Container[Var]

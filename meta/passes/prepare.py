@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from meta.base.device import Device
 from meta.dialect.core import only
+from meta.dialect.core.ir_calls import is_pure, leaf_types, op_call
 from meta.ir import (
     Binding,
     Block,
@@ -24,6 +25,7 @@ from meta.ir import (
     Type,
     Var,
     operands,
+    type_bytes,
     type_of,
     with_fresh_vars,
 )
@@ -31,9 +33,7 @@ from meta.ir.visit import uses
 from meta.op.core import Op
 from meta.passes.alias_analysis import AliasSets, AliasSummaries, owning_tuple
 from meta.passes.call_graph import PREPARED_BY
-from meta.passes.calls import is_pure, leaf_types, op_call
 from meta.passes.dispatch import dispatch
-from meta.passes.liveness import type_bytes
 from meta.passes.outline import unused_name
 
 ARRAYS = "arrays"

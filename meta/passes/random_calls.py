@@ -14,8 +14,8 @@ import torch
 
 from meta import op
 from meta.base.device import Device
+from meta.dialect.core.ir_calls import base_op, called_op, new_call, tensor_type
 from meta.ir import Binding, Call, Constant, Expr, Module, TensorType, Tuple, Var
-from meta.passes.calls import base_op, called_op, new_call, tensor_type
 from meta.passes.rewrite import rewrite, with_value
 
 KEY_SLOT = "in_states"

@@ -11,15 +11,26 @@ from dataclasses import replace
 from functools import cached_property
 
 from meta.base.errors import ArgumentError
-from meta.ir import Binding, Call, Expr, Module, Tuple, TupleGetItem, Var, operands, with_operands
-from meta.passes.calls import base_op, is_pure, view_source
+from meta.cost.flops import NOTHING, Work, work_of
+from meta.dialect.core.ir_calls import base_op, is_pure, view_source
+from meta.ir import (
+    Binding,
+    Call,
+    Expr,
+    Module,
+    Tuple,
+    TupleGetItem,
+    Var,
+    operands,
+    type_bytes,
+    with_operands,
+)
 from meta.passes.effects import ANYTHING, Effects
-from meta.passes.liveness import Liveness, type_bytes
+from meta.passes.liveness import Liveness
 from meta.passes.manager import Pass
 from meta.passes.plan_memory import planned_peak
 from meta.passes.rewrite import with_main, with_value
 from meta.passes.split_updates import join_small_updates, split_updates
-from meta.passes.work import NOTHING, Work, work_of
 
 PATIENCE = 20
 """Steps without a lower peak after which the search ends."""

@@ -6,6 +6,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import replace
 
 from meta.base.device import Device
+from meta.cost.flops import work_of
 from meta.dialect.core import FUSED, KERNEL
 from meta.dialect.core.costs import MARGIN, Breadth
 from meta.dialect.core.dispatch import cheapest
@@ -17,7 +18,6 @@ from meta.passes.dead_code import dead_code
 from meta.passes.dispatch import declared_call
 from meta.passes.inline import inline
 from meta.passes.tune import measure
-from meta.passes.work import work_of
 
 
 def split_patterns(module: Module, *, device: Device) -> Module:

@@ -10,11 +10,21 @@ from itertools import groupby
 from typing import Any
 
 from meta import op
-from meta.ir import Binding, Call, Expr, Module, TensorType, Tuple, TupleType, Var, type_of
+from meta.dialect.core.ir_calls import called_op, named_args, new_call
+from meta.ir import (
+    Binding,
+    Call,
+    Expr,
+    Module,
+    TensorType,
+    Tuple,
+    TupleType,
+    Var,
+    type_bytes,
+    type_of,
+)
 from meta.op.core import Op
 from meta.op.core.update import OPTIMIZERS, RATES
-from meta.passes.calls import called_op, named_args, new_call
-from meta.passes.liveness import type_bytes
 from meta.passes.rewrite import with_main
 
 SMALL_SHARE = 1 / 64

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from meta.base.device import Device
 from meta.base.progress import bar
+from meta.cost.flops import work_of
 from meta.dialect.core import FUSED, DialectOp
 from meta.dialect.core.costs import Breadth
 from meta.dialect.core.fused import CONFIG
@@ -22,7 +23,6 @@ from meta.ir import Binding, Call, Function, Module, Type, bindings
 from meta.op.core import CallValues, Op, View
 from meta.passes.dispatch import declared_call
 from meta.passes.rewrite import map_functions, rewrite_function, with_value
-from meta.passes.work import work_of
 
 
 def tune(module: Module, *, device: Device) -> Module:

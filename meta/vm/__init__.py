@@ -55,7 +55,7 @@ from meta.vm.eager import eager, failed, recorded
 from meta.vm.executable import Executable
 from meta.vm.interpreter import interpret
 from meta.vm.loading import load
-from meta.vm.measure_peaks import measure_peaks
+from meta.vm.measure_roofline import measure_peaks
 from meta.vm.pipeline import PassContext
 from meta.vm.traces import merge_traces
 

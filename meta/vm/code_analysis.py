@@ -21,8 +21,7 @@ from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from meta.base.errors import IRError
-from meta.ir import PRIMITIVES, Effect
-from meta.passes.liveness import type_bytes
+from meta.ir import PRIMITIVES, Effect, type_bytes
 from meta.vm import bytecode as bc
 from meta.vm.code import Code, FunctionCode, FusedRef
 

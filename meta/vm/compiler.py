@@ -27,7 +27,7 @@ from meta.vm.convention import Program, bind, declared, module_program
 from meta.vm.emit import ENTRY, emit
 from meta.vm.executable import Executable
 from meta.vm.kernels import BoundProgram, bind_kernels
-from meta.vm.measure_peaks import measure_peaks
+from meta.vm.measure_roofline import measure_peaks
 from meta.vm.pipeline import PassContext, pipeline
 from meta.vm.preparation import preparation_of
 

@@ -28,6 +28,7 @@ from meta.dialect.core.openv import Kernel, OpEnv
 from meta.dialect.core.preference import DECISIONS, Preference
 from meta.dialect.core.preference import current as current_preference
 from meta.grad.core.tape import record
+from meta.ir import type_bytes
 from meta.ir.types import TensorType
 from meta.op.core.call import (
     CallValues,
@@ -43,7 +44,6 @@ from meta.op.core.op import Op
 from meta.op.core.promotion import cast_together, common_dtype, with_complex
 from meta.op.core.schema import INT_LIMIT
 from meta.op.core.tracing import Value
-from meta.passes.liveness import type_bytes
 from meta.runtime import view_copies
 from meta.runtime.allocate import allocator
 from meta.runtime.array_key import ArrayKey, array_key

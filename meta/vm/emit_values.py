@@ -22,11 +22,11 @@ from meta.base.device import Device
 from meta.base.errors import IRError
 from meta.base.source import Span
 from meta.dialect.core import IN_PLACE
+from meta.dialect.core.ir_calls import base_op
 from meta.op.core.call import cache_key
 from meta.op.core.indices import IndexRange, checks_indices
 from meta.op.core.op import Op
 from meta.passes.alias_analysis import AliasSets, AliasSummaries
-from meta.passes.calls import base_op
 from meta.passes.index_ranges import IndexRanges, Range
 from meta.vm import bytecode as bc
 from meta.vm.code import Kernel, KernelRef

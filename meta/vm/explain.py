@@ -15,6 +15,7 @@ from meta.base.html import MAX_ROWS, Html, details, fragment, join, table, tag
 from meta.base.source import short_site
 from meta.dialect.core import Candidate, Cost, DialectOp, Race, answers, dialects, only
 from meta.dialect.core.dispatch import cheapest
+from meta.dialect.core.ir_calls import base_op
 from meta.dialect.core.openv import config_text
 from meta.dialect.core.plevel import level_text
 from meta.dialect.core.preference import Preference, current, tuned
@@ -23,7 +24,6 @@ from meta.dialect.core.tuning import known
 from meta.ir import Call, Function
 from meta.ir.operators import resolve_op
 from meta.op.core import CallValues, Op, View
-from meta.passes.calls import base_op
 from meta.passes.dispatch import declared_call
 from meta.passes.plan_dialects import contenders
 from meta.vm.code import FusedRef, KernelRef

@@ -16,6 +16,7 @@ import torch
 
 from meta.base import config
 from meta.base.errors import IRError, MetaError
+from meta.dialect.core.ir_calls import base_op
 from meta.grad.core import run_checkpointed
 from meta.ir import (
     CHECKPOINT,
@@ -38,7 +39,6 @@ from meta.ir import (
 from meta.ir.types import TensorType
 from meta.op.core import tree
 from meta.op.core.op import by_schema
-from meta.passes.calls import base_op
 from meta.runtime import view_copies
 from meta.runtime.master_weights import master_pairs, synchronize_masters
 from meta.runtime.ndarray import ndarray

@@ -25,12 +25,12 @@ from meta.base.registry import OPERATORS
 from meta.dialect.core import Artifact, DialectOp, OpEnv, compile_together, dispatch
 from meta.dialect.core.catalog import DIALECTS
 from meta.dialect.core.failure import building
+from meta.dialect.core.ir_calls import base_op
 from meta.dialect.core.preference import current as current_preference
 from meta.ir import Function, Module, SymbolicDim, TensorType
 from meta.ir.operators import resolve_op
 from meta.op.core.call import map_tensors, written_positions
 from meta.op.core.op import Op
-from meta.passes.calls import base_op
 from meta.passes.dispatch import exact_kernel
 from meta.runtime.allocate import allocator
 from meta.runtime.array_key import array_key

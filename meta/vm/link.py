@@ -16,7 +16,7 @@ import torch
 
 from meta.base.dtype import TO_TORCH
 from meta.base.source import Span
-from meta.passes.liveness import type_bytes
+from meta.ir import type_bytes
 from meta.runtime.allocate import allocator
 from meta.runtime.array_key import array_key
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory

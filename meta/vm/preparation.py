@@ -18,10 +18,9 @@ from meta.base.dtype import TO_TORCH
 from meta.base.errors import OutOfMemory
 from meta.dialect.core import only
 from meta.grad.core import no_grad
-from meta.ir import Block, Function, Module, TensorType, Tuple, Var, operands, type_of
+from meta.ir import Block, Function, Module, TensorType, Tuple, Var, operands, type_bytes, type_of
 from meta.op.core.handler import Default, use
 from meta.passes.call_graph import PREPARED_BY
-from meta.passes.liveness import type_bytes
 from meta.runtime import buffer_replacement, external_memory
 from meta.runtime.ndarray import ndarray
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory

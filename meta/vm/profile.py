@@ -16,8 +16,7 @@ from meta.base.device import Device
 from meta.base.dtype import FROM_TORCH
 from meta.base.errors import ArgumentError
 from meta.base.html import Html, bytes_text, fragment, table, tag, time_text
-from meta.ir import TensorType
-from meta.passes.liveness import type_bytes
+from meta.ir import TensorType, type_bytes
 from meta.runtime.mesh import current_mesh
 from meta.vm.agreed import collectives, slot
 from meta.vm.kernels import BoundProgram

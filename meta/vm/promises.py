@@ -28,11 +28,11 @@ from meta.base import config
 from meta.base.device import Device
 from meta.base.errors import BackendError, MetaError
 from meta.dialect.core.fused import FUSED, KERNEL
+from meta.dialect.core.ir_calls import called_op, leaf_types, written_parameters
 from meta.dialect.core.openv import Kernel, OpEnv
 from meta.ir import Function, TensorType, TupleType, Type, bindings
 from meta.op.core.call import CallValues, array_type, written_positions
 from meta.op.core.op import Op
-from meta.passes.calls import called_op, leaf_types, written_parameters
 from meta.runtime.array_key import key_of
 
 KINDS = ("cpu", "cuda")

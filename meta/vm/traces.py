@@ -19,7 +19,7 @@ from meta.base.device import Device
 from meta.base.errors import FormatError
 from meta.base.files import read_file, replacing
 from meta.base.registry import OPERATORS
-from meta.passes.liveness import type_bytes
+from meta.ir import type_bytes
 from meta.runtime.mesh import RankMesh
 from meta.vm.agreed import slot
 from meta.vm.code import KernelRef

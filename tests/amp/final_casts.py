@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from meta.dialect.core.ir_calls import base_op
 from meta.ir import Binding, Call, Module, Var, bindings, type_of
-from meta.passes.calls import base_op
 from meta.passes.simplify.casts import represents
 
 

@@ -13,15 +13,15 @@ from meta.analysis import cost
 from meta.base import config
 from meta.base.device import CPU
 from meta.base.errors import DeviceError
+from meta.cost.flops import Work
+from meta.cost.predict import Time
+from meta.cost.roofline import COPY, DEFAULTS, Peaks, peak_cost, peaks_key, peaks_of
 from meta.dialect.core import Cost
 from meta.dialect.core.cost_store import keep
 from meta.dialect.core.costs import bucket_of, key_of
 from meta.ir import Module, parse
 from meta.passes import dispatch, infer_type, tune
-from meta.passes.peaks import COPY, DEFAULTS, Peaks, peak_cost, peaks_key, peaks_of
-from meta.passes.predict import Time
-from meta.passes.work import Work
-from meta.vm.measure_peaks import measure_peaks
+from meta.vm.measure_roofline import measure_peaks
 from tests.passes import fake_costs
 from tests.passes.fake_costs import keep_costs, keep_peaks
 

@@ -18,10 +18,10 @@ from meta import distributed as dist
 from meta.analysis import memory, scaling
 from meta.base.device import CPU, Device
 from meta.base.errors import ArgumentError, DeviceError, DistributedError
+from meta.cost.interconnect import Link, Links, links_of
 from meta.ir import Module, parse
 from meta.model import zoo
 from meta.passes import bucket_collectives, dispatch, infer_type, schedule_collectives
-from meta.passes.links import Link, Links, links_of
 from meta.train.objective import Objective
 from tests.passes import fake_costs
 from tests.passes.fake_costs import keep_peaks

@@ -16,9 +16,9 @@ from meta import distributed as dist
 from meta import op
 from meta.base import config
 from meta.base.device import Device
+from meta.cost.interconnect import INSIDE, Link, Links, Reach, links_key
 from meta.dialect import only
 from meta.dialect.core.cost_store import find
-from meta.passes.links import INSIDE, Link, Links, Reach, links_key
 from meta.vm.graph_steps import GraphStep
 from tests.distributed.test_simulated_mesh import CALLS, values
 from tests.distributed.training import MAKERS, STAGES, trained

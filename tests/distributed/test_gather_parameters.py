@@ -13,12 +13,11 @@ import meta
 from meta import distributed as dist
 from meta import optim
 from meta.base.errors import DistributedError
-from meta.ir import Call, Module, TensorType, parse
+from meta.dialect.core.ir_calls import base_op, view_source
+from meta.ir import Call, Module, TensorType, parse, type_bytes
 from meta.ir.visit import uses
 from meta.passes import autodiff, dead_code
-from meta.passes.calls import base_op, view_source
 from meta.passes.distributed.gather_parameters import gather_parameters
-from meta.passes.liveness import type_bytes
 from meta.runtime.placement import Split
 
 SPLIT = Split("dp", 2)

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from meta.base.errors import IRError
+from meta.dialect.core.ir_calls import has_effect, is_pure
 from meta.ir import (
     PRIMITIVES,
     Binding,
@@ -59,7 +60,6 @@ from meta.ir.node import SUFFIXES, WORDS, node
 from meta.ir.verify import Verifier
 from meta.ir.visit import inner_blocks
 from meta.passes import eliminate_common_subexpressions
-from meta.passes.calls import has_effect, is_pure
 from tests.ir.programs import PLAIN_OPS, literals, types
 
 F2 = TensorType((2,), "float32")

@@ -12,10 +12,10 @@ from meta import op
 from meta.amp import autocast_scope
 from meta.analysis import flops
 from meta.base.errors import UnknownName
+from meta.dialect.core.ir_calls import called_op
 from meta.ir import Call
 from meta.model import trace
 from meta.passes import dead_code, infer_type, simplify
-from meta.passes.calls import called_op
 
 ENDS = torch.tensor([2, 2, 5], dtype=torch.int32)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 import meta
+from meta.dialect.core.ir_calls import base_op
 from meta.ir import Call, Module, bindings, parse, text, verify
 from meta.passes import autocast, explain_autocast, infer_type
-from meta.passes.calls import base_op
 from meta.testing import check
 from meta.vm.interpreter import run_module
 

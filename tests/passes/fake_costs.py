@@ -8,6 +8,7 @@ from pathlib import Path
 
 from meta.base import config
 from meta.base.device import CPU
+from meta.cost.roofline import COPY, GAP, LAUNCH, PRODUCT, peak_cost, peaks_key
 from meta.dialect.core import Cost, Timing
 from meta.dialect.core.cost_store import keep
 from meta.dialect.core.costs import key_of
@@ -15,7 +16,6 @@ from meta.dialect.core.preference import current, forget
 from meta.ir import Call, Function, Module, bindings
 from meta.op.core import CallValues, Op, View
 from meta.passes.dispatch import declared_call
-from meta.passes.peaks import COPY, GAP, LAUNCH, PRODUCT, peak_cost, peaks_key
 from meta.passes.plan_dialects import asked
 
 Times = Mapping[str, float | None]

@@ -8,9 +8,9 @@ import pytest
 
 from meta.base.device import CPU
 from meta.base.errors import GradientError
+from meta.dialect.core.ir_calls import base_op
 from meta.ir import bindings, first_difference, parse, structural_equal, verify
 from meta.passes import autodiff, dead_code, inline
-from meta.passes.calls import base_op
 from meta.vm.pipeline import pipeline
 
 BLOCK = """

@@ -10,10 +10,10 @@ import torch
 
 import meta
 from meta import op
+from meta.dialect.core.ir_calls import called_op
 from meta.ir import Call, verify
 from meta.model import parameter, trace, value_and_grad
 from meta.passes import dead_code, fuse_cross_entropy, infer_type
-from meta.passes.calls import called_op
 from meta.testing import check
 
 N, CLASSES, FEATURES = 6, 11, 4

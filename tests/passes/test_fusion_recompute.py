@@ -22,12 +22,12 @@ from meta.ir import (
     Var,
     operands,
     parse,
+    type_bytes,
     verify,
 )
 from meta.model.zoo import LlamaConfig, LlamaForCausalLM, causal_lm_loss
 from meta.optim import with_sgd
 from meta.passes import dead_code, fuse_operators
-from meta.passes.liveness import type_bytes
 from meta.train.objective import Objective
 from tests.passes.fused_programs import fused, kernels
 

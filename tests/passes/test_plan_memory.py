@@ -25,10 +25,11 @@ from meta.ir import (
     Var,
     operands,
     parse,
+    type_bytes,
     verify,
 )
 from meta.passes import dispatch, infer_type, plan_memory
-from meta.passes.liveness import Liveness, type_bytes
+from meta.passes.liveness import Liveness
 from meta.passes.plan_memory import ALIGNMENT, ARENA, OFFSETS
 
 

@@ -13,6 +13,7 @@ import torch
 import meta
 from meta.base.device import CPU
 from meta.base.errors import OutOfMemory
+from meta.cost.roofline import Peaks
 from meta.dialect import HANDWRITTEN, LIBRARY
 from meta.dialect.core import DIALECTS, Configs, Deferred, OpEnv, tuning
 from meta.dialect.core.costs import Breadth
@@ -20,7 +21,6 @@ from meta.dialect.core.openv import Compiled
 from meta.dialect.core.tuning import TuneContext
 from meta.ir import TensorType
 from meta.op.core import CallValues
-from meta.passes.peaks import Peaks
 from meta.vm import measure
 from meta.vm.example_calls import ExampleCall
 from meta.vm.measuring import contest as contest_module

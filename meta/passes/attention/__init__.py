@@ -15,6 +15,7 @@ from meta import op
 from meta.base.device import Device
 from meta.base.dtype import bits, is_float
 from meta.dialect.core import dialects
+from meta.dialect.core.ir_calls import new_call, op_call, tensor_type
 from meta.dialect.core.preference import current
 from meta.ir import (
     Binding,
@@ -36,7 +37,6 @@ from meta.op.core.tracing import Trace
 from meta.passes.alias_analysis import AliasSets, AliasSummaries, Definitions
 from meta.passes.attention.axes import Refused, extent
 from meta.passes.attention.found import FoundAttention, attention_of
-from meta.passes.calls import new_call, op_call, tensor_type
 from meta.passes.rewrite import bound_to, map_functions, postorder_bindings, rewrite_function
 from meta.passes.simplify import simplify
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from meta import op
 from meta.base.dtype import TO_TORCH, bits, is_float
+from meta.dialect.core.ir_calls import OpCall, op_call, tensor_of
 from meta.ir import Constant, Expr, Var
 from meta.op.attention import HEADS_FIRST, HEADS_LATER
 from meta.op.core.tracing import Trace
@@ -26,7 +27,6 @@ from meta.passes.attention.axes import (
 )
 from meta.passes.attention.masks import Masking, emitted, masking, spread_out
 from meta.passes.attention.scores import Chain, ScoreProduct, product, replay, trace_back
-from meta.passes.calls import OpCall, op_call, tensor_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from meta import op
 from meta.base.device import Device
+from meta.dialect.core.ir_calls import OpCall, new_call, op_call
 from meta.ir import (
     Binding,
     Call,
@@ -22,7 +23,6 @@ from meta.ir import (
 )
 from meta.op.attention import HEADS_FIRST, HEADS_LATER
 from meta.passes.alias_analysis import AliasSets, Definitions, map_functions_with_aliases
-from meta.passes.calls import OpCall, new_call, op_call
 from meta.passes.rewrite import rewrite_function
 
 SWAPPED = (0, 2, 1, 3)

@@ -16,13 +16,20 @@ import torch
 
 from meta import op
 from meta.base.dtype import TO_TORCH
+from meta.dialect.core.ir_calls import (
+    PRODUCTS,
+    OpCall,
+    op_call,
+    product_terms,
+    tensor_of,
+    tensor_type,
+)
 from meta.ir import Expr, TensorType, Tuple, TupleGetItem, Var
 from meta.op.core import Op
 from meta.op.core.check import normalize_axes, normalize_axis
 from meta.op.core.subscripts import subscripts
 from meta.passes.alias_analysis import Definitions
 from meta.passes.attention.axes import AxisGroup, Refused, ScoreStep, grouped, leaves, scaling
-from meta.passes.calls import PRODUCTS, OpCall, op_call, product_terms, tensor_of, tensor_type
 from meta.passes.simplify.arithmetic import fill_of
 from meta.passes.simplify.shapes import PERMUTATIONS, VIEWS, order_of
 

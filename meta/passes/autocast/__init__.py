@@ -21,6 +21,7 @@ from meta.amp.core.resolve import cast_dtypes, require_half, too_large
 from meta.amp.core.rule import require_rules, rule_of
 from meta.base.dtype import canonical, is_float
 from meta.base.errors import IRError, MetaError
+from meta.dialect.core.ir_calls import arg_types, atom_type, base_op, called_op
 from meta.ir import (
     Binding,
     Block,
@@ -60,7 +61,6 @@ from meta.passes.autocast.casts import (
 )
 from meta.passes.autocast.hoist import hoist, narrow
 from meta.passes.call_graph import recursive, used_as_values
-from meta.passes.calls import arg_types, atom_type, base_op, called_op
 from meta.passes.dead_code import dead_code
 from meta.passes.infer_type import infer_type
 from meta.passes.lambda_lift import lambda_lift

@@ -17,6 +17,7 @@ from meta.amp.core.resolve import Finite, cast_finite, stays_finite
 from meta.base.dtype import FROM_TORCH, TO_TORCH, is_float, promote
 from meta.base.registry import OPERATORS
 from meta.base.source import Span
+from meta.dialect.core.ir_calls import arg_types, leaf_types, new_call, tensor_of
 from meta.ir import (
     Binding,
     Constant,
@@ -31,7 +32,6 @@ from meta.ir import (
     type_of,
 )
 from meta.passes.alias_analysis import AliasSets, AliasSummaries, owning_tuple
-from meta.passes.calls import arg_types, leaf_types, new_call, tensor_of
 from meta.passes.simplify.casts import represents
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from meta import op
+from meta.dialect.core.ir_calls import new_call, tensor_of
 from meta.ir import (
     Binding,
     Call,
@@ -34,7 +35,6 @@ from meta.op.core import Op
 from meta.passes.alias_analysis import AliasSets, AliasSummaries
 from meta.passes.autocast.casts import Cast, CastReason
 from meta.passes.call_graph import used_as_values
-from meta.passes.calls import new_call, tensor_of
 from meta.passes.deduplicate import deduplicate, eliminate_common_subexpressions
 from meta.passes.rewrite import rewrite_function, with_value
 from meta.passes.simplify.casts import represents

@@ -28,6 +28,7 @@ from collections.abc import Sequence
 from meta.base.errors import ArgumentError, GradientError, UnknownName
 from meta.base.registry import nearest
 from meta.base.source import Span
+from meta.dialect.core.ir_calls import called_op, leaf_types
 from meta.ir import Expr, Function, Module, TensorType, TupleType, Var, operands, with_fresh_vars
 from meta.ir.names import Names
 from meta.ir.visit import rename_globals
@@ -42,7 +43,6 @@ from meta.passes.autodiff.activity import (
 )
 from meta.passes.autodiff.vjp import Differentiator
 from meta.passes.call_graph import callees, remove_unreachable
-from meta.passes.calls import called_op, leaf_types
 from meta.passes.closure_flow import calls_unknown
 from meta.passes.defunctionalize import defunctionalize
 from meta.passes.lambda_lift import lambda_lift

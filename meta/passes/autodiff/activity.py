@@ -17,6 +17,7 @@ from typing import Any
 
 from meta.base.dtype import has_gradient
 from meta.base.errors import GradientError, IRError
+from meta.dialect.core.ir_calls import base_op, leaf_types
 from meta.grad.core import rule_of
 from meta.ir import (
     Binding,
@@ -45,7 +46,6 @@ from meta.ir import (
     type_of,
 )
 from meta.ir.primitives import field_types
-from meta.passes.calls import base_op, leaf_types
 
 Leaf = tuple[Var, int]
 

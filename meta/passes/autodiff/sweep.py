@@ -14,6 +14,7 @@ from typing import Any
 
 from meta import op
 from meta.base.errors import GradientError, MetaError
+from meta.dialect.core.ir_calls import called_op, flat_atoms
 from meta.grad.core import Rule, rule_of
 from meta.ir import (
     UNKNOWN,
@@ -39,7 +40,6 @@ from meta.op.core.tracing import Symbol, Trace, Value
 from meta.passes.alias_analysis import AliasSets, AliasSummaries
 from meta.passes.autodiff.activity import Leaf, Target, known_type, leaf_type, leaves, path
 from meta.passes.autodiff.data import DataGradients
-from meta.passes.calls import called_op, flat_atoms
 from meta.runtime.ndarray import ndarray
 
 _NO_BUFFERS: frozenset[Expr] = frozenset()

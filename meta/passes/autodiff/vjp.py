@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from meta import op
 from meta.base.errors import GradientError
+from meta.dialect.core.ir_calls import atom_type, leaf_types
 from meta.ir import (
     CHECKPOINT,
     Binding,
@@ -50,7 +51,6 @@ from meta.passes.autodiff.activity import (
 )
 from meta.passes.autodiff.data import DataGradients
 from meta.passes.autodiff.sweep import BackwardSweep, LaterWrites, Pullback
-from meta.passes.calls import atom_type, leaf_types
 
 
 @dataclass(frozen=True, slots=True)

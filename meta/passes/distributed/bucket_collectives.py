@@ -7,6 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from meta import op
+from meta.dialect.core.ir_calls import (
+    base_op,
+    called_op,
+    has_effect,
+    is_pure,
+    named_args,
+    new_call,
+    tensor_of,
+    view_source,
+)
 from meta.ir import (
     Binding,
     Block,
@@ -21,22 +31,12 @@ from meta.ir import (
     Var,
     operands,
     substitute,
+    type_bytes,
     type_of,
 )
 from meta.ir.visit import uses
 from meta.op.core import Op
 from meta.passes.alias_analysis import AliasSets, AliasSummaries, owning_tuple
-from meta.passes.calls import (
-    base_op,
-    called_op,
-    has_effect,
-    is_pure,
-    named_args,
-    new_call,
-    tensor_of,
-    view_source,
-)
-from meta.passes.liveness import type_bytes
 from meta.passes.plan_memory import ALIGNMENT
 from meta.passes.rewrite import with_main
 

@@ -6,6 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from meta import op
+from meta.dialect.core.ir_calls import (
+    atom_type,
+    base_op,
+    called_op,
+    named_args,
+    new_call,
+    written_atoms,
+)
 from meta.ir import (
     Binding,
     Call,
@@ -16,15 +24,15 @@ from meta.ir import (
     TupleType,
     Var,
     to_graph,
+    type_bytes,
     type_of,
 )
 from meta.ir.visit import uses
 from meta.op.core import Op
 from meta.op.core.update import OPTIMIZERS, RATES
-from meta.passes.calls import atom_type, base_op, called_op, named_args, new_call, written_atoms
 from meta.passes.distributed.overlap import Overlap, is_work, overlaps_of
 from meta.passes.effects import Effects
-from meta.passes.liveness import Liveness, Memory, type_bytes
+from meta.passes.liveness import Liveness, Memory
 from meta.passes.rewrite import with_main
 
 MAX_INDEPENDENT_KERNELS = 8

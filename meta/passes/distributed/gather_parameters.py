@@ -10,6 +10,14 @@ from typing import cast
 from meta import op
 from meta.base.dtype import bits, is_float
 from meta.base.errors import DistributedError
+from meta.dialect.core.ir_calls import (
+    base_op,
+    full_view_source,
+    named_args,
+    tensor_of,
+    view_source,
+    written_atoms,
+)
 from meta.ir import (
     Binding,
     Block,
@@ -23,19 +31,11 @@ from meta.ir import (
     Var,
     operands,
     substitute,
+    type_bytes,
 )
 from meta.ir.visit import uses
 from meta.op.core.tracing import Symbol, Trace
-from meta.passes.calls import (
-    base_op,
-    full_view_source,
-    named_args,
-    tensor_of,
-    view_source,
-    written_atoms,
-)
 from meta.passes.distributed.flat_shards import SMALL_BYTES, all_gather, bucket_all_gather
-from meta.passes.liveness import type_bytes
 from meta.runtime.placement import Split
 
 GatherKey = tuple[Var, str | None]

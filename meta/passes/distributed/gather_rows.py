@@ -10,10 +10,10 @@ from typing import Any
 
 from meta import op
 from meta.base.dtype import is_float
+from meta.dialect.core.ir_calls import OpCall, op_call, tensor_of, tensor_type
 from meta.ir import Binding, DefUse, Expr, Module, TensorType, Var
 from meta.op.core.tracing import Trace
 from meta.passes.alias_analysis import AliasSets, AliasSummaries, Definitions
-from meta.passes.calls import OpCall, op_call, tensor_of, tensor_type
 from meta.passes.rewrite import bound_to, with_main
 
 REDUCTIONS = ("sum", "mean")

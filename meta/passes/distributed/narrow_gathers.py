@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from meta import op
 from meta.base.dtype import bits, is_float
+from meta.dialect.core.ir_calls import full_view_source, new_call, op_call, tensor_of, tensor_type
 from meta.ir import (
     Binding,
     Block,
@@ -18,7 +19,6 @@ from meta.ir import (
     operands,
     substitute,
 )
-from meta.passes.calls import full_view_source, new_call, op_call, tensor_of, tensor_type
 
 
 def narrow_gathers(module: Module) -> Module:

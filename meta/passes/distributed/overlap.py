@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from meta import op
+from meta.dialect.core.ir_calls import called_op, new_call, view_source
 from meta.ir import (
     Binding,
     Call,
@@ -18,11 +19,11 @@ from meta.ir import (
     Var,
     operands,
     to_graph,
+    type_bytes,
     type_of,
 )
-from meta.passes.calls import called_op, new_call, view_source
 from meta.passes.effects import Effects
-from meta.passes.liveness import Liveness, type_bytes
+from meta.passes.liveness import Liveness
 
 STARTS = {
     op.multi_tensor_all_reduce: op.multi_tensor_all_reduce_start,

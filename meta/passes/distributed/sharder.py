@@ -7,6 +7,7 @@ from typing import Any
 
 from meta.base.dtype import is_float
 from meta.base.errors import DistributedError
+from meta.dialect.core.ir_calls import named_args, written_atoms
 from meta.ir import (
     Binding,
     Block,
@@ -27,7 +28,6 @@ from meta.ir.visit import substitute, uses
 from meta.op.core import Op
 from meta.op.core.tracing import Trace
 from meta.passes.call_graph import recursive
-from meta.passes.calls import named_args, written_atoms
 from meta.passes.distributed.sharding import (
     InsertedCollective,
     Ranks,

@@ -6,6 +6,7 @@ from math import prod
 from typing import Any
 
 from meta import op
+from meta.dialect.core.ir_calls import PRODUCTS, product_terms
 from meta.ir.dims import product
 from meta.ir.types import UnknownDim
 from meta.op.core import Op
@@ -13,7 +14,6 @@ from meta.op.core.check import inverse_permutation, normalize_axis, permutation,
 from meta.op.core.reduction import reduction
 from meta.op.core.slicing import quotient, slice_ranges
 from meta.op.shapes import split_bounds
-from meta.passes.calls import PRODUCTS, product_terms
 from meta.passes.distributed.sharding import (
     RULES,
     Rule,

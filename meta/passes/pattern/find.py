@@ -19,6 +19,7 @@ from math import ceil
 from typing import Any
 
 from meta.base.errors import ArgumentError
+from meta.dialect.core.ir_calls import base_op, called_op, is_pure
 from meta.ir import (
     Binding,
     Block,
@@ -39,7 +40,6 @@ from meta.ir.literals import literal_text
 from meta.ir.printer import first_line, variable_names
 from meta.ir.visit import inner_blocks, nested_bindings, uses
 from meta.passes.alias_analysis import AliasSets, AliasSummaries
-from meta.passes.calls import base_op, called_op, is_pure
 from meta.passes.liveness import fused_function
 from meta.passes.pattern.build import Pattern, parts
 from meta.passes.pattern.parts import Called, Part, depth, of_type

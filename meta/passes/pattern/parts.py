@@ -18,11 +18,11 @@ import torch
 from meta import op
 from meta.base.errors import ArgumentError
 from meta.base.overloads import Overloads
+from meta.dialect.core.ir_calls import base_op
 from meta.ir import Call, Constant, Expr, Tuple, TupleGetItem, type_of
 from meta.ir.constants import tensor_bytes
 from meta.ir.literals import literal_text
 from meta.op.core import Op
-from meta.passes.calls import base_op
 
 if TYPE_CHECKING:
     from meta.passes.pattern.find import BlockScope

@@ -12,11 +12,11 @@ import torch
 
 from meta import op
 from meta.base.dtype import TO_TORCH, UNSIGNED, has_gradient, is_float, prepare_cast
+from meta.dialect.core.ir_calls import OpCall, new_call, op_call, tensor_type
 from meta.ir import Constant, Expr
 from meta.ir.constants import tensor_bytes
 from meta.op.core.numbers import Number
 from meta.passes.alias_analysis import Definitions
-from meta.passes.calls import OpCall, new_call, op_call, tensor_type
 from meta.passes.simplify.table import RULES, RuleSite
 
 # A constant is looked at up to this many elements.

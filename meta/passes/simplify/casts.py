@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from meta import op
 from meta.base.dtype import COMPLEX, FLOAT8, is_float
+from meta.dialect.core.ir_calls import new_call, tensor_type
 from meta.ir import Expr
-from meta.passes.calls import new_call, tensor_type
 from meta.passes.simplify.table import RULES, RuleSite
 
 _SIGNED = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}

@@ -5,6 +5,14 @@ tensors apart and joins them, of `where`, and of products of transposed matrices
 from __future__ import annotations
 
 from meta import op
+from meta.dialect.core.ir_calls import (
+    PRODUCTS,
+    OpCall,
+    new_call,
+    product_terms,
+    tensor_of,
+    tensor_type,
+)
 from meta.ir import Expr, Tuple
 from meta.op.core.check import (
     inverse_permutation,
@@ -17,7 +25,6 @@ from meta.op.core.padding import pad_pairs
 from meta.op.core.slicing import slice_ranges
 from meta.op.core.window import DATA, pads
 from meta.op.linalg import GROUPED
-from meta.passes.calls import PRODUCTS, OpCall, new_call, product_terms, tensor_of, tensor_type
 from meta.passes.simplify.arithmetic import fill_of
 from meta.passes.simplify.table import RULES, RuleSite, fields_of, same_axis, unpacked_tuple
 

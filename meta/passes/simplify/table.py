@@ -14,6 +14,7 @@ from typing import Any
 
 from meta import op
 from meta.base.errors import ArgumentError
+from meta.dialect.core.ir_calls import OpCall, called_op, op_call, tensor_type, view_source
 from meta.ir import (
     UNKNOWN,
     Binding,
@@ -33,7 +34,6 @@ from meta.op.core import Op
 from meta.op.core.check import normalize_axis
 from meta.op.shapes import split_bounds, split_points
 from meta.passes.alias_analysis import AliasSets, Definitions, map_functions_with_aliases
-from meta.passes.calls import OpCall, called_op, op_call, tensor_type, view_source
 from meta.passes.rewrite import rewrite_function
 
 

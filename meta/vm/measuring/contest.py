@@ -22,13 +22,13 @@ import torch
 from meta.base import config
 from meta.base.errors import OutOfMemory
 from meta.base.progress import bar
+from meta.cost.roofline import peaks_of
 from meta.dialect.core import DIALECTS
 from meta.dialect.core.cost_store import source_of
 from meta.dialect.core.costs import BYTES, Breadth, Cost, Timing
 from meta.dialect.core.openv import Configs, OpEnv
 from meta.dialect.core.tuning import racing
 from meta.op.core import CallValues
-from meta.passes.peaks import peaks_of
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
 from meta.vm.measuring.arguments import Copies
 from meta.vm.measuring.backward import Backward, backward

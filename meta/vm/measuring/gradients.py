@@ -17,10 +17,9 @@ import torch
 from meta.base.dtype import FROM_TORCH, has_gradient
 from meta.base.errors import GradientError
 from meta.dialect.core import prefer
-from meta.ir import Function, Module, TensorType, type_of
+from meta.ir import Function, Module, TensorType, type_bytes, type_of
 from meta.op.core.call import CallValues
 from meta.op.core.tracing import Symbol, Trace
-from meta.passes.liveness import type_bytes
 from meta.vm.compiler import compile
 from meta.vm.executable import Executable
 

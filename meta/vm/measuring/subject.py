@@ -10,12 +10,11 @@ from typing import Any
 from meta.base.device import Device
 from meta.base.errors import ArgumentError
 from meta.dialect.core import FUSED, IN_PLACE
-from meta.ir import Call, Function, Module, TensorType, Tuple, TupleType, Var
+from meta.dialect.core.ir_calls import arg_types, base_op
+from meta.ir import Call, Function, Module, TensorType, Tuple, TupleType, Var, type_bytes
 from meta.op.core.call import CallValues, array_type, runtime_args, written_positions
 from meta.op.core.schema import NUMBERS
 from meta.passes.alias_analysis import AliasSummaries
-from meta.passes.calls import arg_types, base_op
-from meta.passes.liveness import type_bytes
 from meta.vm.example_calls import ExampleCall
 from meta.vm.launch_checks import Bounds, bounds_of
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from meta.base.html import Html, bytes_text, fragment, join, table, tag
-from meta.ir import TensorType
-from meta.passes.liveness import type_bytes
+from meta.ir import TensorType, type_bytes
 
 if TYPE_CHECKING:
     from meta.analysis import MemoryReport

@@ -8,13 +8,24 @@ from typing import Any
 
 from meta.base.errors import DistributedError
 from meta.base.source import Span
+from meta.cost.interconnect import PATTERNS, STARTED, WAIT, Links, Reach
+from meta.cost.predict import NO_TIME, Predictor, Time
 from meta.dialect.core import FUSED
-from meta.ir import Binding, Block, Call, Expr, GlobalVar, If, Module, Var, operands, type_of
+from meta.dialect.core.ir_calls import arg_types, base_op
+from meta.ir import (
+    Binding,
+    Block,
+    Call,
+    Expr,
+    GlobalVar,
+    If,
+    Module,
+    Var,
+    operands,
+    type_bytes,
+    type_of,
+)
 from meta.op.core import Op
-from meta.passes.calls import arg_types, base_op
-from meta.passes.links import PATTERNS, STARTED, WAIT, Links, Reach
-from meta.passes.liveness import type_bytes
-from meta.passes.predict import NO_TIME, Predictor, Time
 
 OF_ANY_SIZE = frozenset(
     ("all_reduce", "multi_tensor_all_reduce", "reduce_from", "copy_to", "broadcast_from")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meta.passes.plan_model import Link, Option, Step, Steps, fuses
+from meta.cost.plan_search import Link, Option, Step, Steps, fuses
 
 times = st.integers(0, 40).map(lambda n: n / 4)
 options = st.builds(

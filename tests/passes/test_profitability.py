@@ -12,12 +12,12 @@ import pytest
 import meta
 from meta.base import config
 from meta.base.device import CPU, Device
+from meta.cost.predict import Predictor
 from meta.dialect.core import Cost, tuning
 from meta.dialect.core.cost_store import keep
 from meta.dialect.core.costs import Breadth, Key, key_of
 from meta.ir import Module, parse, text
 from meta.passes import channels_last, dispatch, infer_type
-from meta.passes.predict import Predictor
 from meta.testing import check
 from meta.vm import PassContext
 from meta.vm.pipeline import pipeline
@@ -307,7 +307,7 @@ def test_of_equal_programs_one_is_lowered(
         lowered.append(module)
         return Predictor(module, device)
 
-    monkeypatch.setattr(sys.modules["meta.passes.cheaper"], "Predictor", predicted)
+    monkeypatch.setattr(sys.modules["meta.passes.profitability"], "Predictor", predicted)
     pipeline(CPU)(module)
     assert len(lowered) == 2
     assert not any("arena=" in text(one) for one in lowered)

@@ -12,19 +12,28 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from meta.base.device import Device
+from meta.cost.flops import NOTHING, Work, work_of
+from meta.cost.roofline import Peaks, peaks_of
 from meta.dialect.core import FUSED, DialectOp
 from meta.dialect.core.costs import Cost, Key, Race, choose, key_of
 from meta.dialect.core.fused import CONFIG
+from meta.dialect.core.ir_calls import arg_types, base_op, leaf_types
 from meta.dialect.core.openv import Config, config_of
 from meta.dialect.core.preference import tuning
 from meta.dialect.core.tuning import how_in_programs, kept
-from meta.ir import Binding, Block, Call, Function, GlobalVar, If, Module, TensorType, Type
+from meta.ir import (
+    Binding,
+    Block,
+    Call,
+    Function,
+    GlobalVar,
+    If,
+    Module,
+    TensorType,
+    Type,
+    type_bytes,
+)
 from meta.op.core import CallValues, View
-from meta.passes.call_graph import PREPARED_BY
-from meta.passes.calls import arg_types, base_op, leaf_types
-from meta.passes.liveness import type_bytes
-from meta.passes.peaks import Peaks, peaks_of
-from meta.passes.work import NOTHING, Work, work_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +117,12 @@ class Predictor:
             return self._fused(value.callee.name, function) if FUSED in function.attrs else None
         return self._call(value)
 
-    def launches(self) -> Iterator[Launch]:
+    def launches(self, without: str | None = None) -> Iterator[Launch]:
         """Yield every kernel of the module, once for each place that names it, but for those of
-        what runs once (`prepare`).
+        the function ``without``.
         """
-        once = self.module.main.attrs.get(PREPARED_BY)
         for name, function in self.module.functions.items():
-            if FUSED not in function.attrs and name != once:
+            if FUSED not in function.attrs and name != without:
                 yield from self._of_block(function.body)
 
     def _of_block(self, block: Block) -> Iterator[Launch]:

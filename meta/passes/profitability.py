@@ -12,6 +12,9 @@ from dataclasses import dataclass
 
 from meta.base.device import Device
 from meta.base.errors import ArgumentError
+from meta.cost.flops import is_of_products
+from meta.cost.predict import Launch, Predictor
+from meta.cost.roofline import peaks_of
 from meta.dialect.core import compiling
 from meta.dialect.core.costs import MARGIN, Breadth
 from meta.dialect.core.preference import tuning
@@ -24,10 +27,8 @@ from meta.dialect.core.tuning import (
     tune_context,
 )
 from meta.ir import Module, structural_equal
+from meta.passes.call_graph import PREPARED_BY
 from meta.passes.manager import Pass
-from meta.passes.peaks import peaks_of
-from meta.passes.predict import Launch, Predictor
-from meta.passes.work import is_of_products
 
 
 def compares(device: Device, lower: Pass | None) -> bool:
@@ -133,7 +134,9 @@ def _launches(
     """
     try:
         with comparing(), compiling(False), configurations(most):
-            return Counter(Predictor(lower(module), device).launches())
+            lowered = lower(module)
+            once = lowered.main.attrs.get(PREPARED_BY)  # it does not count
+            return Counter(Predictor(lowered, device).launches(without=once))
     except ArgumentError:
         return None
 

@@ -17,12 +17,11 @@ from typing import Any
 
 from meta import op
 from meta.base.device import CPU
-from meta.ir import Call, TensorType
+from meta.dialect.core.ir_calls import PRODUCTS, arg_types, base_op, product_terms
+from meta.ir import Call, TensorType, type_bytes
 from meta.op.core import CallValues, Op, View
 from meta.op.core.subscripts import subscripts
 from meta.op.linalg import GROUPED
-from meta.passes.calls import PRODUCTS, arg_types, base_op, product_terms
-from meta.passes.liveness import type_bytes
 
 FLOPS_PER_BYTE = 8
 """Operations in the time of one byte to or from memory: between a core with vector instructions

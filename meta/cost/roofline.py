@@ -17,10 +17,10 @@ import torch
 
 from meta.base import config
 from meta.base.device import Device
+from meta.cost.flops import Work
 from meta.dialect.core.cost_store import find
 from meta.dialect.core.costs import Cost, Key, Race, Timing
 from meta.dialect.core.openv import Config
-from meta.passes.work import Work
 from meta.runtime import gpu_properties
 
 

@@ -12,8 +12,7 @@ import pytest
 from meta.base.device import CPU
 from meta.base.errors import ArgumentError
 from meta.base.registry import OPERATORS
-from meta.dialect.core.cost_store import keep
-from meta.passes.links import (
+from meta.cost.interconnect import (
     BETWEEN,
     INFINIBAND,
     INSIDE,
@@ -27,7 +26,8 @@ from meta.passes.links import (
     links_key,
     links_of,
 )
-from meta.passes.links import PATTERNS as PATTERN_OF
+from meta.cost.interconnect import PATTERNS as PATTERN_OF
+from meta.dialect.core.cost_store import keep
 from tests.passes import fake_costs
 
 PLAIN = Links(

@@ -1,7 +1,7 @@
 """Measures what a device can do at best: copies, matrix products, and starting kernels.
 
-What was not measured of a program is estimated by it (`meta.passes.peaks`). It takes about a second
-per device, once for an environment, and is done on request only.
+What was not measured of a program is estimated by it (`meta.cost.roofline`). It takes about a
+second per device, once for an environment, and is done on request only.
 """
 
 from __future__ import annotations
@@ -15,10 +15,7 @@ import torch
 from meta import op
 from meta.base.device import Device, require
 from meta.base.dtype import TO_TORCH
-from meta.dialect.core.cost_store import keep
-from meta.dialect.core.costs import Cost, Timing
-from meta.dialect.core.tuning import racing
-from meta.passes.peaks import (
+from meta.cost.roofline import (
     COPY,
     GAP,
     LAUNCH,
@@ -28,6 +25,9 @@ from meta.passes.peaks import (
     peaks_key,
     peaks_of,
 )
+from meta.dialect.core.cost_store import keep
+from meta.dialect.core.costs import Cost, Timing
+from meta.dialect.core.tuning import racing
 from meta.runtime.ndarray import ndarray
 
 SAMPLES = 15
