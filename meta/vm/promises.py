@@ -176,9 +176,9 @@ def promises_checked(
             promise.require_results(result, given)
         promise.require_filled(outs, before)
         for place, out in enumerate(outs):
-            left = _unfilled(out) if out.dtype in _UNFILLED else 0
-            if left:
-                raise _left_out(promise, place, left, out)
+            mask = _unfilled(out) if out.dtype in _UNFILLED else None
+            if mask is not None:
+                raise _left_out(promise, place, int(mask.sum()), out)
         for i, now, then in kept:
             if not same_bits(now, then):
                 raise promise.broken(f"argument {i} was written", "arguments as they were")
@@ -263,7 +263,7 @@ def _first_run(promise: Promise, kernel: Kernel, values: Sequence[Any]) -> Any:
     given, outs = values[:count], values[count:]
     changing = [values[w] for w in promise.written] + list(outs)
     kept = [
-        (i, v, v._version if not v.is_inference() else 0, _copy(v))
+        (i, v, _version(v, changing), _copy(v))
         for i, v in enumerate(given)
         if isinstance(v, torch.Tensor) and v.numel() and not any(overlap(v, c) for c in changing)
     ]
@@ -276,23 +276,36 @@ def _first_run(promise: Promise, kernel: Kernel, values: Sequence[Any]) -> Any:
     if allocates:
         promise.require_results(result, given)
     promise.require_filled(outs, places)
-    left = {i: _unfilled(outs[i]) for i in apart}
+    unfilled = {i: mask for i in apart if (mask := _unfilled(outs[i])) is not None}
     for i, now, version, then in kept:
-        written = not now.is_inference() and now._version != version
+        written = version is not None and now._version != version
         if written or (then is not None and not same_bits(now, then)):
             raise promise.broken(f"argument {i} was written", "arguments as they were")
-    if not any(left.values()):
+    if not unfilled:
         return result
     repeats = promise.repeats and len(apart) == len(outs)
     if repeats:  # a kernel may mean these values
         for i in apart:
             _spoil(outs[i], again=True)
         result = kernel(*values)
-        left = {i: _unfilled(outs[i], again=True) for i in apart}
-    for i, number in left.items():
+        for i, before in unfilled.items():
+            again = _unfilled(outs[i], again=True)
+            unfilled[i] = torch.zeros_like(before) if again is None else before.logical_and_(again)
+    for i, mask in unfilled.items():
+        number = int(mask.sum())
         if number and (repeats or outs[i].dtype in _UNFILLED):
             raise _left_out(promise, i, number, outs[i])
     return result
+
+
+def _version(tensor: torch.Tensor, written: Sequence[torch.Tensor]) -> int | None:
+    """Return how often torch saw a tensor written; None where that says nothing: tensors in one
+    memory, as in a program's arena, are counted together.
+    """
+    storage = tensor.untyped_storage().data_ptr()
+    if tensor.is_inference() or any(w.untyped_storage().data_ptr() == storage for w in written):
+        return None
+    return tensor._version
 
 
 def _left_out(promise: Promise, place: int, left: int, out: torch.Tensor) -> BackendError:
@@ -347,14 +360,16 @@ def _spoil(out: torch.Tensor, again: bool = False) -> None:
         out.detach().reshape(-1).view(bits).fill_(number)
 
 
-def _unfilled(out: torch.Tensor, again: bool = False) -> int:
-    """Return how many elements, or numbers of complex ones, are still what `_spoil` wrote."""
-    if not out.numel():
-        return 0
+def _unfilled(out: torch.Tensor, again: bool = False) -> torch.Tensor | None:
+    """Return which elements, or numbers of complex ones, are still what `_spoil` wrote, as a mask
+    of one dimension; None if none are.
+    """
     bits, number = _pattern(out.dtype, again)
     flat = out.detach().reshape(-1).view(bits)
     starts = range(0, flat.numel(), LOOKED_AT)
-    return sum(int((flat[at : at + LOOKED_AT] == number).sum()) for at in starts)
+    if not any(bool((flat[at : at + LOOKED_AT] == number).any()) for at in starts):
+        return None
+    return flat == number
 
 
 def _shares_storage(result: torch.Tensor, argument: Any) -> bool:

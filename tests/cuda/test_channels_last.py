@@ -86,7 +86,7 @@ def test_results_and_steps_are_torchs(
     before, after = module.state_dict(), model.state_dict()
     for name, gradient in gradients.items():
         assert gradient is not None
-        change = (before[name].double() - after[name].torch().cpu().double()) / 0.5
+        change = (before[name].double() - after[name].detach().torch().cpu().double()) / 0.5
         scale = largest if tf32 else max(float(gradient.norm()), 1e-2)
         assert float((change - gradient).norm()) < BOUNDS[tf32] * scale, name
 

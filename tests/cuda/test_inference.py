@@ -58,8 +58,8 @@ def test_a_residual_network(how: str, bottleneck: bool, cuda_graph: bool | None)
     limit = {"bfloat16": 4e-2, "float32": 1e-4}.get(how, 6e-3)
     for _ in range(3):
         assert error(compiled(x), exact(model)) < limit
-    model.state()["layer1.0.bn1.running_var"].torch().mul_(2.0)
-    model.state()["fc.weight"].torch().mul_(0.5)
+    model.state()["layer1.0.bn1.running_var"].detach().torch().mul_(2.0)
+    model.state()["fc.weight"].detach().torch().mul_(0.5)
     for _ in range(3):
         assert error(compiled(x), exact(model)) < limit
 
@@ -75,7 +75,7 @@ def test_recorded_by_somebody_else() -> None:
     with torch.cuda.graph(graph):
         found = compiled(x)
     for factor in (1.0, 0.5):
-        model.state()["layer1.0.bn1.running_var"].torch().mul_(factor)
+        model.state()["layer1.0.bn1.running_var"].detach().torch().mul_(factor)
         graph.replay()
         assert error(found, exact(model)) < 1e-4
         assert error(compiled(x), exact(model)) < 1e-4
@@ -86,7 +86,7 @@ def test_another_stream_gets_what_was_prepared() -> None:
     x = meta.array(IMAGES, device="cuda")
     compiled = meta.vm.compile(model, x)
     for factor in (1.0, 2.0, 0.25):
-        model.state()["conv1.weight"].torch().mul_(factor)
+        model.state()["conv1.weight"].detach().torch().mul_(factor)
         torch.cuda.synchronize()
         for _ in range(2):
             with torch.cuda.stream(torch.cuda.Stream()):

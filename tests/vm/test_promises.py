@@ -135,6 +135,29 @@ def test_a_kernel_may_mean_what_looks_as_if_nothing_was_written(dtype: str, own:
     assert found.isnan().all() if found.dtype.is_floating_point else (found != 0).all()
 
 
+@pytest.mark.parametrize("run", EXECUTORS)
+def test_integers_of_all_values(run: Callable[..., Any], own: Author) -> None:
+    """Some equal what is written beforehand in the first run, others that of the second."""
+    base = own.kernel(same, lambda x, out: torch.bitwise_not(x, out=out))
+    x = torch.arange(1000).to(torch.uint8)
+    found = run(base, meta.array(x)).torch()
+    assert torch.equal(found, x if run is _in_a_loop else ~x)
+
+
+def test_arguments_and_results_in_one_memory(own: Author) -> None:
+    """In a program they lie in one arena, whose writes torch counts together."""
+    base = own.kernel(same, lambda x, out: torch.mul(x, 2, out=out))
+    x = torch.randn(1000, 300)
+
+    def chain(v: Any) -> Any:
+        a = base(v)
+        b = base(a)
+        return base(b) + a + b
+
+    found = meta.vm.compile(meta.model.trace(chain), meta.array(x))(meta.array(x))
+    assert torch.equal(found.torch(), 8 * x + 2 * x + 4 * x)
+
+
 def test_it_is_looked_once_for_each_key_and_program(
     own: Author, monkeypatch: pytest.MonkeyPatch
 ) -> None:

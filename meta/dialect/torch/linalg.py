@@ -66,6 +66,9 @@ def _grouped(base, t1, t2):
         if rows or columns:
             (out[begin:] if rows else out[:, begin:]).zero_()
 
+    def zeros(x1, x2, offs, out):
+        out.zero_()
+
     def at_once(x1, x2, offs):
         # It reads whole pieces of 16 bytes, and new memory begins at one.
         x1, x2 = (x.clone() if x.data_ptr() % 16 else x for x in (x1, x2))
@@ -82,6 +85,8 @@ def _grouped(base, t1, t2):
     def make(call):
         if call.device.kind == "cpu":
             return OpEnv(bind_kernel(by_group, call), allocates=False, strided=True)
+        if any(0 in t.shape for t in call.args):  # sums of nothing, or rows of no group
+            return OpEnv(bind_kernel(zeros, call), allocates=False, strided=True)
         if _is_at_once(call, t1, t2):
             return OpEnv(bind_kernel(at_once, call), allocates=True)
         why = "it reads on the host where groups end"
