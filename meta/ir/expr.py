@@ -16,13 +16,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import torch
 
 from meta.base.dtype import FROM_TORCH
 from meta.base.source import Span
-from meta.ir.fields import Arguments, Atom, Atoms, Attributes, Body, Index, Parameters, ResultType
+from meta.ir.fields import (
+    Arguments,
+    Atom,
+    Atoms,
+    Attributes,
+    Body,
+    Index,
+    NodeVerifier,
+    Parameters,
+    ResultType,
+)
 from meta.ir.node import Expr, Node, node
 from meta.ir.types import (
     BOOL,
@@ -35,9 +45,6 @@ from meta.ir.types import (
     either_type,
     with_data_names,
 )
-
-if TYPE_CHECKING:
-    from meta.ir.verify import Verifier
 
 Literal = Any
 """A plain Python argument: None, bool, int, float, str, or a tuple of these."""
@@ -107,7 +114,7 @@ class Call(Expr):
         args = [type_of(a) if isinstance(a, Expr) else None for a in self.args]
         return call_type(callee, args, is_local=isinstance(self.callee, Var))
 
-    def verify(self, verifier: Verifier) -> None:
+    def verify(self, verifier: NodeVerifier) -> None:
         if isinstance(self.callee, (Constant, Tuple)):
             verifier.fail("the callee is not a function", expected="an operator or a function")
         verifier.call(self.callee, self.args)
@@ -140,7 +147,7 @@ class TupleGetItem(Expr):
             return None
         return owner.fields[self.index]
 
-    def verify(self, verifier: Verifier) -> None:
+    def verify(self, verifier: NodeVerifier) -> None:
         owner = verifier.type_of(self.value)
         if owner is None:
             return
@@ -181,7 +188,7 @@ class If(Expr):
     def type_by(self, type_of: TypeOf) -> Type | None:
         return either_type(type_of(self.then_block.result), type_of(self.else_block.result))
 
-    def verify(self, verifier: Verifier) -> None:
+    def verify(self, verifier: NodeVerifier) -> None:
         verifier.fits(BOOL, verifier.type_of(self.condition), "the condition has type")
         then, other = (verifier.type_of(b.result) for b in (self.then_block, self.else_block))
         if not compatible(then, other):
@@ -208,7 +215,7 @@ class Function(Expr):
             return None
         return FuncType(tuple(p for p in params if p is not None), self.result_type)
 
-    def verify(self, verifier: Verifier) -> None:
+    def verify(self, verifier: NodeVerifier) -> None:
         if verifier.typed and self.result_type is None:
             verifier.fail("a function has no result type")
         result = self.body.result

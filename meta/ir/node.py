@@ -19,13 +19,10 @@ import re
 from collections.abc import Callable, Iterable
 from enum import Enum
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, get_type_hints
+from typing import Any, ClassVar, NamedTuple, TypeVar, get_type_hints
 
-from meta.ir.fields import Atom, Atoms, Body, NodeField, Parameters, ResultType, Word
+from meta.ir.fields import Atom, Atoms, Body, NodeField, NodeVerifier, Parameters, ResultType, Word
 from meta.ir.types import Type
-
-if TYPE_CHECKING:
-    from meta.ir.verify import Verifier
 
 
 class Effect(Enum):
@@ -123,7 +120,7 @@ class Expr(Node):
         found: Type | None = getattr(self, "type", None)
         return found
 
-    def verify(self, verifier: Verifier) -> None:
+    def verify(self, verifier: NodeVerifier) -> None:
         """Check what relates fields to each other; each by itself has been checked."""
 
 

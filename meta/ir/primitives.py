@@ -18,18 +18,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from meta.base.errors import ExecutionError
 from meta.base.registry import nearest
 from meta.ir.expr import ConstructorDefinition, TypeDefinition, TypeOf
-from meta.ir.fields import Atoms, Details, ResultType, Word
+from meta.ir.fields import Atoms, Details, NodeVerifier, ResultType, Word
 from meta.ir.names import name_text
 from meta.ir.node import Effect, Expr, node, type_of
 from meta.ir.types import BOOL, DataType, RefType, TupleType, Type, compatible
-
-if TYPE_CHECKING:
-    from meta.ir.verify import Verifier
 
 
 class DataValue:
@@ -80,7 +77,7 @@ class PrimitiveRule:
     details: tuple[type, ...] = ()
     arity: int | None = 1
     follows: Callable[[Type | None], Type | None] | None = None
-    check: Callable[[Primitive, Verifier], object] | None = None
+    check: Callable[[Primitive, NodeVerifier], object] | None = None
     wanted: Callable[[Primitive, Definitions, Type | None], tuple[Type | None, ...]] | None = None
     found: Callable[[Primitive, Definitions], Type] | None = None
     stores: int | None = None
@@ -109,7 +106,7 @@ def _get_field(constructor: str, index: int, value: DataValue) -> Any:
     return value.fields[index]
 
 
-def _check_construct(value: Primitive, verifier: Verifier) -> None:
+def _check_construct(value: Primitive, verifier: NodeVerifier) -> None:
     if not isinstance(value.type, DataType):
         verifier.fail(f"construct makes a value of type {value.type}", expected="a data type")
     name, fields = value.details[0], value.operands
@@ -123,7 +120,7 @@ def _check_construct(value: Primitive, verifier: Verifier) -> None:
         verifier.fits(type_, verifier.type_of(field), f"field {i} has type")
 
 
-def _check_variant(value: Primitive, verifier: Verifier) -> ConstructorDefinition | None:
+def _check_variant(value: Primitive, verifier: NodeVerifier) -> ConstructorDefinition | None:
     """Check that the operand is of a data type with this constructor; return its definition."""
     type_ = verifier.type_of(value.operands[0])
     if type_ is None:
@@ -133,7 +130,7 @@ def _check_variant(value: Primitive, verifier: Verifier) -> ConstructorDefinitio
     return _constructor(type_, value.details[0], verifier)
 
 
-def _check_field(value: Primitive, verifier: Verifier) -> None:
+def _check_field(value: Primitive, verifier: NodeVerifier) -> None:
     constructor, index = _check_variant(value, verifier), value.details[1]
     if constructor is None:
         return
@@ -147,8 +144,8 @@ def _check_field(value: Primitive, verifier: Verifier) -> None:
         verifier.fail(f"field {index} is said to have type {value.type}", expected=found)
 
 
-def _constructor(type_: DataType, name: str, verifier: Verifier) -> ConstructorDefinition:
-    definition = verifier.defined(type_)
+def _constructor(type_: DataType, name: str, verifier: NodeVerifier) -> ConstructorDefinition:
+    definition: TypeDefinition = verifier.defined(type_)
     found = definition.constructor(name)
     if found is None:
         known = [c.name for c in definition.constructors]
@@ -176,13 +173,13 @@ def _referenced_type(ref: Type | None) -> Type | None:
     return ref.value if isinstance(ref, RefType) else None
 
 
-def _check_ref(value: Primitive, verifier: Verifier) -> None:
+def _check_ref(value: Primitive, verifier: NodeVerifier) -> None:
     type_ = verifier.type_of(value.operands[0])
     if type_ is not None and not isinstance(type_, RefType):
         verifier.fail(f"a value of type {type_} is no reference", expected="ref(...)")
 
 
-def _check_write(value: Primitive, verifier: Verifier) -> None:
+def _check_write(value: Primitive, verifier: NodeVerifier) -> None:
     _check_ref(value, verifier)
     held, found = (
         _referenced_type(verifier.type_of(value.operands[0])),
@@ -280,7 +277,7 @@ class Primitive(Expr):
         follows = self.rule.follows
         return self.type if follows is None else follows(type_of(self.operands[0]))
 
-    def verify(self, verifier: Verifier) -> None:
+    def verify(self, verifier: NodeVerifier) -> None:
         rule, given = self.rule, len(self.operands)
         if rule.arity not in (None, given):
             verifier.fail(f"{self.name} is given {given} operands", expected=rule.arity)
