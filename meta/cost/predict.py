@@ -18,8 +18,8 @@ from meta.dialect.core import FUSED, DialectOp
 from meta.dialect.core.costs import Cost, Key, Race, choose, key_of
 from meta.dialect.core.fused import CONFIG
 from meta.dialect.core.ir_calls import arg_types, base_op, leaf_types
-from meta.dialect.core.openv import Config, config_of
-from meta.dialect.core.preference import tuning
+from meta.dialect.core.openv import config_of
+from meta.dialect.core.preference import Config, tuning
 from meta.dialect.core.tuning import how_in_programs, kept
 from meta.ir import (
     Binding,

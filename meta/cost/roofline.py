@@ -20,7 +20,7 @@ from meta.base.device import Device
 from meta.cost.flops import Work
 from meta.dialect.core.cost_store import find
 from meta.dialect.core.costs import Cost, Key, Race, Timing
-from meta.dialect.core.openv import Config
+from meta.dialect.core.preference import Config
 from meta.runtime import gpu_properties
 
 

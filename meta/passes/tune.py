@@ -16,8 +16,8 @@ from meta.cost.flops import work_of
 from meta.dialect.core import FUSED, DialectOp
 from meta.dialect.core.costs import Breadth
 from meta.dialect.core.fused import CONFIG
-from meta.dialect.core.openv import Config, config_text
-from meta.dialect.core.preference import current, tuning
+from meta.dialect.core.openv import config_text
+from meta.dialect.core.preference import Config, current, tuning
 from meta.dialect.core.tuning import choice, configurations, measure_missing, race_of
 from meta.ir import Binding, Call, Function, Module, Type, bindings
 from meta.op.core import CallValues, Op, View

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from meta.dialect.core import Dialect, OpEnv
-from meta.dialect.core.openv import Config, Configs
+from meta.dialect.core.openv import Configs
+from meta.dialect.core.preference import Config
 from meta.op.core import CallValues, Op
 from meta.vm.measuring.clocks import Clock
 from tests.registered import remove_dialects

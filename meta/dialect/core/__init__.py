@@ -22,7 +22,6 @@ from meta.dialect.core.knobs import ask, tunable
 from meta.dialect.core.openv import (
     Artifact,
     Compiled,
-    Config,
     Configs,
     Deferred,
     OpEnv,
@@ -39,7 +38,7 @@ from meta.dialect.core.plevel import (
     REFERENCE,
     level_text,
 )
-from meta.dialect.core.preference import exclude, only, prefer
+from meta.dialect.core.preference import Config, exclude, only, prefer
 from meta.dialect.core.tuning import measured
 
 __all__ = [

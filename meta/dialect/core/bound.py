@@ -8,11 +8,12 @@ from typing import Any
 from meta.base.dtype import limits, overflow_rounded
 from meta.base.errors import RegistrationError
 from meta.base.source import definition_span
-from meta.dialect.core.fused import launcher, parameters
+from meta.dialect.core.fused import launcher
 from meta.dialect.core.openv import Kernel
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues, number_positions, runtime_args, slot_positions
 from meta.op.core.op import Op
+from meta.op.core.registration import parameters
 
 _SINGLE = ("float16", "bfloat16", "float32")  # their arithmetic is in float32
 _LARGEST = limits("float32").max

@@ -18,7 +18,8 @@ from typing import Any
 from meta.base import config
 from meta.base.device import Device
 from meta.dialect.core.fused import CONFIG, FUSED
-from meta.dialect.core.openv import Config, config_of, config_text
+from meta.dialect.core.openv import config_of, config_text
+from meta.dialect.core.preference import Config
 from meta.dialect.core.scope import marks
 from meta.ir import Call, Expr, Function, Tuple, Var, type_of
 from meta.ir.expr import OpNode

@@ -10,9 +10,9 @@ from meta.base.device import BUILT_IN, Device
 from meta.base.errors import RegistrationError
 from meta.base.source import Span
 from meta.dialect.core.failure import building
-from meta.dialect.core.openv import Config, OpEnv, Unsupported, config_text
+from meta.dialect.core.openv import OpEnv, Unsupported, config_text
 from meta.dialect.core.plevel import FUSED_ONLY, HANDWRITTEN, level_text
-from meta.dialect.core.preference import Preference, exactly, only
+from meta.dialect.core.preference import Config, Preference, exactly, only
 from meta.dialect.core.scope import GENERIC, Scope, in_force
 from meta.dialect.core.state import Init
 from meta.ir.expr import OpNode
@@ -22,7 +22,7 @@ from meta.op.core.op import Op
 from meta.op.core.registration import reason_of
 
 if TYPE_CHECKING:
-    from meta.dialect.core.dialect import Dialect
+    from meta.dialect.core.backend import Backend
 
 Maker = Callable[[CallValues], OpEnv]
 
@@ -37,7 +37,7 @@ class DialectOp(OpNode):
     """
 
     def __init__(
-        self, base: Op, dialect: Dialect, plevels: dict[str, int], make: Maker, site: Span
+        self, base: Op, dialect: Backend, plevels: dict[str, int], make: Maker, site: Span
     ) -> None:
         super().__init__(f"{dialect.name}.{base.name}")
         self.base, self.dialect, self.plevels = base, dialect, plevels
@@ -124,7 +124,8 @@ class DialectOp(OpNode):
     @property
     def plain(self) -> DialectOp:
         """The implementation, with the configuration of its kernel left open."""
-        return self.dialect.ops[self.base.name]
+        found: DialectOp = self.dialect.ops[self.base.name]
+        return found
 
     def configured(self, config: Config) -> DialectOp:
         """Return the same implementation whose kernel is launched in a configuration, which its

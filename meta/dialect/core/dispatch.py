@@ -33,9 +33,9 @@ from meta.dialect.core.catalog import dialects
 from meta.dialect.core.costs import Cost, Race
 from meta.dialect.core.dialect import Dialect
 from meta.dialect.core.dialect_op import DialectOp
-from meta.dialect.core.openv import Config, OpEnv
+from meta.dialect.core.openv import OpEnv
 from meta.dialect.core.plevel import FUSED_ONLY
-from meta.dialect.core.preference import DECISIONS, Preference, current, tuning
+from meta.dialect.core.preference import DECISIONS, Config, Preference, current, tuning
 from meta.dialect.core.scope import GENERIC, in_force, marks
 from meta.dialect.core.tuning import choice, configuration, race_of
 from meta.op.core.call import CallValues, cache_key

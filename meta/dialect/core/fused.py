@@ -9,20 +9,20 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from meta.base.device import Device
 from meta.base.errors import IRError, RegistrationError
-from meta.base.source import Span, definition_span
+from meta.base.source import Span
 from meta.dialect.core.openv import Kernel, OpEnv, Unsupported
 from meta.dialect.core.stated import require_result
 from meta.ir.expr import Function
 from meta.ir.types import TupleType
-from meta.op.core.registration import reason_of, require_function
+from meta.op.core.registration import parameters, reason_of, require_function
 
 if TYPE_CHECKING:
-    from meta.dialect.core.dialect import Dialect
+    from meta.dialect.core.backend import Backend
 
 FUSED = "fused"
 """The attribute of a fused function: the name of the dialect that runs it as one kernel."""
@@ -46,32 +46,6 @@ FusedMaker = Callable[..., OpEnv]
 Types = Mapping[str, Any]
 
 
-@lru_cache(maxsize=4096)
-def parameters(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Return the names of a function's parameters. They are asked for each new kind of call.
-
-    RegistrationError for what does not say them, and for parameters that cannot be named.
-    """
-    try:
-        found = inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        raise RegistrationError(
-            "the parameters of a function are not known",
-            expected="a function that is written in Python",
-            found=f"{function!r:.200}",
-            hint="lambda x: ..., which names the arguments that it takes",
-            span=definition_span(function),
-        ) from None
-    nameless = [n for n, p in found.items() if p.kind is p.POSITIONAL_ONLY]
-    if nameless:
-        raise RegistrationError(
-            f"parameters of a function are by position only: {', '.join(nameless)}",
-            expected="parameters that are given by name",
-            span=definition_span(function),
-        )
-    return tuple(found)
-
-
 @dataclass(frozen=True, eq=False)
 class FusedPattern:
     """A kernel of a dialect that runs what a pattern describes.
@@ -86,7 +60,7 @@ class FusedPattern:
     """
 
     name: str
-    dialect: Dialect
+    dialect: Backend
     describes: Callable[..., Any]
     plevels: dict[str, int]
     site: Span

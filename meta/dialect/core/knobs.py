@@ -19,7 +19,8 @@ from typing import Any
 
 from meta.base.call_context import overriding
 from meta.base.errors import RegistrationError
-from meta.dialect.core.openv import Config, Configs, OpEnv, Unsupported
+from meta.dialect.core.openv import Configs, OpEnv, Unsupported
+from meta.dialect.core.preference import Config
 
 MOST = 12
 """Configurations of a kernel that are worth measuring, at most."""

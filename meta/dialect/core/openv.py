@@ -13,6 +13,7 @@ from torch.autograd.graph import increment_version
 
 from meta.base.source import Span
 from meta.dialect.core.failure import building
+from meta.dialect.core.preference import Config
 from meta.dialect.core.scope import GENERIC
 from meta.ir.types import TensorType
 from meta.op.core.registration import reason_of, require_function
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from meta.dialect.core.state import State
 
 Kernel = Callable[..., Any]
-Config = tuple[tuple[str, int | str], ...]
-"""How a kernel is launched, as sorted pairs of a name and a number or word; () is its default."""
 
 
 class Unsupported(Exception):

@@ -10,7 +10,9 @@ from typing import Any
 from meta.base import config
 from meta.base.call_context import context, override_context, set_default_preference
 from meta.dialect.core.catalog import known
-from meta.dialect.core.openv import Config
+
+Config = tuple[tuple[str, int | str], ...]
+"""How a kernel is launched, as sorted pairs of a name and a number or word; () is its default."""
 
 
 @dataclass(frozen=True)

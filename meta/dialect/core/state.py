@@ -25,9 +25,9 @@ import torch
 from meta.base.device import Device
 from meta.base.errors import DeviceError, RegistrationError
 from meta.base.source import definition_span
-from meta.dialect.core.fused import parameters
 from meta.op.core.call import CallValues, cache_key
 from meta.op.core.op import Op
+from meta.op.core.registration import parameters
 from meta.runtime.ndarray import ndarray
 
 if TYPE_CHECKING:

@@ -18,13 +18,13 @@ from meta.op.core.op import Op
 from meta.op.core.registration import require_function
 
 if TYPE_CHECKING:
-    from meta.dialect.core.dialect import Dialect
+    from meta.dialect.core.backend import Backend
 
 FUNCTIONS = ("probe", "ahead", "declines")
 """What a `Dialect` states as functions."""
 
 
-def check_dialect(dialect: Dialect) -> None:
+def check_dialect(dialect: Backend) -> None:
     """Raise RegistrationError, at the dialect's line, for what a `Dialect` states wrongly.
 
     Devices become a tuple.

@@ -23,8 +23,7 @@ from meta.base.errors import ArgumentError
 from meta.dialect.core.cost_store import find, generation, keep
 from meta.dialect.core.costs import Breadth, Cost, Key, Race, bucket_of, choose, key_of
 from meta.dialect.core.dialect_op import DialectOp
-from meta.dialect.core.openv import Config
-from meta.dialect.core.preference import current, tuned, tuning
+from meta.dialect.core.preference import Config, current, tuned, tuning
 from meta.ir import Function
 from meta.op.core.call import CallValues
 

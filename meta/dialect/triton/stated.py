@@ -14,7 +14,8 @@ from functools import wraps
 from inspect import unwrap
 
 from meta.dialect.core.knobs import preset
-from meta.dialect.core.openv import Config, OpEnv, Unsupported
+from meta.dialect.core.openv import OpEnv, Unsupported
+from meta.dialect.core.preference import Config
 from meta.dialect.core.scope import Launch, launch_of
 from meta.op.core.call import CallValues
 from meta.op.core.op import Op

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from meta.base.errors import RegistrationError
@@ -70,3 +71,29 @@ def reason_of(function: Callable[..., Any], given: Any, what: str) -> str | None
         found=type(given).__name__ if not isinstance(given, str) else "an empty reason",
         span=definition_span(function),
     )
+
+
+@lru_cache(maxsize=4096)
+def parameters(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the names of a function's parameters. They are asked for each new kind of call.
+
+    RegistrationError for what does not say them, and for parameters that cannot be named.
+    """
+    try:
+        found = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        raise RegistrationError(
+            "the parameters of a function are not known",
+            expected="a function that is written in Python",
+            found=f"{function!r:.200}",
+            hint="lambda x: ..., which names the arguments that it takes",
+            span=definition_span(function),
+        ) from None
+    nameless = [n for n, p in found.items() if p.kind is p.POSITIONAL_ONLY]
+    if nameless:
+        raise RegistrationError(
+            f"parameters of a function are by position only: {', '.join(nameless)}",
+            expected="parameters that are given by name",
+            span=definition_span(function),
+        )
+    return tuple(found)

@@ -14,8 +14,7 @@ from meta.base.errors import MetaError
 from meta.dialect.core import DIALECTS, OpEnv, Unsupported
 from meta.dialect.core.dispatch import answer
 from meta.dialect.core.failure import summary
-from meta.dialect.core.openv import Config
-from meta.dialect.core.preference import current
+from meta.dialect.core.preference import Config, current
 from meta.ir import Function
 from meta.runtime.allocate import allocator
 from meta.runtime.array_key import array_key

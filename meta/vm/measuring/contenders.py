@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from meta.dialect.core import DIALECTS, FUSED, Unsupported, candidates, compile_together
-from meta.dialect.core.openv import Config
-from meta.dialect.core.preference import current
+from meta.dialect.core.preference import Config, current
 from meta.ir import Function
 from meta.vm.measuring.clocks import Clock
 from meta.vm.measuring.contender import Contender, kernel_of, reason_of

@@ -22,7 +22,8 @@ from typing import Any
 from meta.base.device import Device
 from meta.base.registry import OPERATORS
 from meta.dialect.core import DIALECTS, Unsupported
-from meta.dialect.core.openv import Config, config_of, config_text
+from meta.dialect.core.openv import config_of, config_text
+from meta.dialect.core.preference import Config
 from meta.dialect.core.tuning import racing
 from meta.ir import Module, TensorType, parse, parse_literal, parse_type, text
 from meta.ir.constants import from_base64, to_base64
