@@ -35,10 +35,10 @@ def add_names(
 
 
 def add_outputs(parser: argparse.ArgumentParser, page: bool = True) -> None:
-    """Add what is done with the figures. page: whether docs/performance.md has a table of them."""
+    """Add what is done with the figures. page: whether a page of docs/ has a table of them."""
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     if page:
         parser.add_argument(
-            "--markdown", action="store_true", help="also rewrite docs/performance.md"
+            "--markdown", action="store_true", help="also rewrite the table in docs/"
         )
     parser.add_argument("--check", action="store_true", help="exit 1 if a goal is missed")

@@ -2,7 +2,7 @@
 
     python benchmarks/kernels_cpu.py [--filter softmax] [--threads 2] [--dialect tvm] [--check]
     python benchmarks/kernels_cpu.py --markdown      # also replaces the table in
-                                                     # docs/performance.md
+                                                     # docs/measurements.md
 
 Each kernel of `kernel_list.py` is compiled by `meta.vm.compile` and run as the dispatcher decides;
 where that is not the tvm dialect, generated code is timed as well. The contenders take turns of a

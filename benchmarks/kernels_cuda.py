@@ -2,7 +2,7 @@
 
     python benchmarks/kernels_cuda.py [--filter softmax] [--group transposes] [--dialect tvm]
     python benchmarks/kernels_cuda.py --check --markdown   # --markdown replaces the table in
-                                                           # docs/performance.md
+                                                           # docs/measurements.md
 
 Each kernel of `kernel_list_cuda.py` is compiled by `meta.vm.compile` and run as the dispatcher
 decides. What is timed is the device alone: calls of a contender are captured in a CUDA graph, with

@@ -2,7 +2,7 @@
 
     python benchmarks/rent.py [--rows train,softmax] [--parts channels_last] [--jobs 2]
     python benchmarks/rent.py --device cuda --markdown     # also replaces the table of that device
-                                                           # in docs/performance.md
+                                                           # in docs/measurements.md
 
 The rows are those of `models_cpu.py` and `kernels_cpu.py`, or of `models_cuda.py` and
 `kernels_cuda.py`; see `rent_rows.py`. Each is compiled as it is, and without one part at a time.

@@ -21,8 +21,10 @@ from typing import Any
 
 import torch
 
-PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
-DISTRIBUTED = PAGE.with_name("distributed.md")
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = (DOCS / "performance.md", DOCS / "measurements.md")
+"""The pages of which the benchmarks write sections."""
+DISTRIBUTED = DOCS / "distributed.md"
 END = "<!-- end -->"
 TEXT_COLUMNS = 2
 """Columns of text that a table begins with; the others are figures."""
@@ -81,7 +83,7 @@ def write(
     begin: str = "",
 ) -> None:
     """Print one JSON object or a table, as `command.add_outputs` has it, and with --markdown
-    replace the section of docs/performance.md after the mark ``begin``. notes: what follows on the
+    replace the section of a page after the mark ``begin``. notes: what follows on the
     table.
     """
     if options.json:
@@ -112,16 +114,18 @@ def table_in_markdown(table: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *lines))
 
 
-def replace_section(begin: str, section: str, page: Path = PAGE) -> None:
-    """Put the section between the mark ``begin`` and the next `END` of a page.
+def replace_section(begin: str, section: str, *pages: Path) -> None:
+    """Put the section between the mark ``begin`` and the next `END` of the page that has the mark,
+    of ``pages``, else of `PAGES`.
 
     Lines of text are broken at 100 columns, rows of tables are not.
     """
     lines = [line if line.startswith("|") else fill(line, 100) for line in section.split("\n")]
     section = "\n".join(lines)
-    text = page.read_text()
-    before, found, rest = text.partition(begin)
-    _, end, after = rest.partition(END)
-    if not found or not end:
-        raise SystemExit(f"{page} has no marks {begin!r} and {END!r}")
-    page.write_text(f"{before}{begin}\n\n{section}\n{END}{after}")
+    for page in pages or PAGES:
+        before, found, rest = page.read_text().partition(begin)
+        _, end, after = rest.partition(END)
+        if found and end:
+            page.write_text(f"{before}{begin}\n\n{section}\n{END}{after}")
+            return
+    raise SystemExit(f"no page has the marks {begin!r} and {END!r}")

@@ -4,7 +4,7 @@ beside torch.compile(mode="max-autotune"), in one run.
     python benchmarks/tuning.py [--rows bert-train-fp16,operators] [--budget 60] [--check]
     python benchmarks/tuning.py --rows bert-infer1-fp16       # and others of models/cuda_rows.py
     python benchmarks/tuning.py --records tuning.jsonl        # a run that was ended goes on
-    python benchmarks/tuning.py --markdown                    # rewrites docs/performance.md
+    python benchmarks/tuning.py --markdown                    # rewrites docs/measurements.md
 
 *untuned* is compiled with META_TUNE=off, *tuned* with ``tune=SECONDS`` and an empty store. A model
 runs in a process of its own, in which all contenders take turns. *second* is how long a second

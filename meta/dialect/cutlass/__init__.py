@@ -9,7 +9,7 @@ or four for each kernel; a kernel serves all extents, and is kept on disk. What 
 without the DSL's compiler, by its runtime library alone.
 
 Its fused kernels win with large gated layers, and lose with sums, which cuBLASLt does in the same
-kernel; its products of groups are faster than ATen's, but not than Triton's (docs/performance.md).
+kernel; its products of groups are faster than ATen's, but not than Triton's (docs/measurements.md).
 So other dialects go first: fused kernels are used where the user prefers this dialect
 (``meta.dialect.prefer("cutlass")``), and products alone also where measuring chose them.
 

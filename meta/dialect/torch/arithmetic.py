@@ -108,7 +108,7 @@ def floor_divide(x1, x2, out):
 
 
 kernels({op.fmod: partial(_of_rounded, torch.fmod)})
-# By measurement: docs/performance.md.
+# By measurement: docs/measurements.md.
 kernels({op.remainder: partial(_of_rounded, torch.remainder)}, plevel={"cpu": LIBRARY})
 
 
