@@ -191,8 +191,8 @@ def _kernel(base: Op) -> Callable[..., None]:
     return with_signature(kernel, base.schema.signature)
 
 
-# By measurement: docs/measurements.md. ATen's fused step reads and writes everything once, and takes
-# the elements in the order of memory, whatever the strides. On CUDA its 1 - beta2 is of a float32,
+# By measurement: docs/measurements.md. ATen's fused step reads and writes everything once, and
+# takes the elements in the order of memory, whatever the strides. On CUDA its 1 - beta2 is of a float32,
 # wrong in the fifth digit.
 @dialect.kernel(op.adamw, plevel={"cpu": LIBRARY}, strided=False)
 def adamw(x, dx, m, v, step, learning_rate, beta1, beta2, eps, weight_decay):
