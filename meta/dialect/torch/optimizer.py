@@ -192,8 +192,8 @@ def _kernel(base: Op) -> Callable[..., None]:
 
 
 # By measurement: docs/measurements.md. ATen's fused step reads and writes everything once, and
-# takes the elements in the order of memory, whatever the strides. On CUDA its 1 - beta2 is of a float32,
-# wrong in the fifth digit.
+# takes the elements in the order of memory, whatever the strides. On CUDA its 1 - beta2 is of a
+# float32, wrong in the fifth digit.
 @dialect.kernel(op.adamw, plevel={"cpu": LIBRARY}, strided=False)
 def adamw(x, dx, m, v, step, learning_rate, beta1, beta2, eps, weight_decay):
     numbers = {"beta1": beta1, "beta2": beta2, "weight_decay": weight_decay, "eps": eps}
