@@ -33,15 +33,15 @@ from worker_processes import records_of
 import meta
 
 PARTS = (
-    ("trace", "meta.vm.compiler", "to_program"),
-    ("key", "meta.vm.program_cache", "key_of"),
-    ("read program", "meta.vm.program_cache", "find"),
+    ("trace", "meta.vm.compilation", "to_program"),
+    ("key", "meta.vm.save.program_cache", "key_of"),
+    ("read program", "meta.vm.save.program_cache", "find"),
     ("imports", "meta.dialect.core.dialect", "Dialect.load"),
     ("passes", "meta.passes.manager", "Pipeline.__call__"),
-    ("code", "meta.vm.compiler", "emit"),
-    ("find kernels", "meta.vm.kernels", "_find"),
-    ("compile kernels", "meta.vm.kernels", "compile_together"),
-    ("keep program", "meta.vm.program_cache", "keep"),
+    ("code", "meta.vm.compilation", "emit"),
+    ("find kernels", "meta.vm.compiler.kernels", "_find"),
+    ("compile kernels", "meta.vm.compiler.kernels", "compile_together"),
+    ("keep program", "meta.vm.save.program_cache", "keep"),
 )
 """Phases by the function that is all of one, and where it is looked up."""
 THREADED = (

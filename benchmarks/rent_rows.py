@@ -15,7 +15,7 @@ from turns import in_turns, on_device
 
 import meta
 from meta.dialect.core.preference import forget
-from meta.vm.pipeline import STEPS, PassContext
+from meta.vm.compiler.pipeline import STEPS, PassContext
 
 ROUNDS, LEAST_CALLS, TURN_SECONDS = 7, 3, 0.03
 

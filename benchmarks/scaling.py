@@ -33,8 +33,8 @@ from meta.cost.timeline import Exchange
 from meta.ir import Module
 from meta.optim import with_adamw
 from meta.train.objective import Objective
-from meta.vm.compiler import to_program
-from meta.vm.pipeline import pipeline
+from meta.vm.compilation import to_program
+from meta.vm.compiler.pipeline import pipeline
 
 LINKS = links_of(Device("cuda"))
 """What GPUs are connected by, as measured, or else by default."""

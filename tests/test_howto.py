@@ -87,7 +87,7 @@ def test_following_the_node_page_adds_a_node_kind(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "howto" / "node.md").read_text("utf-8")
     shutil.copytree(ROOT / "meta", tmp_path / "meta", ignore=shutil.ignore_patterns("__pycache__"))
     touched = _follow(text, tmp_path)
-    assert touched == {"meta/ir/expr.py", "meta/vm/interpreter.py", "meta/vm/emit.py"}
+    assert touched == {"meta/ir/expr.py", "meta/vm/run/interpreter.py", "meta/vm/compiler/emit.py"}
     (use,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     printed = _run(tmp_path, "-c", use)
     assert "%1: float32[4] = assume(%0) -> float32[4]" in printed
@@ -183,7 +183,7 @@ def test_the_page_on_compiled_modules_runs(tmp_path: Path) -> None:
 
 
 LORA = """
-import meta.dialect.tvm.build, meta.vm.compiler
+import meta.dialect.tvm.build, meta.vm.compilation
 counts = {}
 def counted(owner, name):
     original = getattr(owner, name)
@@ -191,8 +191,8 @@ def counted(owner, name):
         counts[name] = counts.get(name, 0) + 1
         return original(*args, **more)
     setattr(owner, name, run)
-counted(meta.vm.compiler, "emit")
-counted(meta.vm.compiler, "bind_kernels")
+counted(meta.vm.compilation, "emit")
+counted(meta.vm.compilation, "bind_kernels")
 counted(meta.dialect.tvm.build, "_compile")
 """
 
@@ -238,7 +238,7 @@ def test_following_the_pass_page_adds_a_pass(tmp_path: Path) -> None:
     touched = _follow(text, tmp_path)
     assert touched == {
         "meta/passes/double_by_add.py",
-        "meta/vm/pipeline.py",
+        "meta/vm/compiler/pipeline.py",
         "tests/passes/test_double_by_add.py",
     }
     report = _run(

@@ -24,7 +24,7 @@ UNSAFE_BUILTINS = {"__import__", "eval", "exec"}
 SAFE_USES: dict[str, str] = {
     "meta/dialect/cuda/prepared_launch.py: exec": "the text of a launch, of places of arguments",
     "meta/dialect/triton/elements.py: exec": "the text of a kernel, of numbers of dimensions alone",
-    "meta/vm/written_out.py: exec": "the text of a function, of numbers of registers alone",
+    "meta/vm/run/python_codegen.py: exec": "the text of a function, of numbers of registers alone",
 }
 
 

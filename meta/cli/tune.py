@@ -19,7 +19,7 @@ from meta.dialect.core.openv import config_of
 from meta.dialect.core.preference import tuned
 from meta.dialect.core.tuning import known
 from meta.vm import Executable
-from meta.vm.code import FusedRef
+from meta.vm.compiler.code import FusedRef
 
 ROUNDS, WARM = 30, 3
 """Runs of each program that are timed, in turns, and how many before them."""

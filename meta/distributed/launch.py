@@ -14,7 +14,7 @@ from meta.base import config
 from meta.base.errors import DistributedError
 from meta.distributed.watchdog import MESSAGE, STORE_LOST, Watchdog
 from meta.runtime.mesh import NO_MESH, set_process_mesh
-from meta.vm import graph_ranks
+from meta.vm.graphs import rank_agreement
 
 TIMEOUT = 300.0
 """Seconds after which a rank that waits for others is an error."""
@@ -159,7 +159,7 @@ def _leave(why: str) -> None:
             # Kernels of NCCL wait for ever for a rank that is gone.
             dist.distributed_c10d._abort_process_group()
         elif dist.is_initialized():
-            graph_ranks.release()
+            rank_agreement.release()
             dist.destroy_process_group()
     finally:
         faulthandler.cancel_dump_traceback_later()

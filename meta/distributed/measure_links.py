@@ -18,7 +18,7 @@ from meta.dialect.core.cost_store import keep
 from meta.dialect.core.costs import Timing
 from meta.runtime.mesh import Group, axis_group
 from meta.runtime.rank_consistency import digest
-from meta.vm.graphs import CudaRecorder
+from meta.vm.graphs.capture import CudaRecorder
 
 BYTES = {"cpu": (1 << 14, 1 << 18, 1 << 22), "cuda": (1 << 20, 1 << 24, 1 << 27, 1 << 29)}
 """By kind of device, of the tensors that are exchanged."""

@@ -9,7 +9,7 @@ The arguments of a `Call` are atoms or plain Python literals (None, bool, int, f
 tuples of them): there are no attributes apart from arguments.
 
 A new node kind is a class here, declared as `node.py` says, and a case in each of
-`vm/interpreter.py` and `vm/emit.py`, which run it.
+`vm/run/interpreter.py` and `vm/compiler/emit.py`, which run it.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from meta.op.core import tree
 from meta.op.core.handler import current
 from meta.op.core.tracing import Trace
 from meta.passes import CastReport, autocast, explain_autocast
-from meta.vm.convention import Program
+from meta.vm.compiler.calling_convention import Program
 
 
 class Autocast(Wrapper):

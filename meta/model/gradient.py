@@ -21,7 +21,7 @@ from meta.op.core.tracing import FunctionTrace, Symbol, Trace, Value
 from meta.passes import autodiff, dead_code, infer_type, simplify
 from meta.passes.distributed.gather_parameters import gather_parameters
 from meta.runtime.ndarray import array
-from meta.vm.pipeline import before_autodiff
+from meta.vm.compiler.pipeline import before_autodiff
 
 
 class ValueAndGrad(Model):

@@ -25,8 +25,8 @@ from meta.model.summary import Summary, summarize
 from meta.op.core import tree
 from meta.runtime.master_weights import add_master, masters_of
 from meta.runtime.ndarray import ndarray
-from meta.vm.convention import Program
-from meta.vm.pipeline import before_autodiff_key
+from meta.vm.compiler.calling_convention import Program
+from meta.vm.compiler.pipeline import before_autodiff_key
 
 
 class ConstructorSignature:

@@ -26,7 +26,7 @@ from meta.runtime.master_weights import masters_of
 from meta.runtime.ndarray import as_array, ndarray
 from meta.runtime.placement import Placement
 from meta.runtime.shards import shard_of
-from meta.vm.promises import same_bits
+from meta.vm.eager.kernel_contracts import same_bits
 
 if TYPE_CHECKING:
     from meta.model.model import Model

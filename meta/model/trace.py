@@ -30,8 +30,8 @@ from meta.op.core.handler import current, use
 from meta.op.core.tracing import BlockTrace, Trace, Value
 from meta.runtime.ndarray import as_array, ndarray
 from meta.runtime.no_gradient import ClosureConstant
-from meta.vm.convention import Convention, Program, bind
-from meta.vm.interpreter import interpret
+from meta.vm.compiler.calling_convention import Convention, Program, bind
+from meta.vm.run.interpreter import interpret
 
 PROGRAMS = 1024
 """Signatures of which a traced function remembers the programs."""

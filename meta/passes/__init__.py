@@ -4,7 +4,7 @@ To add one (docs/howto/pass.md), write a function in a file ``passes/<name>.py``
 its subject. Its first docstring line is an imperative sentence, and its docstring shows a program
 before and after. Options are keyword arguments. `Pipeline` (`manager.py`) adds verification,
 timing, history, printing (META_DEBUG), a file per pass (META_DUMP_IR) and fuel (META_FUEL).
-`meta.vm.pipeline` has the passes of the compiler in order; put it there.
+`meta.vm.compiler.pipeline` has the passes of the compiler in order; put it there.
 
 What passes share:
 

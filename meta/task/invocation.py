@@ -17,7 +17,7 @@ from meta.op.core.op import by_schema
 from meta.runtime.ndarray import ndarray
 from meta.task.binding import OpTaskBinding, types_of
 from meta.task.signature import OpTaskSignature
-from meta.vm.eager import device_of
+from meta.vm.eager.call import device_of
 
 
 class OpTaskInvocation:

@@ -41,7 +41,7 @@ from meta.testing.layout import called, check_layouts, of_tensors, widest
 from meta.testing.shapes import reshaped
 from meta.testing.type_function import check_types
 from meta.vm import compile
-from meta.vm.explain import Explanation, explain
+from meta.vm.inspect.explain import Explanation, explain
 
 
 def check_error(case: OpCase, one: ErrorSample, device: str = "cpu") -> None:
@@ -214,7 +214,7 @@ def tolerance(case: OpCase, dtype: str) -> tuple[float, float]:
 
 def check_dialect(case: OpCase, one: Sample, dtype: str, dialect: str, device: str = "cpu") -> None:
     """One dialect, alone, agrees with the oracle in float64, and keeps its promise of shape, dtype
-    and memory (`meta.vm.promises`).
+    and memory (`meta.vm.eager.kernel_contracts`).
 
     Of a sample of another shape than the case's own, only the promise is checked where torch
     refuses it, and where the oracle has NaN of no elements.

@@ -19,7 +19,7 @@ from meta.model.zero3 import full_shapes
 from meta.runtime.ndarray import ndarray
 from meta.train.batch import Batch
 from meta.train.metric import Metric
-from meta.vm.convention import bind
+from meta.vm.compiler.calling_convention import bind
 
 Loss = Callable[..., Any]
 """A function ``(model_result, *targets) -> scalar`` written with operators, or a `Model`."""

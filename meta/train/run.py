@@ -36,7 +36,7 @@ from meta.train.process_group import SINGLE_PROCESS, ProcessGroup, SyncInterval
 from meta.train.record import Record
 from meta.train.run_state import RunState
 from meta.train.runner import Runner
-from meta.vm.launch_checks import kinds_of
+from meta.vm.eager.launch_checks import kinds_of
 
 
 class InterruptHandler:

@@ -13,7 +13,7 @@ from meta.base.errors import ArgumentError
 from meta.grad.core import no_grad
 from meta.model.model import Model
 from meta.op.core import tree
-from meta.vm.compiler import compile
+from meta.vm.compilation import compile
 from meta.vm.executable import Executable
 
 EXECUTORS = ("vm", "interpreter")

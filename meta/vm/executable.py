@@ -32,24 +32,24 @@ from meta.runtime.ndarray import ndarray
 from meta.runtime.no_gradient import is_recording
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
 from meta.runtime.torch_leaf import TorchLeaf
-from meta.vm.bytecode import Invoke
-from meta.vm.code import KernelRef
-from meta.vm.convention import Convention, DimRange, require_in_range
-from meta.vm.debug import DebugRun, debug
-from meta.vm.explain import ProgramExplanation, explain_program
-from meta.vm.folder import save
-from meta.vm.grapher import lent
-from meta.vm.graphs import GraphReport, Graphs, graphs_for, report
-from meta.vm.kernels import BoundProgram
-from meta.vm.link import MEMORY_HINT, Linked, link
-from meta.vm.loans import Loans
-from meta.vm.preparation import Preparation
-from meta.vm.profile import Profile, profile
-from meta.vm.results import keys_of, mark, wrapped
-from meta.vm.steps import buffer, launch_error, passed_on
-from meta.vm.stream_order import StreamOrder
-from meta.vm.verify_values import ComparedProgram, verified
-from meta.vm.watch import finite_observer, watched
+from meta.vm.compiler.bytecode import Invoke
+from meta.vm.compiler.calling_convention import Convention, DimRange, require_in_range
+from meta.vm.compiler.code import KernelRef
+from meta.vm.compiler.kernels import BoundProgram
+from meta.vm.graphs.borrowed_outputs import Loans
+from meta.vm.graphs.capture import GraphReport, Graphs, graphs_for, report
+from meta.vm.graphs.link_regions import lent
+from meta.vm.inspect.debug import DebugRun, debug
+from meta.vm.inspect.explain import ProgramExplanation, explain_program
+from meta.vm.inspect.profile import Profile, profile
+from meta.vm.run.link import MEMORY_HINT, Linked, link
+from meta.vm.run.observers import finite_observer, watched
+from meta.vm.run.preparation import Preparation
+from meta.vm.run.results import keys_of, mark, wrapped
+from meta.vm.run.steps import buffer, launch_error, passed_on
+from meta.vm.run.stream_order import StreamOrder
+from meta.vm.run.verify_values import ComparedProgram, verified
+from meta.vm.save.folder import save
 
 if TYPE_CHECKING:
     import torch
@@ -480,12 +480,12 @@ class Executable:
         Raises ArgumentError for a profile of another program, FileError where it cannot be written.
         """
         # Only now: `import meta` is to be quick.
-        from meta.vm.show.page import write_page
+        from meta.vm.inspect.html_report.page import write_page
 
         return write_page(self, path, profile)
 
     def _repr_html_(self) -> str:
-        from meta.vm.show.overview import notebook_html
+        from meta.vm.inspect.html_report.overview import notebook_html
 
         return notebook_html(self)
 

@@ -15,7 +15,7 @@ from meta.dialect.core.tuning import MEASURER, tune_context
 from meta.ir import Function
 from meta.op.core import CallValues, Op, View
 from meta.runtime.out_of_memory import free_bytes
-from meta.vm.example_calls import ExampleCall, example_calls
+from meta.vm.eager.example_calls import ExampleCall, example_calls
 from meta.vm.measuring.clocks import Clock
 from meta.vm.measuring.contest import MOST_CONFIGS, Rules, contest, contests
 from meta.vm.measuring.listing import Costs

@@ -17,7 +17,7 @@ from meta.base.device import CPU
 from meta.model import Model, zoo
 from meta.optim import with_adamw, with_sgd
 from meta.passes import fusion_groups
-from meta.vm.pipeline import pipeline
+from meta.vm.compiler.pipeline import pipeline
 from tests.amp.models import Loss, image_loss
 
 

@@ -25,7 +25,7 @@ from meta.testing import OpCase, check
 from meta.testing.case import Sample, Spec
 from meta.testing.layout import called
 from meta.testing.opcheck import tolerance
-from meta.vm.interpreter import run_module
+from meta.vm.run.interpreter import run_module
 from tests.op.records import CASES
 
 HALVES = ["float16", "bfloat16"]

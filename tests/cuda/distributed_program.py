@@ -19,7 +19,7 @@ from meta.base.device import Device
 from meta.cost.interconnect import INSIDE, Link, Links, Reach, links_key
 from meta.dialect import only
 from meta.dialect.core.cost_store import find
-from meta.vm.graph_steps import GraphStep
+from meta.vm.graphs.region_step import GraphStep
 from tests.distributed.test_simulated_mesh import CALLS, values
 from tests.distributed.training import MAKERS, STAGES, trained
 

@@ -10,7 +10,7 @@ import torch
 from meta.base.device import Device
 from meta.base.errors import DeviceError
 from meta.dialect.cuda import driver, graph_fills
-from meta.vm.graphs import CudaRecorder
+from meta.vm.graphs.capture import CudaRecorder
 
 pytestmark = pytest.mark.cuda
 
@@ -109,7 +109,7 @@ def test_a_failure_leaves_the_recorder_usable(monkeypatch: pytest.MonkeyPatch) -
         raise DeviceError("the driver refuses")
 
     with monkeypatch.context() as patch:
-        patch.setattr("meta.vm.graphs.fill_by_kernels", refuse)
+        patch.setattr("meta.vm.graphs.capture.fill_by_kernels", refuse)
         with pytest.raises(DeviceError, match="the driver refuses"):
             recorder.try_out(lambda: x.add_(x + 1))
     recorder.try_out(lambda: x.add_(x + 1)).replay()

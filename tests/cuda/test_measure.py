@@ -22,7 +22,7 @@ from meta.ir import TensorType, parse, text
 from meta.passes import infer_type
 from meta.passes.alias_analysis import AliasSets, AliasSummaries
 from meta.passes.channels_last_rewriter import ChannelsLastRewriter
-from meta.vm.graphs import CudaRecorder
+from meta.vm.graphs.capture import CudaRecorder
 from meta.vm.measure import measured
 from meta.vm.measuring.arguments import MOST_COPIES, copies_of
 from meta.vm.measuring.clocks import GraphClock

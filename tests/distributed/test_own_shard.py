@@ -21,7 +21,7 @@ from meta.base.errors import ArgumentError, DistributedError
 from meta.dialect import only
 from meta.passes.distributed import chunk_updates
 from meta.runtime.ndarray import ndarray
-from meta.vm.graph_steps import GraphStep
+from meta.vm.graphs.region_step import GraphStep
 from tests.vm.recorder import TapeRecorder, standing_in
 
 COUNTS = [1, 2, 3, 4]

@@ -15,8 +15,8 @@ from meta import distributed as dist
 from meta import op
 from meta.base.errors import CaptureError, DistributedError
 from meta.dialect import only
-from meta.vm import graph_ranks
-from meta.vm.graph_steps import GraphStep
+from meta.vm.graphs import rank_agreement
+from meta.vm.graphs.region_step import GraphStep
 from tests.distributed.test_simulated_mesh import CALLS, values
 from tests.distributed.training import MAKERS, trained
 from tests.vm.recorder import TapeRecorder, standing_in
@@ -160,6 +160,6 @@ def test_graphs_are_released(tape: TapeRecorder) -> None:
         runs = dist.simulate(2).run(rank)
     for run in runs:
         assert "as a CUDA graph, recorded" in str(run.cuda_graph)
-    graph_ranks.release()
+    rank_agreement.release()
     for run in runs:
         assert "as a CUDA graph, to be recorded" in str(run.cuda_graph)

@@ -147,8 +147,8 @@ MOMENTS = [
     ("meta.dialect.tvm.cache", "load_verified"),
     ("meta.dialect.tvm.cache", "load_library"),
     ("meta.dialect.tvm.cache", "load"),
-    ("meta.vm.program_cache", "write_folder"),
-    ("meta.vm.program_cache", "read_folder"),
+    ("meta.vm.save.program_cache", "write_folder"),
+    ("meta.vm.save.program_cache", "read_folder"),
     ("meta.base.caches", "written"),
 ]
 

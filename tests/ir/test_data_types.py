@@ -228,13 +228,13 @@ def test_inlining_renames_data_types_of_one_name() -> None:
 def test_no_pass_forgets_the_data_types() -> None:
     """A module is made by readers and tracers; whatever changes one says `with_functions`.
 
-    What `vm/preparation.py` makes computes one tensor of others; `testing/run.py` wraps a function;
-    `model/gradient.py` takes along those of the trace that it differentiates a part of. What
-    `vm/measuring/` makes is of one kernel, which takes tensors. `passes/distributed/
+    What `vm/run/preparation.py` makes computes one tensor of others; `testing/run.py` wraps a
+    function; `model/gradient.py` takes along those of the trace that it differentiates a part of.
+    What `vm/measuring/` makes is of one kernel, which takes tensors. `passes/distributed/
     tensor_parallel.py` traces a program anew, and takes its data types along.
     """
     makers = {"ir/expr.py", "ir/parser.py", "model/trace.py"}
-    makers |= {"vm/preparation.py", "testing/run.py", "model/gradient.py"}
+    makers |= {"vm/run/preparation.py", "testing/run.py", "model/gradient.py"}
     makers |= {"passes/distributed/tensor_parallel.py"}
     makers |= {f"vm/measuring/{name}.py" for name in ("gradients", "isolated", "subject")}
     folders = ("ir", "op", "passes", "analysis", "vm", "model", "optim", "amp", "grad", "testing")

@@ -19,8 +19,8 @@ from meta.model import Model, control_flow, parameter, trace
 from meta.op.core import tree
 from meta.passes import autodiff
 from meta.testing import check
-from meta.vm.convention import module_program
-from meta.vm.interpreter import interpret
+from meta.vm.compiler.calling_convention import module_program
+from meta.vm.run.interpreter import interpret
 
 
 def f32(*shape: int, seed: int = 0) -> meta.ndarray:

@@ -9,7 +9,7 @@ from meta.dialect.core.ir_calls import base_op
 from meta.ir import Call, Module, bindings, parse, text, verify
 from meta.passes import autocast, explain_autocast, infer_type
 from meta.testing import check
-from meta.vm.interpreter import run_module
+from meta.vm.run.interpreter import run_module
 
 HALVES = ["float16", "bfloat16"]
 

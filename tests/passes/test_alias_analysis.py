@@ -14,7 +14,7 @@ import meta
 from meta import passes
 from meta.ir import Module, parse
 from meta.passes.alias_analysis import AliasSets, AliasSummaries, AliasSummary
-from meta.vm.interpreter import run_module
+from meta.vm.run.interpreter import run_module
 
 WRITE = "sgd(%r, %g, %v, learning_rate=1.0, mu=0.0)"
 IF = "if %c { yield %y } else { %q: float32[2] = relu(%x)\n yield %q }"

@@ -11,8 +11,8 @@ import meta
 from meta.base.device import CPU, Device
 from meta.ir import Module, parse, verify
 from meta.passes import attention_layout, dead_code, infer_type, simplify
-from meta.vm.convention import module_program
-from meta.vm.interpreter import interpret
+from meta.vm.compiler.calling_convention import module_program
+from meta.vm.run.interpreter import interpret
 
 LATER, FIRST = (2, 5, 3, 4), (2, 3, 5, 4)
 SWAP = "axes=(0, 2, 1, 3)"

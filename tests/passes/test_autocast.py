@@ -12,7 +12,7 @@ from meta.ir.types import TensorType
 from meta.op.core import Op, Tensor
 from meta.passes import autocast, explain_autocast, infer_type
 from meta.testing import check
-from meta.vm.interpreter import run_module
+from meta.vm.run.interpreter import run_module
 from tests.passes.casting import TO_HALF, TO_WIDE, cast_module, casts, same_results
 
 

@@ -8,7 +8,7 @@ import torch
 import meta
 from meta.ir import Function, Module, parse, verify
 from meta.passes import autocast, dead_code, infer_type, inline, simplify
-from meta.vm.interpreter import run_module
+from meta.vm.run.interpreter import run_module
 from tests.passes.casting import HALVES, TO_HALF, TO_WIDE, cast_module, casts, same_results
 
 IF = """

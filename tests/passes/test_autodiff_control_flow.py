@@ -14,8 +14,8 @@ from meta.base.errors import ArgumentError, GradientError, IRError, UnknownName
 from meta.ir import Module, bindings, first_difference, parse, structural_equal, verify
 from meta.passes import autodiff, dead_code, infer_type, inline, simplify
 from meta.testing import check
-from meta.vm.convention import module_program
-from meta.vm.interpreter import interpret, run_module
+from meta.vm.compiler.calling_convention import module_program
+from meta.vm.run.interpreter import interpret, run_module
 
 BRANCH = """
 func @main(%x: float32[3], %w: float32[3], %p: bool[]) -> float32[3] {

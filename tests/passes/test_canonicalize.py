@@ -9,8 +9,8 @@ import meta
 from meta.ir import Constant, bindings, first_difference, operands, parse, structural_equal, verify
 from meta.passes import canonicalize, dead_code, deduplicate, infer_type
 from meta.passes.deduplicate import eliminate_common_subexpressions
-from meta.vm.convention import module_program
-from meta.vm.interpreter import interpret
+from meta.vm.compiler.calling_convention import module_program
+from meta.vm.run.interpreter import interpret
 
 PARAMS = "%x: float32[2, 3], %y: float32[2, 3], %s: float32[3], %t: float32[2, 3, 3]"
 

@@ -11,7 +11,7 @@ from meta.base.errors import GradientError
 from meta.dialect.core.ir_calls import base_op
 from meta.ir import bindings, first_difference, parse, structural_equal, verify
 from meta.passes import autodiff, dead_code, inline
-from meta.vm.pipeline import pipeline
+from meta.vm.compiler.pipeline import pipeline
 
 BLOCK = """
 func @main(%x: float32[4], %w: float32[4]) -> float32[4] {

@@ -12,8 +12,8 @@ from meta.base import config
 from meta.ir import Module, parse, verify
 from meta.passes import autodiff, infer_type, simplify
 from meta.testing import check
-from meta.vm.convention import module_program
-from meta.vm.interpreter import interpret, run_module
+from meta.vm.compiler.calling_convention import module_program
+from meta.vm.run.interpreter import interpret, run_module
 from tests.vm.data_programs import SUM, SUM_BY_LOOPS, TREE
 
 # Fields of several kinds, one of which is a tuple; the two constructors hold different ones.

@@ -31,8 +31,8 @@ from meta.passes.alias_analysis import AliasSets, AliasSummaries
 from meta.passes.effects import Effects
 from meta.passes.liveness import Liveness
 from meta.testing import check
-from meta.vm.convention import module_program
-from meta.vm.interpreter import interpret, run_module
+from meta.vm.compiler.calling_convention import module_program
+from meta.vm.run.interpreter import interpret, run_module
 
 BOX = "type Box { Empty() Full(float32[2]) }\n"
 

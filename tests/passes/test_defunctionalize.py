@@ -9,7 +9,7 @@ from meta.base import config
 from meta.ir import Function, FuncType, Module, bindings, parse, verify
 from meta.passes import autodiff, defunctionalize, infer_type
 from meta.testing import check
-from meta.vm.interpreter import run_module
+from meta.vm.run.interpreter import run_module
 from tests.passes.test_autodiff_control_flow import (
     CHOSEN,
     CLOSURES,

@@ -14,7 +14,7 @@ from meta.ir import Block, Function, Module, parse, to_graph
 from meta.passes import infer_type
 from meta.passes.effects import Effects
 from meta.passes.liveness import Liveness
-from meta.vm.interpreter import run_module
+from meta.vm.run.interpreter import run_module
 from tests.ir.orders import from_graph
 from tests.programs.operators import ROWS
 from tests.programs.prefixes import outcome

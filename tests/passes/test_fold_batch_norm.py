@@ -18,7 +18,7 @@ from meta.ir import Call, bindings, parse
 from meta.model import Model, trace
 from meta.model.zoo import ResNet, ResNetConfig
 from meta.passes import fold_batch_norm, infer_type
-from meta.vm.convention import module_program
+from meta.vm.compiler.calling_convention import module_program
 
 fold = sys.modules["meta.passes.fold_batch_norm"]  # the package has the pass by this name
 LAST, OHWI = {"layout": "NHWC", "out_layout": "NHWC"}, "OHWI"

@@ -23,8 +23,8 @@ from meta.ir import (
 )
 from meta.ir.literals import MAX_NESTING
 from meta.passes import dead_code, infer_type, inline, lambda_lift, simplify
-from meta.vm.convention import module_program
-from meta.vm.interpreter import interpret
+from meta.vm.compiler.calling_convention import module_program
+from meta.vm.run.interpreter import interpret
 
 
 def becomes(step: Callable[[Module], Module], before: str, after: str) -> None:

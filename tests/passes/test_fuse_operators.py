@@ -9,7 +9,7 @@ import meta
 from meta.dialect import only
 from meta.ir import parse, structural_equal
 from meta.passes import fuse_operators, infer_type
-from meta.vm.convention import module_program
+from meta.vm.compiler.calling_convention import module_program
 from tests.passes.fused_programs import fused, kernels
 
 PARAMETERS = "%x: float32[4, 6], %y: float32[4, 6]"

@@ -16,7 +16,7 @@ from meta.dialect import Dialect
 from meta.dialect.core import HANDWRITTEN
 from meta.ir import Module, parse, verify
 from meta.passes import dispatch, explain_fusion, fuse_dialect, infer_type, memory_schedule
-from meta.vm.bytecode import Invoke
+from meta.vm.compiler.bytecode import Invoke
 from tests.registered import remove_dialects
 
 X, C = "float32[4, 3]", "float32[3]"

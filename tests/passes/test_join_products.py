@@ -24,7 +24,7 @@ from meta.passes import (
 )
 from meta.passes.prepare import ARRAYS
 from meta.testing import check
-from meta.vm.convention import Program
+from meta.vm.compiler.calling_convention import Program
 
 X, W, B = "%x: float16[4, 16]", "float16[8, 16]", "float16[8]"
 

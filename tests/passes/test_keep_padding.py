@@ -163,7 +163,7 @@ def test_training_gives_what_torch_gives(
     dtype: str, classes: int, labels: str, bias: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Labels are not looked at, as on CUDA, and rows of those that are no classes are left out."""
-    monkeypatch.setattr("meta.vm.emit_values.checks_indices", lambda device: False)
+    monkeypatch.setattr("meta.vm.compiler.emit_values.checks_indices", lambda device: False)
     meta.random.seed(0)
     torch.manual_seed(0)
     model = Head(72, classes, bias, direct=False)

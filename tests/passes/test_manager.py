@@ -14,8 +14,8 @@ from meta.base import config
 from meta.base.errors import IRError
 from meta.ir import Module, Var, parse, structural_equal
 from meta.passes import Pipeline, dead_code, fold_constant, infer_type, simplify
-from meta.vm.convention import module_program
-from meta.vm.interpreter import interpret
+from meta.vm.compiler.calling_convention import module_program
+from meta.vm.run.interpreter import interpret
 
 MODULE = parse("""
 func @main(%x: float32[2]) -> float32[2] {

@@ -30,8 +30,8 @@ from meta.passes import (
     plan_dialects,
 )
 from meta.passes.plan_dialects import Planner
-from meta.vm.interpreter import run_module
-from meta.vm.pipeline import pipeline
+from meta.vm.compiler.pipeline import pipeline
+from meta.vm.run.interpreter import run_module
 from tests.passes import fake_costs
 from tests.passes.fake_costs import keep_peaks, measure
 from tests.programs.operators import ROWS

@@ -20,7 +20,7 @@ from meta.ir import Module, parse, text
 from meta.passes import channels_last, dispatch, infer_type
 from meta.testing import check
 from meta.vm import PassContext
-from meta.vm.pipeline import pipeline
+from meta.vm.compiler.pipeline import pipeline
 from tests.passes import fake_costs
 from tests.passes.fake_costs import timing
 from tests.programs.prefixes import inputs

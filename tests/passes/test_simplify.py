@@ -13,8 +13,8 @@ from meta.ir import Module, TensorType, Var, first_difference, parse, structural
 from meta.passes import dead_code, infer_type, simplify
 from meta.passes.rewrite import rewrite
 from meta.passes.simplify import Rules
-from meta.vm.convention import module_program
-from meta.vm.interpreter import interpret
+from meta.vm.compiler.calling_convention import module_program
+from meta.vm.run.interpreter import interpret
 
 SPECIAL = [0.0, -0.0, 1.0, -2.5, float("inf"), -float("inf"), float("nan"), 1e-40, 3e38, -1.0]
 PARAMS = """%x: float32[2, 3], %y: float32[2, 3], %i: int32[2, 3], %u: uint8[2, 3],

@@ -14,7 +14,7 @@ from meta.base.device import CPU
 from meta.dialect.core import KERNEL
 from meta.ir import Module, parse, verify
 from meta.passes import fuse_dialect, infer_type, split_patterns
-from meta.vm.interpreter import run_module
+from meta.vm.run.interpreter import run_module
 from tests.passes import fake_costs
 
 PROGRAM = infer_type(

@@ -11,7 +11,7 @@ from meta.base import config
 from meta.base.errors import IRError
 from meta.ir import first_difference, parse, structural_equal, verify
 from meta.passes import dead_code, simplify
-from meta.vm.interpreter import run_module
+from meta.vm.run.interpreter import run_module
 
 COUNT = """
 func @main(%n: int64[], %x: float32[2]) -> (int64[], float32[2]) {{

@@ -18,7 +18,7 @@ from meta.dialect.core.costs import Breadth, key_of
 from meta.ir import Function, Module, TensorType, parse, text
 from meta.passes import configure, dispatch, split_patterns, tune
 from meta.passes.tune import measure
-from meta.vm.compiler import _measured
+from meta.vm.compilation import _measured
 from tests.passes import fake_costs
 from tests.passes.fake_costs import timing
 

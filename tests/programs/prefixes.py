@@ -17,8 +17,8 @@ from meta.ir import Block, Module, TensorType, Tuple, text, type_of, verify
 from meta.passes import autodiff
 from meta.passes.manager import pass_name
 from meta.testing import check
-from meta.vm.interpreter import run_module
-from meta.vm.pipeline import MAX_LEVEL, pipeline
+from meta.vm.compiler.pipeline import MAX_LEVEL, pipeline
+from meta.vm.run.interpreter import run_module
 
 
 def inputs(module: Module) -> list[meta.ndarray]:

@@ -11,7 +11,7 @@ import meta
 from meta.base.registry import OPERATORS
 from meta.ir import Module, text, verify
 from meta.passes import autocast, explain_autocast, infer_type
-from meta.vm.interpreter import run_module
+from meta.vm.run.interpreter import run_module
 from tests.programs.operators import ROWS, SMOOTH_ROWS
 from tests.programs.prefixes import outcome
 from tests.programs.writer import CONTROL, HELD, write_module

@@ -18,7 +18,7 @@ import meta
 from meta.base.registry import OPERATORS
 from meta.dialect.core.ir_calls import base_op
 from meta.ir import Call, Module, bindings
-from meta.vm.pipeline import MAX_LEVEL
+from meta.vm.compiler.pipeline import MAX_LEVEL
 from tests.programs.operators import ROWS, SMOOTH_ROWS, Row
 from tests.programs.prefixes import check_compiled, check_gradients, check_prefixes
 from tests.programs.writer import CONTROL, HELD, Step, write_module

@@ -19,8 +19,9 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from meta.base.device import CPU
 from meta.runtime.mesh import RankMesh, current_mesh, use_mesh
-from meta.vm import executable, graphs
-from meta.vm.graph_steps import GraphStep
+from meta.vm import executable
+from meta.vm.graphs import capture
+from meta.vm.graphs.region_step import GraphStep
 
 
 class _Log(TorchDispatchMode):
@@ -215,7 +216,7 @@ def standing_in(
     def graphs_for(code: Any, arrays: int, device: Any, wanted: bool | None) -> Any:
         if wanted is False:
             return None, "cuda_graph=False"
-        return graphs.Graphs(code, arrays, CPU, recorder, bool(wanted)), ""
+        return capture.Graphs(code, arrays, CPU, recorder, bool(wanted)), ""
 
     recorded = GraphStep.recorded
 
@@ -226,5 +227,5 @@ def standing_in(
     monkeypatch.setattr(executable, "graphs_for", graphs_for)
     monkeypatch.setattr(GraphStep, "recorded", recorded_knowing)
     # As on CUDA, nobody looks at indices; a program that does has no graphs.
-    monkeypatch.setattr("meta.vm.emit_values.checks_indices", lambda device: False)
+    monkeypatch.setattr("meta.vm.compiler.emit_values.checks_indices", lambda device: False)
     return recorder

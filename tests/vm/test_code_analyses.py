@@ -8,7 +8,7 @@ from meta.base.device import CPU
 from meta.base.errors import IRError
 from meta.ir import parse
 from meta.passes import Pipeline, dispatch, infer_type, plan_memory
-from meta.vm.bytecode import (
+from meta.vm.compiler.bytecode import (
     AllocateStorage,
     Branch,
     Invoke,
@@ -18,9 +18,9 @@ from meta.vm.bytecode import (
     Return,
     TailCall,
 )
-from meta.vm.code import Code, FunctionCode
-from meta.vm.code_analysis import CONSTANT, FRESH, recursive, summaries
-from meta.vm.emit import emit, with_releases
+from meta.vm.compiler.code import Code, FunctionCode
+from meta.vm.compiler.code_analysis import CONSTANT, FRESH, recursive, summaries
+from meta.vm.compiler.emit import emit, with_releases
 from tests.vm import test_control_flow as simple
 from tests.vm import test_machine as programs
 

@@ -11,8 +11,8 @@ from meta.base import config
 from meta.base.errors import IRError
 from meta.ir import Module, parse, verify
 from meta.testing import check
-from meta.vm.convention import module_program
-from meta.vm.interpreter import interpret
+from meta.vm.compiler.calling_convention import module_program
+from meta.vm.run.interpreter import interpret
 
 ABS = """
 func @main(%x: float32[]) -> float32[] {

@@ -24,11 +24,11 @@ from meta.ir import (
 from meta.op.core.handler import current
 from meta.op.core.tracing import BlockTrace
 from meta.testing import check
-from meta.vm import bytecode
-from meta.vm.code_json import code_from_json, code_to_json, constant_name
-from meta.vm.convention import module_program
-from meta.vm.interpreter import interpret
-from meta.vm.pipeline import MAX_LEVEL
+from meta.vm.compiler import bytecode
+from meta.vm.compiler.calling_convention import module_program
+from meta.vm.compiler.pipeline import MAX_LEVEL
+from meta.vm.run.interpreter import interpret
+from meta.vm.save.code_json import code_from_json, code_to_json, constant_name
 from tests.vm.data_programs import (
     BRANCHES,
     CLOSURE,

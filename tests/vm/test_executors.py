@@ -13,8 +13,8 @@ from meta import op
 from meta.ir import parse
 from meta.model import Model, trace
 from meta.testing import check
-from meta.vm.convention import module_program
-from meta.vm.interpreter import interpret
+from meta.vm.compiler.calling_convention import module_program
+from meta.vm.run.interpreter import interpret
 
 
 def f32(*shape: int, seed: int = 0) -> meta.ndarray:

@@ -13,8 +13,8 @@ import meta
 from meta.base.device import CPU
 from meta.base.errors import ArgumentError, DispatchError, TraceError, TypeInferError
 from meta.ir import Call
-from meta.vm.code import FusedRef
-from meta.vm.explain import Explanation, FunctionExplanation, _calls
+from meta.vm.compiler.code import FusedRef
+from meta.vm.inspect.explain import Explanation, FunctionExplanation, _calls
 
 
 def ones(*shape: int) -> Any:

@@ -21,9 +21,10 @@ from meta.optim import with_sgd
 from meta.runtime.buffer_replacement import replace_buffer
 from meta.runtime.random import Generator, record_keys, replay_keys
 from meta.testing import check
-from meta.vm import bytecode as bc
-from meta.vm import compiler, graphs
+from meta.vm import compilation
+from meta.vm.compiler import bytecode as bc
 from meta.vm.executable import Executable
+from meta.vm.graphs import capture
 from tests.vm.recorder import TapeRecorder, standing_in
 
 
@@ -205,7 +206,7 @@ def test_parameters_that_take_turns(tape: TapeRecorder) -> None:
 
 
 def test_turns_of_many_places(tape: TapeRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs, "MAX_BINDINGS", 3)
+    monkeypatch.setattr(capture, "MAX_BINDINGS", 3)
     model = Sequential(Linear(3, 4), Linear(4, 4), Linear(4, 4), Linear(4, 2))
     x = random(2, 3)
     run = meta.vm.compile(model, x)
@@ -315,7 +316,7 @@ def test_a_kernel_that_cannot_be_recorded(
     tape: TapeRecorder, monkeypatch: pytest.MonkeyPatch, stated: bool
 ) -> None:
     """The program says which and runs on, in more graphs; where they are required, it raises."""
-    bind = compiler.bind_kernels
+    bind = compilation.bind_kernels
 
     def bound(refs: Any, *args: Any) -> Any:
         envs = []
@@ -327,7 +328,7 @@ def test_a_kernel_that_cannot_be_recorded(
             envs.append(env)
         return tuple(envs)
 
-    monkeypatch.setattr(compiler, "bind_kernels", bound)
+    monkeypatch.setattr(compilation, "bind_kernels", bound)
     model = trace(lambda x: chain(op.erf(chain(op.dropout_train(x, 0.5, KEY())[0]))))
     x = random(64)
     run, plain = both(model, x)
@@ -354,9 +355,9 @@ def test_a_kernel_that_cannot_be_recorded(
 
 
 def test_workspaces_that_kernels_say_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    bind = compiler.bind_kernels
+    bind = compilation.bind_kernels
     made = [OpEnv(torch.exp, allocates=True, workspace=lambda: 4096).wrap(lambda run: run)]
-    monkeypatch.setattr(compiler, "bind_kernels", lambda *args: made * len(bind(*args)))
+    monkeypatch.setattr(compilation, "bind_kernels", lambda *args: made * len(bind(*args)))
     run = meta.vm.compile(trace(lambda x: op.exp(x)), random(3))
     assert run.memory().workspaces == 4096 and "workspaces 4,096" in str(run.memory())
 

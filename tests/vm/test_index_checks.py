@@ -19,8 +19,10 @@ from meta.dialect import only
 from meta.ir import parse_type
 from meta.model import trace
 from meta.op.core.indices import checks_indices
-from meta.vm import code_json, executable, graphs
-from meta.vm.bytecode import CheckIndices
+from meta.vm import executable
+from meta.vm.compiler.bytecode import CheckIndices
+from meta.vm.graphs import capture
+from meta.vm.save import code_json
 from tests.vm.recorder import TapeRecorder
 
 X = np.arange(12, dtype="float32").reshape(3, 4)
@@ -259,7 +261,7 @@ def test_a_program_that_looks_has_no_graphs(monkeypatch: pytest.MonkeyPatch) -> 
     made = []
 
     def graphs_for(code: Any, arrays: int, device: Any, wanted: bool | None) -> Any:
-        made.append(graphs.Graphs(code, arrays, CPU, TapeRecorder(), False))
+        made.append(capture.Graphs(code, arrays, CPU, TapeRecorder(), False))
         return made[-1], ""
 
     monkeypatch.setattr(executable, "graphs_for", graphs_for)

@@ -19,8 +19,8 @@ from meta.base.errors import ArgumentError, IRError, TraceError
 from meta.ir import Module, parse, verify
 from meta.model import Model, parameter, trace
 from meta.testing import check
-from meta.vm.convention import module_program
-from meta.vm.interpreter import interpret
+from meta.vm.compiler.calling_convention import module_program
+from meta.vm.run.interpreter import interpret
 
 FIBONACCI = """
 func @fib(%n: int64[]) -> int64[] {
@@ -556,8 +556,8 @@ def test_kernels_are_linked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise AssertionError("a kernel is looked up while the program runs")
 
-    monkeypatch.setattr("meta.vm.kernels.dispatch", refuse)
-    monkeypatch.setattr(sys.modules["meta.vm.eager"], "dispatch", refuse)
+    monkeypatch.setattr("meta.vm.compiler.kernels.dispatch", refuse)
+    monkeypatch.setattr(sys.modules["meta.vm.eager.call"], "dispatch", refuse)
     assert run(scalar(10, "int64")).item() == 55
 
 

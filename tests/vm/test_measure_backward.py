@@ -14,7 +14,7 @@ from meta.base.registry import OPERATORS
 from meta.dialect import HANDWRITTEN
 from meta.ir import TensorType
 from meta.testing import check
-from meta.vm.example_calls import example_calls
+from meta.vm.eager.example_calls import example_calls
 from meta.vm.measuring.arguments import gradients_like, made
 from meta.vm.measuring.gradients import GradientProgram, gradient_program
 from meta.vm.measuring.subject import subject_of

@@ -22,7 +22,7 @@ from meta.dialect.core.tuning import TuneContext
 from meta.ir import TensorType
 from meta.op.core import CallValues
 from meta.vm import measure
-from meta.vm.example_calls import ExampleCall
+from meta.vm.eager.example_calls import ExampleCall
 from meta.vm.measuring import contest as contest_module
 from meta.vm.measuring.contest import Rules, contest, contests
 from meta.vm.measuring.subject import Subject, subject_of

@@ -19,8 +19,8 @@ from meta.ir import parse, structural_equal
 from meta.model import trace
 from meta.passes.manager import pass_name
 from meta.testing import check
-from meta.vm import pipeline as page
-from meta.vm.pipeline import MAX_LEVEL, STEPS, pipeline
+from meta.vm.compiler import pipeline as page
+from meta.vm.compiler.pipeline import MAX_LEVEL, STEPS, pipeline
 
 
 def names(opt_level: int | None = None) -> list[str]:

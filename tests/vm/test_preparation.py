@@ -18,7 +18,8 @@ from meta.grad.core import no_grad
 from meta.model import Linear, Model, trace
 from meta.model.layers import BatchNorm, Conv2d
 from meta.runtime.buffer_replacement import replace_buffer
-from meta.vm import load, preparation
+from meta.vm import load
+from meta.vm.run import preparation
 from tests.vm.test_graphs import tape
 
 __all__ = ["tape"]

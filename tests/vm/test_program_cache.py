@@ -20,7 +20,8 @@ from meta.base.registry import OPERATORS
 from meta.base.source import Span
 from meta.dialect.core import DIALECTS, HANDWRITTEN, Dialect
 from meta.model import trace
-from meta.vm import Executable, PassContext, program_cache
+from meta.vm import Executable, PassContext
+from meta.vm.save import program_cache
 from tests.conftest import run_python
 
 ROOT = Path(__file__).parents[2]
@@ -136,13 +137,15 @@ def test_a_full_disk_or_a_folder_that_goes_away(monkeypatch: pytest.MonkeyPatch)
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as m:
-        m.setattr(meta.vm.folder, "write_tensors", full)
+        m.setattr(meta.vm.save.folder, "write_tensors", full)
         with pytest.warns(MetaWarning, match="No space left") as warned:
             assert torch.equal(compiled()(x()).torch(), compiled(opt_level=0)(x()).torch())
         assert len(warned) == 1
     compiled()
     with monkeypatch.context() as m:  # between the manifest and the code
-        m.setattr(meta.vm.folder, "read_tensors", lambda path: shutil.rmtree(path.parent) or {})
+        m.setattr(
+            meta.vm.save.folder, "read_tensors", lambda path: shutil.rmtree(path.parent) or {}
+        )
         assert not from_cache(compiled())
 
 
@@ -218,7 +221,7 @@ def test_its_key_is_stable() -> None:
         return x + 1.0
 
     program = plain.program(x())
-    passes = meta.vm.pipeline.pipeline(x().device)
+    passes = meta.vm.compiler.pipeline.pipeline(x().device)
     keys = {program_cache.key_of(program.module, passes, x().device) for _ in range(2)}
     assert len(keys) == 1 and None not in keys
 

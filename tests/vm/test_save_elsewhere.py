@@ -20,7 +20,8 @@ from meta.ir import parse_type
 from meta.model import trace
 from meta.op.core import tree
 from meta.runtime.ndarray import ndarray
-from meta.vm import kernels, load
+from meta.vm import load
+from meta.vm.compiler import kernels
 from tests.conftest import run_python
 
 ROOT = Path(__file__).parents[2]

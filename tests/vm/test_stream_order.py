@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from meta.base.device import Device
-from meta.vm import stream_order
-from meta.vm.stream_order import StreamOrder
+from meta.vm.run import stream_order
+from meta.vm.run.stream_order import StreamOrder
 
 
 class Stream:

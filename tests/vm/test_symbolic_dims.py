@@ -14,7 +14,7 @@ from meta.model import Model, value_and_grad
 from meta.model.zoo import LeNet
 from meta.testing import check
 from meta.vm import Executable
-from meta.vm.convention import DIMS, DimRange, declared, ranges_of
+from meta.vm.compiler.calling_convention import DIMS, DimRange, declared, ranges_of
 from tests.model.networks import MLP, BasicBlock, Encoder, WithLoss
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from meta.base.errors import IRError
 from meta.ir import TensorType
-from meta.vm.bytecode import (
+from meta.vm.compiler.bytecode import (
     AllocateStorage,
     AllocateTensor,
     Branch,
@@ -23,8 +23,8 @@ from meta.vm.bytecode import (
     Return,
     TailCall,
 )
-from meta.vm.code import Code, FunctionCode
-from meta.vm.code_analysis import verify_code
+from meta.vm.compiler.code import Code, FunctionCode
+from meta.vm.compiler.code_analysis import verify_code
 from tests.vm import test_control_flow as simple
 from tests.vm import test_machine as programs
 from tests.vm.test_code_analyses import code

@@ -20,9 +20,9 @@ from meta.model import BatchNorm, Conv2d, Dropout, Linear, Model, ReLU, Sequenti
 from meta.optim import with_adamw
 from meta.passes import PassRecord
 from meta.testing import check
-from meta.vm.bytecode import AllocateTensor
+from meta.vm.compiler.bytecode import AllocateTensor
 from meta.vm.executable import Executable
-from meta.vm.verify_values import difference
+from meta.vm.run.verify_values import difference
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +54,7 @@ def spoiled(executable: Executable, name: str) -> None:
         envs.append(env)
     assert any(a is not b for a, b in zip(envs, executable.envs, strict=True))
     executable.program = replace(executable.program, kernels=tuple(envs))
-    executable._linked = meta.vm.link.link(executable.program)
+    executable._linked = meta.vm.run.link.link(executable.program)
 
 
 def wrong(run: Any) -> Any:

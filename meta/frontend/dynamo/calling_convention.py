@@ -22,7 +22,7 @@ from meta.frontend.dynamo.conversion import ConvertedGraph
 from meta.frontend.dynamo.kept import Bundle, Kept, LastingToken
 from meta.frontend.dynamo.layout import copy_with_strides
 from meta.frontend.dynamo.outputs import ConstantOutput, InputOutput, Output, Result, View, size_of
-from meta.vm.loans import Loans, Lot
+from meta.vm.graphs.borrowed_outputs import Loans, Lot
 
 InputAdapter = Callable[[Tensor], Tensor]
 OutputAdapter = Callable[[Tensor], Tensor]

@@ -33,8 +33,8 @@ from meta.frontend.dynamo.outputs import ConstantOutput
 from meta.runtime.buffer_replacement import replace_buffer
 from meta.runtime.ndarray import ndarray
 from meta.vm.executable import Executable
-from meta.vm.loans import Loans
-from meta.vm.steps import buffer
+from meta.vm.graphs.borrowed_outputs import Loans
+from meta.vm.run.steps import buffer
 
 _aten = torch.ops.aten
 

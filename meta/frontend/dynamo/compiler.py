@@ -46,10 +46,10 @@ from meta.frontend.dynamo.outputs import Output, Readers, Result
 from meta.frontend.dynamo.partition import partition, rewrite
 from meta.frontend.dynamo.training import NON_ALIAS_KINDS, TrainingGraph
 from meta.runtime.ndarray import ndarray
-from meta.vm.compiler import compile
-from meta.vm.convention import module_program
+from meta.vm.compilation import compile
+from meta.vm.compiler.calling_convention import module_program
 from meta.vm.executable import Executable
-from meta.vm.loans import Loans
+from meta.vm.graphs.borrowed_outputs import Loans
 
 
 def backend(

@@ -29,7 +29,7 @@ from meta.base.device import Device
 from meta.base.errors import ArgumentError
 from meta.frontend.dynamo.layout import inverse, order_of
 from meta.frontend.dynamo.outputs import View
-from meta.vm.loans import storage_uses
+from meta.vm.graphs.borrowed_outputs import storage_uses
 
 _ALIGNED = 16
 

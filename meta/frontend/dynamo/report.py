@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from meta.frontend.aten.registry import name_of
 from meta.frontend.core import Failure
 from meta.frontend.dynamo.compiler import GraphCompiler, backend, record_compiled_graphs
-from meta.vm.bytecode import Invoke
+from meta.vm.compiler.bytecode import Invoke
 from meta.vm.executable import Executable
 
 CALL_BACK = "torch_call"

@@ -28,7 +28,7 @@ from meta.base.dtype import FROM_TORCH, TO_TORCH
 from meta.ir import TensorType
 from meta.runtime.ndarray import ndarray
 from meta.runtime.out_of_memory import free_bytes
-from meta.vm.launch_checks import Bounds, looker
+from meta.vm.eager.launch_checks import Bounds, looker
 from meta.vm.measuring.subject import Subject
 
 FLOATS = ("normal", "below one", "above one")

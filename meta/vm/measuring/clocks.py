@@ -18,7 +18,7 @@ from meta.base.device import Device
 from meta.base.errors import MetaWarning
 from meta.dialect.core.failure import summary
 from meta.runtime.out_of_memory import is_out_of_memory
-from meta.vm.graphs import CudaRecorder
+from meta.vm.graphs.capture import CudaRecorder
 
 Call = Callable[[], object]
 Batch = Callable[[], float]

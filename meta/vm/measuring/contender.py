@@ -18,10 +18,10 @@ from meta.dialect.core.preference import Config, current
 from meta.ir import Function
 from meta.runtime.allocate import allocator
 from meta.runtime.array_key import array_key
+from meta.vm.eager.kernel_contracts import promises_checked, results_of
 from meta.vm.measuring.arguments import Copies
 from meta.vm.measuring.clocks import Call
 from meta.vm.measuring.subject import Subject
-from meta.vm.promises import promises_checked, results_of
 
 
 @dataclass(eq=False, slots=True)
@@ -47,7 +47,7 @@ class Contender:
     def results(self, subject: Subject, values: Sequence[Any]) -> list[torch.Tensor]:
         """Run once; return the results, then what was written of ``values``.
 
-        Raises what the kernel raises, and BackendError for a broken promise (`promises.py`).
+        Raises what the kernel raises, and BackendError for a broken promise.
         """
         env = self.env
         assert env is not None

@@ -20,7 +20,7 @@ from meta.dialect.core import prefer
 from meta.ir import Function, Module, TensorType, type_bytes, type_of
 from meta.op.core.call import CallValues
 from meta.op.core.tracing import Symbol, Trace
-from meta.vm.compiler import compile
+from meta.vm.compilation import compile
 from meta.vm.executable import Executable
 
 

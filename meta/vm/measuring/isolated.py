@@ -31,7 +31,7 @@ from meta.ir.literals import literal_text
 from meta.op.core import map_tensors
 from meta.op.core.call import CallValues, array_type
 from meta.runtime.ndarray import ndarray
-from meta.vm.example_calls import ExampleCall
+from meta.vm.eager.example_calls import ExampleCall
 from meta.vm.measuring.arguments import made
 from meta.vm.measuring.contender import Contender, kernel_of, reason_of
 from meta.vm.measuring.subject import Subject, function_subject, subject_of

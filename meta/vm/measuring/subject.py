@@ -15,8 +15,8 @@ from meta.ir import Call, Function, Module, TensorType, Tuple, TupleType, Var, t
 from meta.op.core.call import CallValues, array_type, runtime_args, written_positions
 from meta.op.core.schema import NUMBERS
 from meta.passes.alias_analysis import AliasSummaries
-from meta.vm.example_calls import ExampleCall
-from meta.vm.launch_checks import Bounds, bounds_of
+from meta.vm.eager.example_calls import ExampleCall
+from meta.vm.eager.launch_checks import Bounds, bounds_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,11 @@ from meta.ir import TensorType
 from meta.runtime.inplace_writes import writable_buffer
 from meta.runtime.ndarray import ndarray
 from meta.runtime.out_of_memory import copy_to_device
-from meta.vm.convention import Program
+from meta.vm.compiler.calling_convention import Program
+from meta.vm.eager.kernel_contracts import same_bits
 from meta.vm.executable import Executable
 from meta.vm.modules.buffers import Memory
 from meta.vm.modules.signature import named, require_known, tensor_like
-from meta.vm.promises import same_bits
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from typing import Any
 
 from meta.base.errors import ArgumentError
 from meta.op.core.tracing import Value
-from meta.vm.compiler import compile, to_program
+from meta.vm.compilation import compile, to_program
+from meta.vm.compiler.pipeline import PassContext
 from meta.vm.modules.constants import constants_of
 from meta.vm.modules.module import CompiledModule
-from meta.vm.pipeline import PassContext
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", re.ASCII)
 

@@ -16,11 +16,11 @@ import torch
 from meta.base.errors import ArgumentError
 from meta.base.files import replacing
 from meta.vm.executable import Executable
+from meta.vm.inspect.profile import Profile
 from meta.vm.modules.benchmark import Benchmark, benchmark
 from meta.vm.modules.buffers import Buffers
 from meta.vm.modules.constants import Constant, Constants
 from meta.vm.modules.signature import signature_of
-from meta.vm.profile import Profile
 
 
 class CompiledModule:

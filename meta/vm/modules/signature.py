@@ -26,7 +26,7 @@ from meta.ir.names import Names
 from meta.op.core import tree
 from meta.runtime.array_key import ArrayKey
 from meta.runtime.ndarray import as_array, ndarray
-from meta.vm.convention import DimRange
+from meta.vm.compiler.calling_convention import DimRange
 from meta.vm.executable import Executable
 
 Extents = Mapping[str, int]

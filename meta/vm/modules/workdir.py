@@ -2,7 +2,7 @@
 
     index.html             a page: the graph, what the passes did, kernels, memory
     meta-module.json       the module's name, and which array each constant is
-    program/               the saved program (`meta/vm/folder.py`); `meta.vm.load` reads it, too
+    program/               the saved program (`vm/save/folder.py`); `meta.vm.load` reads it, too
     passes.json            the passes: how long each took, and which program it made
     passes/00-input.txt    the program as it was traced, and after each pass that changed it; a
     passes/00-input.json   variable has the same name in all. The JSON has the same as plain data
@@ -28,13 +28,13 @@ from meta.base.files import checksum, read_file
 from meta.dialect.core import OpEnv
 from meta.ir import Function, TensorType, parse_type, text
 from meta.ir.json_records import module_record
-from meta.vm.code import FusedRef, Kernel
+from meta.vm.compiler.code import FusedRef, Kernel
 from meta.vm.executable import Executable
-from meta.vm.loading import load
+from meta.vm.inspect.html_report.changes import SteadyPrinter
+from meta.vm.inspect.html_report.page import page
 from meta.vm.modules.buffers import Memory
 from meta.vm.modules.constants import Constant, type_of_array
-from meta.vm.show.changes import SteadyPrinter
-from meta.vm.show.page import page
+from meta.vm.save.loading import load
 
 MARKER, PROGRAM, PAGE = "meta-module.json", "program", "index.html"
 SCHEMA, VERSION = "meta.module", 1

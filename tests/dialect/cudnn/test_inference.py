@@ -17,7 +17,7 @@ from meta.ir import Call, GlobalVar
 from meta.model.zoo import ResNet, ResNetConfig
 from meta.passes.manager import pass_name
 from meta.passes.prepare import ARRAYS
-from meta.vm.pipeline import pipeline
+from meta.vm.compiler.pipeline import pipeline
 from tests.dialect.cudnn.test_graph import frontend
 
 __all__ = ["frontend"]

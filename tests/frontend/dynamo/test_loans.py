@@ -15,7 +15,7 @@ from torch import nn
 
 import meta
 from meta.frontend.dynamo import compiler
-from meta.vm.loans import Loans, Lot
+from meta.vm.graphs.borrowed_outputs import Loans, Lot
 from tests.frontend.dynamo.models import made
 from tests.vm.recorder import Forgetful, TapeRecorder, standing_in
 

@@ -15,7 +15,7 @@ from meta.base.errors import ArgumentError, UnknownName
 from meta.dialect.tvm import build
 from meta.model import Model, trace
 from meta.passes import Pipeline
-from meta.vm import compiler
+from meta.vm import compilation
 from tests.vm.modules.networks import CASES, MLP, ResNet, compiled, expected, gpt2, made, numbers
 from tests.vm.modules.test_run import close
 
@@ -25,8 +25,11 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is compiled: programs by passes, their code, their kernels, and machine code."""
     found: list[str] = []
     for owner, name in (
-        (Pipeline, "__call__"), (compiler, "bind_kernels"), (compiler, "emit"), (build, "_compile"),
-    ):  # fmt: skip
+        (Pipeline, "__call__"),
+        (compilation, "bind_kernels"),
+        (compilation, "emit"),
+        (build, "_compile"),
+    ):
         original = getattr(owner, name)
 
         def counted(*args: Any, _original: Any = original, _name: str = name, **more: Any) -> Any:

@@ -17,8 +17,8 @@ from meta.base.device import CPU
 from meta.base.errors import ArgumentError, DeviceError, UnknownName
 from meta.ir import TensorType, parse, parse_type
 from meta.model import trace
-from meta.vm import result_places
-from meta.vm.convention import DimRange
+from meta.vm.compiler import output_buffers
+from meta.vm.compiler.calling_convention import DimRange
 from meta.vm.modules.signature import Signature
 from tests.vm.modules.networks import CASES, MOST, compiled, expected, made
 
@@ -108,13 +108,13 @@ def test_tensors_of_every_library(kind: str, dialect: str) -> None:
 def test_kernels_fill_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a kernel fills is in the buffer at once; the rest is copied, as what is not aligned."""
     taken: list[int] = []
-    original = result_places.Given.take
+    original = output_buffers.Given.take
 
     def noted(self: Any, into: Any) -> None:
         original(self, into)
         taken.append(len(self.filled.intersection(self.tensors)))
 
-    monkeypatch.setattr(result_places.Given, "take", noted)
+    monkeypatch.setattr(output_buffers.Given, "take", noted)
     with meta.dialect.only("tvm"):
         module = meta.compile_model(of_views, *arguments())
     wanted = wanted_of_views()

@@ -88,7 +88,7 @@ def test_what_people_find(folder: Path) -> None:
         assert f'<section id="{section}">' in page
     passes = json.loads((folder / "passes.json").read_text("utf-8"))
     assert [p["pass"] for p in passes][:2] == ["input", "infer_type"]
-    assert len(passes) == len(meta.vm.pipeline.pipeline(meta.base.device.CPU).passes) + 1
+    assert len(passes) == len(meta.vm.compiler.pipeline.pipeline(meta.base.device.CPU).passes) + 1
     written = {p.stem for p in (folder / "passes").iterdir()}
     assert (
         written == {p["program"] for p in passes} == {p["program"] for p in passes if p["changed"]}

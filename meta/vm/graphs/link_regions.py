@@ -1,0 +1,190 @@
+"""Linking with CUDA graphs: the regions of a function become `GraphStep`s, the rest stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+
+import torch
+
+from meta.vm.compiler import bytecode as bc
+from meta.vm.compiler.code import Block, Code
+from meta.vm.compiler.kernels import BoundProgram
+from meta.vm.graphs.capture import MIN_KERNELS, Graphs
+from meta.vm.graphs.rank_agreement import HOLDERS, ranks_of
+from meta.vm.graphs.region_step import GraphStep, Launched
+from meta.vm.graphs.regions import (
+    GraphRegion,
+    RegionStatus,
+    is_key,
+    key_registers,
+    regions,
+    why_not,
+)
+from meta.vm.run.steps import Step
+
+Link = Callable[..., "tuple[Step, ...]"]
+TOO_FEW = f"a graph pays from {MIN_KERNELS} kernels in a row on"
+
+
+def escaping(block: Block) -> frozenset[bc.Register]:
+    """Return the registers whose memory may be that of a straight-line program's result."""
+    return _memory_of(block, block[-1].reads)
+
+
+def lent(code: Code, results: Collection[int]) -> frozenset[bc.Register]:
+    """Return the registers whose memory may be that of these results of a program, and of no other
+    one; none of a program that is no straight line.
+    """
+    blocks = code.functions[code.entry].blocks
+    last = blocks[0][-1]
+    if len(blocks) > 1 or not isinstance(last, bc.Return) or isinstance(last.value, int):
+        return frozenset()
+    ours = [last.value[i] for i in results]
+    others = [part for i, part in enumerate(last.value) if i not in results]
+    memory = (_memory_of(blocks[0], bc.registers_of(tuple(parts))) for parts in (ours, others))
+    return next(memory) - next(memory)
+
+
+def _memory_of(block: Block, results: Iterable[bc.Register]) -> frozenset[bc.Register]:
+    found = set(results)
+    for i in reversed(block[:-1]):
+        if isinstance(i, bc.Invoke | bc.AllocateTensor | bc.Release):
+            continue
+        if not i.results or found.intersection(i.results):
+            found.update(i.reads)
+    return frozenset(found)
+
+
+def _written(inside: Block) -> frozenset[bc.Register]:
+    """Return what instructions write in place; of a view, what it is a view of."""
+    roots: dict[bc.Register, bc.Register] = {}
+    for i in inside:
+        if isinstance(i, bc.ViewTensor | bc.OwnShard):
+            roots[i.out] = roots.get(i.source, i.source)
+    return frozenset(roots.get(r, r) for i in inside if isinstance(i, bc.Invoke) for r in i.written)
+
+
+class Grapher:
+    """Finds the regions of one program and links them.
+
+    ``escaping``: of a straight-line program, the registers whose memory outlives a run; None: any
+    may.
+    """
+
+    def __init__(self, program: BoundProgram, graphs: Graphs) -> None:
+        self.code, self.kernels, self.graphs = program.code, program.kernels, graphs
+        self.escaping: frozenset[bc.Register] | None = None
+        # Kernels by number that could not be recorded, and why.
+        self._failed: dict[int, str] = {}
+        self._keys: dict[str, dict[bc.Register, int]] = {}
+        for name, function in self.code.functions.items():
+            registers = key_registers(function, self.code.kernels)
+            first = graphs.keys.reserve(len(registers)).start
+            self._keys[name] = {r: first + i for i, r in enumerate(registers)}
+
+    def keys(self, name: str) -> dict[bc.Register, torch.Tensor]:
+        """Return where the random keys of a function are, by register."""
+        tensor = self.graphs.keys.tensor
+        return {r: tensor[at : at + 1] for r, at in self._keys[name].items()}
+
+    def steps(
+        self,
+        name: str,
+        block: Block,
+        begin: int,
+        end: int,
+        fixed: frozenset[bc.Register],
+        link: Link,
+        drawn: bool = False,
+    ) -> tuple[Step, ...]:
+        """Link instructions of a block; ``drawn``: their random keys are drawn already."""
+        steps: list[Step] = []
+        at = begin
+        for region in regions(block, fixed, self.reason, self.is_key):
+            if not begin <= region.begin < end:
+                continue
+            if region.kernels < MIN_KERNELS and not region.keys:
+                self.graphs.reasons[TOO_FEW] = None
+                continue
+            steps += link(block[at : region.begin])
+            steps.append(self.graph_step(name, block, region, fixed, link, drawn))
+            at = region.end
+        return (*steps, *link(block[at:end]))
+
+    def reason(self, instruction: bc.Instruction) -> str | None:
+        """Return why a graph cannot hold an instruction, and note it."""
+        if isinstance(instruction, bc.Invoke):
+            number = instruction.kernel
+            kernel = self.code.kernels[number]
+            found = why_not(instruction, kernel, self.kernels[number])
+            if number in self._failed:
+                found = f"{kernel.name}: {self._failed[number]}"
+        else:
+            found = why_not(instruction, None, None)
+        if found is not None:
+            self.graphs.reasons[found] = None
+        return found
+
+    def is_key(self, invoke: bc.Invoke) -> bool:
+        """Whether an instruction draws a random key."""
+        return is_key(self.code.kernels[invoke.kernel])
+
+    def graph_step(
+        self,
+        name: str,
+        block: Block,
+        region: GraphRegion,
+        fixed: frozenset[bc.Register],
+        link: Link,
+        drawn: bool,
+    ) -> GraphStep:
+        """Link a region; ``drawn``: its random keys are drawn by what runs it."""
+        inside = block[region.begin : region.end]
+        places = self._keys[name]
+        first = places[region.keys[0]] if region.keys else 0
+        status = RegionStatus(name, region.kernels)
+        if region.kernels < MIN_KERNELS:
+            status.reason = TOO_FEW
+        self.graphs.statuses.append(status)
+        ranks = ranks_of(self.code.kernels[i.kernel] for i in inside if isinstance(i, bc.Invoke))
+        if ranks is not None:
+            HOLDERS.add(self.graphs)
+        arguments = len(self.code.params) if name == self.code.entry else 0
+        first_array = max(arguments - self.graphs.arrays, 0)
+        escaping = self.escaping
+        steps: list[Step] = []
+        launched: list[Launched] = []
+        link_inside = partial(link, keys=self.keys(name))
+        begin = region.begin
+        for at, i in enumerate(inside, region.begin):
+            if isinstance(i, bc.Invoke):
+                steps += link_inside(block[begin : at + 1])
+                here = Launched(at, self.code.kernels[i.kernel].name, i.span)
+                launched += [here] * (len(steps) - len(launched))
+                begin = at + 1
+        steps += link_inside(block[begin : region.end])  # views
+        launched += launched[-1:] * (len(steps) - len(launched))
+
+        def split(invoke: int, reason: str) -> tuple[Step, ...]:
+            failed = block[invoke]
+            assert isinstance(failed, bc.Invoke)
+            self._failed[failed.kernel] = reason
+            return self.steps(name, block, region.begin, region.end, fixed, link_inside, drawn=True)
+
+        step = GraphStep(
+            self.graphs,
+            region,
+            tuple(steps),
+            tuple(launched),
+            split,
+            status,
+            written=_written(inside),
+            keys=slice(first, first if drawn else first + len(region.keys)),
+            arguments=arguments,
+            bound=frozenset(range(first_array, arguments)),
+            escapes=lambda r: escaping is None or r in escaping,
+            ranks=ranks,
+        )
+        self.graphs.steps.append(step)
+        return step

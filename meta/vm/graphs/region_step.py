@@ -1,0 +1,454 @@
+"""A region of a block as one step: run kernel by kernel, recorded as a CUDA graph, replayed.
+
+A `GraphStep` runs kernel by kernel at first, then is recorded, then replayed. The first run
+compiles, loads and plans what kernels need. The second is recorded. What a recorded kernel reads
+and writes has fixed addresses: constants, the arena, and the model's arrays have them anyway (they
+are *static*); what else comes from outside is copied to memory of the region's own before each
+replay, and what is handed on is copied out of the graph's memory after it, or lent
+(`borrowed_outputs.py`): whoever gets a loan from a program, gives out a tensor with its memory.
+
+`capture.py` says what regions of one program share, and records graphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from math import prod
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.autograd.graph import increment_version
+
+from meta.base.errors import DistributedError
+from meta.base.source import Span
+from meta.runtime.mesh import current_mesh, use_mesh
+from meta.runtime.out_of_memory import is_out_of_memory
+from meta.vm.compiler import bytecode as bc
+from meta.vm.graphs.borrowed_outputs import LENDERS, Loan, Lot
+from meta.vm.graphs.rank_agreement import Ranks
+from meta.vm.graphs.regions import GraphRegion, RegionStatus
+from meta.vm.run.steps import Registers, Step, buffer
+
+if TYPE_CHECKING:
+    from meta.vm.graphs.capture import Binding, Graphs
+
+MAX_VARIANTS = 16
+"""Of one region, for different static arguments: a function that is called once per layer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """The instruction that a step launches the kernel of: its number in its block, the kernel's
+    name, and the user's line.
+    """
+
+    at: int
+    name: str
+    span: Span | None
+
+
+@dataclass(eq=False)
+class GraphStep:
+    """One region of a function.
+
+    Parameters
+    ----------
+    region: its registers. steps: its instructions, linked; ``invokes``: for each, the instruction
+    that launches its kernel, or the next one. split: returns the steps of the region without a
+    kernel that could not be recorded, by the number of its instruction and why.
+    written: registers that its kernels write in place. keys: the places of its random keys.
+    arguments: how many registers, the first ones, are arguments of the program. bound: those that
+    hold the same static tensor at every run. escapes: registers whose values live longer than the
+    run of the program. ranks: those of its collectives, which do alike with it.
+    """
+
+    graphs: Graphs
+    region: GraphRegion
+    steps: tuple[Step, ...]
+    invokes: tuple[Launched, ...]
+    split: Callable[[int, str], tuple[Step, ...]]
+    status: RegionStatus
+    written: frozenset[bc.Register]
+    keys: slice
+    arguments: int
+    bound: frozenset[bc.Register]
+    escapes: Callable[[bc.Register], bool]
+    ranks: Ranks | None = None
+
+    def __post_init__(self) -> None:
+        self.draw = self.graphs.keys.drawer(self.keys)
+        self.inner = tuple(r for r in self.region.ins if r not in self.bound)
+        self.only_arguments = all(r < self.arguments for r in self.inner)
+        self.running = 0
+        # By where the model's arrays were.
+        self.recordings: dict[Binding, Recordings] = {}
+
+    def forget(self, binding: Binding) -> None:
+        """Forget what was recorded with arrays that are at other addresses now."""
+        found = self.recordings.pop(binding, None)
+        for replay in () if found is None else found.all_replays():
+            self.graphs.loans.forget(replay.lot.loans)
+            for loan, uses in replay.holds:
+                loan.hold(-uses)
+            self.status.graphs -= 1
+
+    def all_replays(self) -> list[Replay]:
+        """Return all that was recorded."""
+        return [replay for found in self.recordings.values() for replay in found.all_replays()]
+
+    def __call__(self, regs: Registers) -> None:
+        if self.draw is not None:
+            self.draw()
+        if self.ranks is not None:  # in a graph nobody waits for what began before it
+            current_mesh().finish_all()
+        if self.status.reason:
+            self.plain(regs)
+            return
+        found = self.recordings.get(self.graphs.binding)
+        if found is None:
+            found = self.recordings[self.graphs.binding] = Recordings()
+        key = self.key(regs, found)
+        replay = found.ready(key)
+        if replay is None:
+            self.first(regs, key, found)
+        elif replay.back and share_memory(regs, [r for r, _ in replay.copied]):
+            self.plain_on_all(regs)
+        else:
+            replay(regs, self.graphs.given.tensors)
+
+    def key(self, regs: Registers, recorded: Recordings) -> tuple[int, ...]:
+        """Return which of the arguments are static, and which tensors those are."""
+        taken = self.graphs.taken
+        if taken is None:
+            watched = recorded.watched
+            return tuple([id(regs[r]) for r in watched]) if watched else ()
+        alike = self.graphs.alike if self.only_arguments else None
+        key = None if alike is None else recorded.keys_alike.get(alike)
+        if key is None:
+            static = self.graphs.statics, taken.ids
+            found = [id(regs[r]) for r in self.inner]
+            key = tuple([i if i in static[1] or i in static[0] else 0 for i in found])
+            if alike is not None:
+                if len(recorded.keys_alike) > MAX_VARIANTS:
+                    recorded.keys_alike.clear()
+                recorded.keys_alike[alike] = key
+        return key
+
+    def plain(self, regs: Registers) -> None:
+        """Run kernel by kernel."""
+        for step in self.steps:
+            step(regs)
+        for r in self.region.released:
+            regs[r] = None
+
+    def plain_on_all(self, regs: Registers) -> None:
+        """Run kernel by kernel, what is replayed or recorded otherwise."""
+        self.do_alike("runs kernel by kernel")
+        self.plain(regs)
+
+    def do_alike(self, what: str) -> bool:
+        """Whether all ranks do the same with the region; else it is never recorded."""
+        difference = "" if self.ranks is None else self.ranks.difference(what)
+        if difference:
+            self.status.reason = difference
+            self.graphs.refused(difference)
+        return not difference
+
+    def first(self, regs: Registers, key: tuple[int, ...], recorded: Recordings) -> None:
+        """Run what is not recorded yet: to warm it up, or to record it."""
+        statics = self.graphs.statics
+        if not recorded.warm:
+            recorded.warm = True
+            self.plain_on_all(regs)
+            return
+        known = True
+        if self.graphs.taken is None:
+            if not recorded.replays:
+                recorded.watched = tuple(r for r in self.inner if id(regs[r]) in statics)
+                key = self.key(regs, recorded)
+            known = all(id(regs[r]) in statics for r in recorded.watched)
+        if known and len(recorded.all_replays()) < MAX_VARIANTS:
+            self.record(regs, key, recorded)
+        else:
+            self.plain_on_all(regs)
+
+    def record(self, regs: Registers, key: tuple[int, ...], recorded: Recordings) -> None:
+        """Record the region and run it so; kernel by kernel, and say why, if that cannot be."""
+        taken = self.graphs.taken
+        if taken is None:
+            given = [r for r in self.inner if r not in recorded.watched]
+        else:
+            given = [r for r, static in zip(self.inner, key, strict=True) if not static]
+        lent = self.graphs.lent if len(recorded.replays.get(key, ())) < LENDERS else frozenset()
+        handed = [r for r in self.region.outs if self.escapes(r) and r not in self.region.views]
+        copied = [r for r in handed if r not in lent]
+        if any(not isinstance(regs[r], torch.Tensor) for r in given):
+            self.status.reason = "it is given a value that is no tensor"
+            self.graphs.refused(self.status.reason)
+        pays = self.region.kernels >= 2 + len(given) + len(copied)
+        if not pays and not recorded.replays:
+            self.status.reason = "copying what it takes and hands on costs as much as it saves"
+        shared = self.written.intersection(given) and share_memory(regs, given)
+        shared = shared or self.is_shared(regs, given)
+        records = bool(pays and not self.status.reason and not shared)
+        what = "is recorded" if records else f"is not recorded {self.status.reason}".strip()
+        if not self.do_alike(what) or not records:
+            self.plain(regs)
+            return
+        try:
+            replay = self.recorded(regs, given, lent)
+        except DistributedError:
+            raise
+        except Exception as error:
+            self.refuse(self.invokes[self.running], error)
+        else:
+            replay.lot.settle()
+            replay.kept = tuple([regs[r] for r in self.inner if r not in given])
+            if taken is not None:
+                replay.holds = tuple(taken.hold(replay.tensors()))
+            replay.finish(regs, self.graphs.given.tensors)
+            recorded.replays.setdefault(key, []).append(replay)
+            self.graphs.loans.add(replay.lot.loans)
+            self.status.graphs += 1
+            return
+        self.plain(regs)  # behind the block: what was made for the graph is free by then
+
+    def is_shared(self, regs: Registers, given: Sequence[bc.Register]) -> bool:
+        """Whether what would be copied is memory of something that would not, and is written: such
+        as a view of an array of the model that was made before the region.
+        """
+
+        def memory(registers: Iterable[bc.Register]) -> set[int]:
+            tensors = [regs[r] for r in registers if isinstance(regs[r], torch.Tensor)]
+            return {buffer(t) for t in tensors if t.numel()}
+
+        kept = memory({*self.region.ins, *self.written}.difference(given))
+        return bool(memory(given) & kept & memory(self.written))
+
+    def recorded(
+        self, regs: Registers, given: Sequence[bc.Register], lent: frozenset[bc.Register]
+    ) -> Replay:
+        """Record the region for copies of its inputs, run it once, return what runs it again;
+        ``lent``: registers that are not copied out.
+        """
+        self.running = 0
+        own = regs.copy()
+        copied = {r: regs[r].clone() for r in given}
+        for r, tensor in copied.items():
+            own[r] = tensor
+        written = {r: own[r] for r in self.written}
+        given_for_results = self.graphs.given.tensors
+        self.graphs.given.clear()
+        try:
+            if self.ranks is None:
+                launch = self.graphs.recorder.record(partial(self.body, own))
+            else:
+                launch = self.recorded_on_all(own, self.ranks)
+        finally:
+            self.graphs.given.tensors = given_for_results
+        # What was made in the region, and is forgotten in it, is None now.
+        written = {r: own[r] if t is None else t for r, t in written.items()}
+        return self.replay(own, copied, written, lent, launch)
+
+    def body(self, own: Registers) -> None:
+        """Launch the kernels, to be recorded."""
+        for self.running, step in enumerate(self.steps):  # noqa: B020 (read where it stops)
+            step(own)
+        if self.ranks is not None:  # nor behind it for what it began
+            current_mesh().finish_all()
+
+    def recorded_on_all(self, own: Registers, ranks: Ranks) -> Callable[[], None]:
+        """Record the region on all ranks, or raise the same error on all of them: once on trial,
+        without collectives, and then with them.
+        """
+        failed = tried = None
+        try:
+            with use_mesh(ranks.silent()):
+                tried = self.graphs.recorder.try_out(partial(self.body, own.copy()))
+        except Exception as error:
+            failed = error
+        failure = ranks.failure(self.running, failed)
+        if failure is not None:
+            self.running, reason = failure
+            raise reason from failed
+
+        def agree(error: Exception | None) -> None:
+            failure = ranks.failure(self.running, error)
+            if failure is not None:
+                raise DistributedError(
+                    "recording collectives failed, behind which they cannot be called any more",
+                    found=str(failure[1]),
+                    hint="start again with compile(..., cuda_graph=False) or META_CUDA_GRAPH=0",
+                ) from error
+
+        launch = self.graphs.recorder.record(partial(self.body, own), agree)
+        del tried  # it kept the memory that both take
+        return launch
+
+    def refuse(self, invoke: Launched, error: Exception) -> None:
+        """Give up: for lack of memory altogether, which is an error where graphs are required, else
+        the kernel that could not be recorded.
+        """
+        short_of_memory = is_out_of_memory(error)
+        if short_of_memory and self.graphs.required:
+            raise error
+        reason = f"recording it failed: {first_line(error)}"
+        self.status.reason = reason
+        self.graphs.refused(f"{invoke.name}: {reason}", error, invoke.span)
+        if not short_of_memory:
+            self.status.split = True
+            self.steps = self.split(invoke.at, reason)
+
+    def replay(
+        self,
+        own: Registers,
+        copied: dict[bc.Register, torch.Tensor],
+        written: dict[bc.Register, torch.Tensor | None],
+        lent: frozenset[bc.Register],
+        launch: Callable[[], None],
+    ) -> Replay:
+        """Return what runs the recorded region."""
+        memory = {buffer(t): r for r, t in copied.items() if t.numel()}
+        views: list[tuple[bc.Register, bc.Register, tuple[int, ...], int]] = []
+        fresh: list[tuple[bc.Register, torch.Tensor]] = []
+        loans: dict[bc.Register, torch.Tensor] = {}
+        same: dict[bc.Register, torch.Tensor] = {}
+        for r in self.region.outs:
+            tensor = own[r]
+            source = memory.get(buffer(tensor))
+            if source is not None:
+                views.append((r, source, tuple(tensor.shape), tensor.storage_offset()))
+            elif self.escapes(r) and not self.graphs.is_static(tensor):
+                if r in lent and tensor.numel():
+                    loans[r] = tensor
+                else:
+                    fresh.append((r, tensor))
+            else:
+                same[r] = tensor
+                self.graphs.statics.add(id(tensor))  # the same tensor at every run
+        back = [(r, t) for r, t in copied.items() if r in written]
+        counted = [
+            t
+            for r, t in written.items()
+            if t is not None and r not in copied and not self.graphs.is_fixed(t)
+        ]
+        given = list(copied.items())
+        ready = {**loans, **same}
+        # The caller has the arguments, whether they are released or not.
+        released = tuple(r for r in self.region.released if r >= self.arguments)
+        lot = Lot(loans.values())
+        return Replay(launch, given, back, counted, views, fresh, ready, released, lot)
+
+
+class Recordings:
+    """What a region was recorded as, with the model's arrays where they are.
+
+    Attributes
+    ----------
+    warm: whether it ran before. watched: registers whose tensors are static in some runs. replays:
+    by these; several of one region where they lend. keys_alike: by what the caller calls arguments
+    that are alike.
+    """
+
+    def __init__(self) -> None:
+        self.warm = False
+        self.watched: tuple[bc.Register, ...] = ()
+        self.replays: dict[tuple[int, ...], list[Replay]] = {}
+        self.keys_alike: dict[int, tuple[int, ...]] = {}
+
+    def ready(self, key: tuple[int, ...]) -> Replay | None:
+        """Return what was recorded for such arguments and may be replayed now."""
+        for replay in self.replays.get(key, ()):
+            if not replay.lot.loans or not replay.lot.is_out():
+                return replay
+        return None
+
+    def all_replays(self) -> list[Replay]:
+        """Return all that was recorded."""
+        return [replay for found in self.replays.values() for replay in found]
+
+
+@dataclass(slots=True)
+class Replay:
+    """A recorded region as a step.
+
+    copied: registers to copy from, and where to, before; back: the other way, after. counted: what
+    is written in place besides. views: registers that are another one, or a part of it, with
+    another shape: which one, the shape, and where the part begins.
+    fresh: what is copied out. ready: what is handed on as it is, loans among it. released: what is
+    forgotten. lot: the loans. kept: the static arguments, whose ids no others may get. holds: the
+    loans of another program that it holds, and how many uses of each. take: copies from registers.
+    """
+
+    launch: Callable[[], None]
+    copied: list[tuple[bc.Register, torch.Tensor]]
+    back: list[tuple[bc.Register, torch.Tensor]]
+    counted: list[torch.Tensor]
+    views: list[tuple[bc.Register, bc.Register, tuple[int, ...], int]]
+    fresh: list[tuple[bc.Register, torch.Tensor]]
+    ready: dict[bc.Register, torch.Tensor]
+    released: tuple[bc.Register, ...]
+    lot: Lot
+    kept: tuple[Any, ...] = ()
+    holds: tuple[tuple[Loan, int], ...] = ()
+    take: Callable[[Registers], object] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.take = taking(self.copied)
+
+    def tensors(self) -> list[Any]:
+        """Return all that it keeps."""
+        pairs = (*self.copied, *self.back, *self.fresh, *self.ready.items())
+        return [*(t for _, t in pairs), *self.counted, *self.kept]
+
+    def __call__(self, regs: Registers, given: Mapping[bc.Register, torch.Tensor]) -> None:
+        self.take(regs)
+        self.launch()
+        self.finish(regs, given)
+
+    def finish(self, regs: Registers, given: Mapping[bc.Register, torch.Tensor]) -> None:
+        """Set registers after a run of the graph; ``given``: tensors that results are put in."""
+        for r, tensor in self.back:
+            regs[r].copy_(tensor)
+        if self.counted:  # a replay is not seen by the counters that the tape looks at
+            increment_version(self.counted)
+        for r, source, shape, begin in self.views:
+            regs[r] = regs[source].view(-1)[begin : begin + prod(shape)].view(shape)
+        for r, tensor in self.fresh:
+            place = given.get(r)
+            if place is None:
+                regs[r] = tensor.clone()
+            else:
+                regs[r] = place.view(tensor.shape).copy_(tensor)
+        for r, tensor in self.ready.items():
+            regs[r] = tensor
+        for r in self.released:
+            regs[r] = None
+
+
+def taking(
+    copied: Sequence[tuple[bc.Register, torch.Tensor]],
+) -> Callable[[Registers], object]:
+    """Return what copies registers to tensors, by one call of torch's."""
+    if not copied:
+        return lambda _: None
+    if len(copied) == 1:
+        ((only, target),) = copied
+        return lambda regs: target.copy_(regs[only])
+    values, targets = itemgetter(*(r for r, _ in copied)), [t for _, t in copied]
+    return lambda regs: torch._foreach_copy_(targets, values(regs))
+
+
+def share_memory(regs: Registers, inputs: Sequence[bc.Register]) -> bool:
+    """Whether two inputs are one memory: a write to one would not be seen in the copies."""
+    memory = [buffer(regs[r]) for r in inputs if regs[r].numel()]
+    return len(set(memory)) < len(memory)
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message with the name of its class."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -1,0 +1,160 @@
+"""What a program needs that is computed of a model's arrays alone: kept from call to call.
+
+The pass `prepare` makes the function; main takes its results behind the arrays. They lie in memory
+of their own, at addresses that stay, and are computed anew when an array was written or exchanged.
+Writes show in torch's counters; of arrays that others may write unseen, the results are computed
+for every call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+
+import torch
+
+from meta.base.device import Device
+from meta.base.dtype import TO_TORCH
+from meta.base.errors import OutOfMemory
+from meta.dialect.core import only
+from meta.grad.core import no_grad
+from meta.ir import Block, Function, Module, TensorType, Tuple, Var, operands, type_bytes, type_of
+from meta.op.core.handler import Default, use
+from meta.passes.call_graph import PREPARED_BY
+from meta.runtime import buffer_replacement, external_memory
+from meta.runtime.ndarray import ndarray
+from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
+from meta.vm.run.interpreter import run_module
+from meta.vm.run.steps import buffer
+
+HINT = (
+    "fewer arrays and programs that are still referred to; compile(..., memory_budget=BYTES), "
+    "which prepares nothing"
+)
+_versions = attrgetter("_version")
+
+
+def preparation_of(module: Module) -> Function | None:
+    """Return the function that computes what main of a compiled module is given besides arrays."""
+    name = module.main.attrs.get(PREPARED_BY)
+    return None if name is None else module.functions[name]
+
+
+class Preparation:
+    """The results of a preparation for one executable.
+
+    Parameters
+    ----------
+    function: its preparation. arrays: what it takes. written: those arrays that the program writes,
+    none of which the function reads; where two share memory, nothing that is kept can be trusted.
+
+    Attributes
+    ----------
+    tensors: the results, the same tensors from the first use on.
+    """
+
+    def __init__(
+        self, function: Function, arrays: Sequence[ndarray], written: Sequence[ndarray]
+    ) -> None:
+        self._written = written
+        # One program per result: in this way what it takes on the way is freed before the next.
+        self._parts = [_alone(function, result) for result in _results(function)]
+        used = {v for part in self._parts for v in part.main.params}
+        self._arrays = dict(zip(function.params, arrays, strict=True))
+        self._read = [a for v, a in self._arrays.items() if v in used]
+        self.tensors: tuple[torch.Tensor, ...] = ()
+        self._seen: tuple[int, int] | None = None
+        self._state: list[int] | None = None
+
+    def allocate(self, device: str) -> None:
+        """Make the memory of the results, if it is not there."""
+        if self.tensors:
+            return
+        types = [t for p in self._parts if isinstance(t := p.main.result_type, TensorType)]
+        try:
+            with torch.inference_mode(False):  # they may be written outside of it
+                self.tensors = tuple(
+                    [
+                        torch.empty(t.static_shape, dtype=TO_TORCH[t.dtype], device=device)
+                        for t in types
+                    ]
+                )
+            return
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            failure = _no_room(error, device, sum(map(type_bytes, types)))
+        raise failure  # behind the block: what the first error holds is free by then
+
+    def was_made(self) -> bool:
+        """Whether the results are those of the arrays as they are, unless one was written since."""
+        made = self._state is not None and self._seen == (
+            buffer_replacement.replacement_count,
+            external_memory.share_count,
+        )
+        return made and not self._is_recorded()
+
+    def update(self) -> bool:
+        """Compute the results, unless they are up to date; return whether they were computed."""
+        if self._seen != (buffer_replacement.replacement_count, external_memory.share_count):
+            self._look()
+        # A graph of somebody else's, which is recorded now, computes them whenever it is replayed.
+        recorded = self._is_recorded()
+        state = list(map(_versions, self._sources)) if self._counted else None
+        if state is not None and state == self._state and not recorded:
+            return False
+        self._state = None
+        if self.tensors[0].is_cuda and not recorded:
+            torch.cuda.synchronize(self.tensors[0].device)  # other streams may still read them
+        failure: OutOfMemory | None = None
+        try:
+            for part, tensor in zip(self._parts, self.tensors, strict=True):
+                self._compute(part, tensor)
+        except OutOfMemory as error:  # of a single operator
+            failure = _no_room(error, str(self.tensors[0].device), error.planned)
+        if failure is not None:
+            raise failure
+        if self.tensors[0].is_cuda and not recorded:
+            torch.cuda.synchronize(self.tensors[0].device)  # the next call may be on another stream
+        self._state = None if recorded else state
+        return True
+
+    def _is_recorded(self) -> bool:
+        return self.tensors[0].is_cuda and torch.cuda.is_current_stream_capturing()
+
+    def _look(self) -> None:
+        """See where the arrays are, and whether their counters tell of all writes."""
+        self._seen = buffer_replacement.replacement_count, external_memory.share_count
+        self._sources = [a.tensor for a in self._read]
+        self._state = None
+        written = {buffer(a.tensor) for a in self._written}
+        self._counted = all(
+            external_memory.counts_writes(t) and buffer(t) not in written for t in self._sources
+        )
+
+    def _compute(self, part: Module, tensor: torch.Tensor) -> None:
+        given = [self._arrays[v] for v in part.main.params]
+        with use(Default.handler), no_grad(), only("torch"), torch.no_grad():
+            tensor.copy_(run_module(part, given).tensor)
+
+
+def _results(function: Function) -> tuple[Var, ...]:
+    result = function.body.result
+    assert isinstance(result, Tuple)
+    return tuple(v for v in result.fields if isinstance(v, Var))
+
+
+def _alone(function: Function, result: Var) -> Module:
+    """Return a program that computes one result of a function, of those parameters it needs."""
+    needed, kept = {result}, []
+    for binding in reversed(function.body.bindings):
+        if binding.var in needed:
+            kept.append(binding)
+            needed.update(a for a in operands(binding.value) if isinstance(a, Var))
+    params = tuple(p for p in function.params if p in needed)
+    return Module({"main": Function(params, Block(tuple(kept[::-1]), result), type_of(result))})
+
+
+def _no_room(error: Exception, device: str, planned: int | None) -> OutOfMemory:
+    what = "what is computed of the model's arrays alone, before the first call"
+    return out_of_memory(error, Device(device), what, planned=planned, hint=HINT)
