@@ -1,20 +1,31 @@
 """`CallContext`: what decides the meaning of an operator call, in one context variable.
 
-Three kinds of blocks change it, each on its own floor: a call handler (tracing, mixed precision;
-`op/core/handler.py`), knobs (`base/config.py`) and a preference for dialects
-(`dialect/core/preference.py`). They stand in one object, so that an eager call, which has a
-microsecond, asks once: `alone` and `pairs` have the kernels that it may run without asking anything
-else.
+Blocks change it, each on its own floor: a call handler (tracing, mixed precision;
+`op/core/handler.py`), knobs (`base/config.py`), a preference for dialects
+(`dialect/core/preference.py`), whether gradients are recorded, and what else `CallContext` lists.
+They stand in one object, so that an eager call, which has a microsecond, asks once: `alone` and
+`pairs` have the kernels that it may run without asking anything else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Any, TypeVar
 
-_KEEP: Any = object()
+_SETTINGS = (
+    "handler",
+    "knobs",
+    "preference",
+    "recording",
+    "marks_copies",
+    "cast_rules",
+    "random",
+    "mesh",
+    "sharded_trace",
+)
 
 
 class CallContext:
@@ -24,21 +35,50 @@ class CallContext:
     ----------
     handler: gives calls their meaning; None: they are run at once. knobs: overridden ones; None:
     none is. preference: the user's choice of dialects; None until their floor is imported.
+    recording: whether calls are recorded for `backward` (`runtime/no_gradient.py`).
+    marks_copies: whether copies of parts are marked (`runtime/view_copies.py`).
+    cast_rules: by operator, the rules of mixed precision of a block (`amp/core/rule.py`).
+    random: which random keys are drawn (`runtime/random.py`); None for the process's.
+    mesh: of a simulated rank (`runtime/mesh.py`); None for the process's.
+    sharded_trace: how arrays of many ranks are traced (`model/sharded_trace.py`); None: as they
+    are.
     alone, pairs: by operator, what runs a call of one array, by its key, and of two operands, by
     their keys: the key alone where both have the same, as most have. They are the preference's
     where nothing else is to be asked, else empty dicts, which stay empty.
     """
 
-    __slots__ = ("alone", "handler", "knobs", "pairs", "preference")
+    __slots__ = (*_SETTINGS, "alone", "pairs")
+    handler: Any
+    knobs: dict[str, Any] | None
+    preference: Any
+    recording: bool
+    marks_copies: bool
+    cast_rules: Mapping[Any, Any]
+    random: Any
+    mesh: Any
+    sharded_trace: Any
 
-    def __init__(self, handler: Any, knobs: dict[str, Any] | None, preference: Any) -> None:
-        self.handler, self.knobs, self.preference = handler, knobs, preference
-        plain = handler is None and knobs is None and preference is not None
-        self.alone: dict[Any, Any] = preference.alone if plain else {}
-        self.pairs: dict[Any, Any] = preference.pairs if plain else {}
+    def __init__(self) -> None:
+        self.handler = self.knobs = self.preference = None
+        self.recording = self.marks_copies = True
+        self.cast_rules = MappingProxyType({})
+        self.random = self.mesh = self.sharded_trace = None
+        self.alone: dict[Any, Any] = {}
+        self.pairs: dict[Any, Any] = {}
+
+    def changed(self, settings: Mapping[str, Any]) -> CallContext:
+        """Return a context with other values of some attributes."""
+        new = _new(CallContext)
+        for name in _SETTINGS:
+            setattr(new, name, settings[name] if name in settings else getattr(self, name))
+        plain = new.handler is None and new.knobs is None and new.preference is not None
+        new.alone = new.preference.alone if plain else {}
+        new.pairs = new.preference.pairs if plain else {}
+        return new
 
 
-_default = CallContext(None, None, None)
+_new = object.__new__
+_default = CallContext()
 context: ContextVar[CallContext] = ContextVar("meta_call_context", default=_default)
 
 
@@ -49,18 +89,9 @@ def set_default_preference(preference: Any) -> None:
 
 
 @contextmanager
-def override_context(
-    handler: Any = _KEEP, knobs: Any = _KEEP, preference: Any = _KEEP
-) -> Iterator[None]:
-    """Replace parts of the context in a block, in this thread (or task) only."""
-    before = context.get()
-    token = context.set(
-        CallContext(
-            before.handler if handler is _KEEP else handler,
-            before.knobs if knobs is _KEEP else knobs,
-            before.preference if preference is _KEEP else preference,
-        )
-    )
+def override_context(**settings: Any) -> Iterator[None]:
+    """Replace attributes of the context in a block, in this thread (or task) only."""
+    token = context.set(context.get().changed(settings))
     try:
         yield
     finally:

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
 import torch
 
-from meta.base.call_context import overriding
+from meta.base.call_context import context, override_context
 from meta.base.device import Device
 from meta.base.dtype import TO_TORCH
 from meta.base.errors import DistributedError
@@ -44,14 +43,17 @@ class ShardedTrace:
 
 
 _OUTSIDE = ShardedTrace()
-_context: ContextVar[ShardedTrace] = ContextVar("meta_sharded_trace", default=_OUTSIDE)
+
+
+def _here() -> ShardedTrace:
+    return context.get().sharded_trace or _OUTSIDE
 
 
 def is_sharded(model: Model) -> bool:
     """Whether this model's own code is written for parts of its arrays, not yet as a piece of a
     larger model that is.
     """
-    return model._sharded and not _context.get().full_shapes
+    return model._sharded and not _here().full_shapes
 
 
 def _axis_splits(array: ndarray) -> list[Split]:
@@ -63,7 +65,7 @@ def full_shapes_while_traced(model: Model | None) -> Iterator[bool]:
     """Give a model's arrays the shapes that they have for its code, in a block that traces it;
     yield whether these are those of the whole, of a program that is then written for parts.
     """
-    if model is None or (_context.get().full_shapes and model.records):
+    if model is None or (_here().full_shapes and model.records):
         yield False
         return
     # The arrays say it, not the model: they may be another model's, too.
@@ -76,7 +78,7 @@ def full_shapes_while_traced(model: Model | None) -> Iterator[bool]:
             empty = torch.empty((), dtype=TO_TORCH[key.dtype], device=str(key.device))
             array.tensor = empty.expand(array.placement.shape)  # without values
             array.key = key_of(array.tensor)
-        with overriding(_context, lambda before: replace(before, full_shapes=whole)):
+        with override_context(sharded_trace=replace(_here(), full_shapes=whole)):
             yield whole
     finally:
         for array, tensor, key in before:
@@ -87,7 +89,7 @@ def full_shapes_while_traced(model: Model | None) -> Iterator[bool]:
 def record_exchanges() -> Iterator[list[InsertedCollective]]:
     """Yield a list of the collectives that are put into programs which are traced in the block."""
     exchanges: list[InsertedCollective] = []
-    with overriding(_context, lambda before: replace(before, exchanges=exchanges)):
+    with override_context(sharded_trace=replace(_here(), exchanges=exchanges)):
         yield exchanges
 
 
@@ -114,6 +116,6 @@ def shard_program(module: Module, arrays: Sequence[ndarray], device: Device) -> 
             size=size,
             cuts=along,
             device=device,
-            exchanges=_context.get().exchanges,
+            exchanges=_here().exchanges,
         )
     return module

@@ -11,14 +11,13 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
 
-from meta.base.call_context import overriding
+from meta.base.call_context import context, override_context
 from meta.base.errors import ArgumentError, DistributedError
 from meta.base.registry import nearest
 
@@ -197,12 +196,12 @@ def _unpack(data: bytes) -> Iterator[bytes]:
 NO_MESH = RankMesh({})
 """That of a process without others."""
 _process_mesh = [NO_MESH]
-_thread_mesh: ContextVar[RankMesh | None] = ContextVar("meta_world", default=None)
 
 
 def current_mesh() -> RankMesh:
     """Return the mesh of this simulated rank, or else of this process."""
-    return _thread_mesh.get() or _process_mesh[0]
+    mesh: RankMesh | None = context.get().mesh
+    return mesh or _process_mesh[0]
 
 
 def axis_size(over: str) -> int:
@@ -227,18 +226,16 @@ def set_process_mesh(mesh: RankMesh) -> None:
     _process_mesh[0] = mesh
 
 
-@contextmanager
-def use_mesh(mesh: RankMesh) -> Iterator[None]:
+def use_mesh(mesh: RankMesh) -> AbstractContextManager[None]:
     """Let this be the mesh in a ``with`` block, in this thread."""
-    with overriding(_thread_mesh, lambda _: mesh):
-        yield
+    return override_context(mesh=mesh)
 
 
 def acquire_lock(lock: threading.Lock) -> None:
     """Take a lock that somebody has, once it is free. A simulated rank does not wait: the rank that
     has it may wait for this one, in a collective.
     """
-    if _thread_mesh.get() is not None:
+    if context.get().mesh is not None:
         raise DistributedError(
             "simulated ranks run one compiled program at the same time",
             hint="compile it on each rank, within what `simulate(...).run` calls",

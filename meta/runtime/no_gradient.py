@@ -6,33 +6,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from contextvars import ContextVar
 from typing import Any, NoReturn
 
 import torch
 
+from meta.base.call_context import context, override_context
 from meta.base.errors import GradientError
 from meta.base.source import Span
-
-_recording: ContextVar[bool] = ContextVar("meta_recording", default=True)
 
 
 def is_recording() -> bool:
     """Whether calls are recorded for `backward` now: neither in a block of `no_grad`, nor where
     torch records nothing (`torch.no_grad`, `torch.inference_mode`).
     """
-    return _recording.get() and torch.is_grad_enabled()
+    return context.get().recording and torch.is_grad_enabled()
 
 
 @contextmanager
 def set_recording(on: bool) -> Iterator[None]:
     """Record calls in this block, or do not; torch records in it as well, or as before."""
-    token = _recording.set(on)
-    try:
-        with torch.enable_grad() if on else nullcontext():
-            yield
-    finally:
-        _recording.reset(token)
+    with override_context(recording=on), torch.enable_grad() if on else nullcontext():
+        yield
 
 
 @contextmanager

@@ -12,13 +12,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from meta.base.call_context import overriding
+from meta.base.call_context import context, override_context
 from meta.base.errors import ArgumentError
 from meta.runtime import trace_checks
 from meta.runtime.mesh import current_mesh
@@ -61,12 +60,12 @@ class Generator:
         Raises TraceError in code that is traced.
         """
         trace_checks.refuse_draw()
-        context = _context.get()
-        replayed = context.replayed
+        here = _here()
+        replayed = here.replayed
         if replayed == []:
             raise _replay_mismatch("more random numbers are drawn than the first time")
         key = int(self._next(1)[0]) if replayed is None else replayed.pop(0)
-        for drawn in context.recorders:
+        for drawn in here.recorders:
             drawn.append(key)
         return key
 
@@ -75,8 +74,8 @@ class Generator:
 
         The result is for reading.
         """
-        context = _context.get()
-        if context.replayed is not None or context.recorders:
+        here = _here()
+        if here.replayed is not None or here.recorders:
             return np.array([self.key() for _ in range(count)], dtype=np.int64)
         return self._next(count)
 
@@ -131,7 +130,10 @@ class RandomContext:
 
 
 _UNCHANGED = RandomContext()
-_context: ContextVar[RandomContext] = ContextVar("meta_random_context", default=_UNCHANGED)
+
+
+def _here() -> RandomContext:
+    return context.get().random or _UNCHANGED
 
 
 class _Default(Generator):
@@ -140,14 +142,14 @@ class _Default(Generator):
     """
 
     def _start(self, seed: int, counter: int) -> None:
-        own = _context.get().generator
+        own = _here().generator
         if own is None:
             super()._start(seed, counter)
         else:
             own._start(seed, counter)
 
     def _next(self, count: int) -> np.ndarray[Any, Any]:
-        own = _context.get().generator
+        own = _here().generator
         if own is not None:
             return own._next(count)
         stream = current_mesh().stream
@@ -159,7 +161,7 @@ class _Default(Generator):
 
     def state(self) -> tuple[int, int]:
         """Return (seed, counter), for checkpoints."""
-        own = _context.get().generator
+        own = _here().generator
         return super().state() if own is None else own.state()
 
 
@@ -172,7 +174,7 @@ def as_rank(stream: int, state: tuple[int, int]) -> Iterator[Generator]:
     generator = Generator()
     generator._stream = stream
     generator.load_state(state)
-    with overriding(_context, lambda before: replace(before, generator=generator)):
+    with override_context(random=replace(_here(), generator=generator)):
         yield generator
 
 
@@ -180,7 +182,8 @@ def as_rank(stream: int, state: tuple[int, int]) -> Iterator[Generator]:
 def record_keys() -> Iterator[list[int]]:
     """Yield a list to which every key is added that this thread draws in the block."""
     keys: list[int] = []
-    with overriding(_context, lambda before: replace(before, recorders=(*before.recorders, keys))):
+    here = _here()
+    with override_context(random=replace(here, recorders=(*here.recorders, keys))):
         yield keys
 
 
@@ -191,7 +194,7 @@ def replay_keys(keys: Sequence[int]) -> Iterator[None]:
     Raises ArgumentError at the end if they were not as many.
     """
     left = list(keys)
-    with overriding(_context, lambda before: replace(before, replayed=left)):
+    with override_context(random=replace(_here(), replayed=left)):
         yield
     if left:
         raise _replay_mismatch(f"{len(left)} of {len(keys)} numbers were not drawn again")

@@ -8,24 +8,23 @@ marked for that; what is a view of it is, too. Reading pays nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 
+from meta.base.call_context import context, override_context
 from meta.base.errors import ArgumentError
 
 _MARK = "_copy_of_a_part"
-_marking: ContextVar[bool] = ContextVar("meta_marking", default=True)
 
 
 def mark(tensor: torch.Tensor, what: Any) -> None:
     """Note that a tensor is such a copy. ``what``: the name of the operator, as text, or the index
     that it is of.
     """
-    if _marking.get():
+    if context.get().marks_copies:
         setattr(tensor, _MARK, what)
 
 
@@ -58,14 +57,9 @@ def view_or_copy(x: torch.Tensor, shape: tuple[int, ...], what: str) -> torch.Te
     return found
 
 
-@contextmanager
-def no_marking() -> Iterator[None]:
+def no_marking() -> AbstractContextManager[None]:
     """Mark nothing in this block, which runs no code of a user's: only what leaves it counts."""
-    token = _marking.set(False)
-    try:
-        yield
-    finally:
-        _marking.reset(token)
+    return override_context(marks_copies=False)
 
 
 def propagate_mark(source: torch.Tensor, view: torch.Tensor) -> torch.Tensor:

@@ -13,11 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
-from types import MappingProxyType
 
-from meta.base.call_context import overriding
+from meta.base.call_context import context, override_context
 from meta.base.errors import AutocastError, RegistrationError
 from meta.base.registry import OPERATORS
 from meta.base.source import Span, caller_span, definition_span
@@ -126,11 +124,6 @@ def _cast_rule(op: Op | str, rule: Casts | CustomRule, site: Span) -> CastRule:
     return CastRule(owner, casts, site)
 
 
-_overrides: ContextVar[Mapping[Op, CastRule]] = ContextVar(
-    "meta_cast_rules", default=MappingProxyType({})
-)
-
-
 def custom_rules(rules: Mapping[Op | str, Casts | CustomRule]) -> AbstractContextManager[None]:
     """Let operators have other cast rules in a ``with`` block, in this thread (or task) only.
 
@@ -145,7 +138,8 @@ def custom_rules(rules: Mapping[Op | str, Casts | CustomRule]) -> AbstractContex
 
 @contextmanager
 def _override(rules: list[CastRule]) -> Iterator[None]:
-    with overriding(_overrides, lambda before: {**before, **{rule.op: rule for rule in rules}}):
+    before = context.get().cast_rules  # on entry: the block may be entered later than made
+    with override_context(cast_rules={**before, **{rule.op: rule for rule in rules}}):
         yield
 
 
@@ -154,7 +148,7 @@ _NO_RULES: frozenset[tuple[Op, Casts]] = frozenset()
 
 def rules_in_force() -> frozenset[tuple[Op, Casts]]:
     """Return what `custom_rules` says here: programs cast under different rules are different."""
-    overrides = _overrides.get()
+    overrides: Mapping[Op, CastRule] = context.get().cast_rules
     if not overrides:
         return _NO_RULES
     return frozenset((op, rule.casts) for op, rule in overrides.items())
@@ -167,7 +161,7 @@ def rule_of(op: Op) -> CastRule | None:
     `meta/amp/rules.py` lists the others, and a test goes through all. One from elsewhere has to
     say: None if it does not.
     """
-    rule: CastRule | None = _overrides.get().get(op) or op.aspects.cast_rule
+    rule: CastRule | None = context.get().cast_rules.get(op) or op.aspects.cast_rule
     if rule is None and op.site.is_own:
         return CastRule(op, infer_cast(), op.site)
     return rule
