@@ -11,7 +11,7 @@ import torch
 
 from meta.frontend.relay import ast
 from meta.frontend.relay.errors import RelayError
-from meta.frontend.relay.graph_json.fields import BOOL, DOUBLE, DTYPE, INT, encoding
+from meta.frontend.relay.graph_json.document import BOOL, DOUBLE, DTYPE, INT, encoding
 from meta.frontend.relay.params import BadRecord
 from meta.frontend.relay.registry import attribute_types
 from meta.frontend.relay.text.reader import CONSTANT, MODULE_ATTRIBUTES

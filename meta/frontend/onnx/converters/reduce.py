@@ -1,12 +1,15 @@
-"""Converters of reductions, searches for extrema and running sums."""
+"""Converters of reductions, searches for extrema, running sums, and Fourier transforms."""
 
 from __future__ import annotations
 
 from math import prod
 
+import numpy as np
+
 from meta import op
 from meta.base.dtype import is_float, limits
-from meta.frontend.core.arguments import is_static, static_extent
+from meta.frontend.core import Unconvertible
+from meta.frontend.core.arguments import constant, is_static, static_extent
 from meta.frontend.core.arithmetic import cast_to, truncated_quotient
 from meta.frontend.onnx.converters.movement import required
 from meta.frontend.onnx.registry import onnx
@@ -129,3 +132,96 @@ def _scan(name, base):
 
 _scan("CumProd", op.cumprod)
 _scan("CumSum", op.cumsum)
+
+
+@onnx("DFT", op.dft)
+def dft(x, length=None, at=None, *, axis, inverse, onesided, call):
+    """The last axis of x is the real part, or the real and the imaginary part; so is that of y.
+
+    The axis is an attribute before opset 20, then an input. One-sided and inverse, x is half of a
+    spectrum and y is real.
+    """
+    if call.opset < 20:
+        axis = 1 if axis is None else axis
+    else:
+        axis = -2 if at is None else required(at, "the axis")[0]
+    axis = normalize_axis(axis, x.ndim)
+    count = None if length is None else required(length, "the length")[0]
+    extent = static_extent(x.shape[axis], "the axis that is transformed")
+    re, im = _parts(x)
+    re, im = (_moved(v, axis, re.ndim - 1) for v in (re, im))
+    if inverse and onesided:
+        count = 2 * (extent - 1) if count is None else count
+        y = op.expand_dims(_moved(_real_signal(re, im, count, call), re.ndim - 1, axis), re.ndim)
+        return cast_to(y, x.dtype)
+    count = extent if count is None else count
+    re, im = _transformed(_fitted(re, count), _fitted(im, count), bool(inverse))
+    if onesided:
+        re, im = _fitted(re, count // 2 + 1), _fitted(im, count // 2 + 1)
+    return op.stack(tuple(cast_to(_moved(v, v.ndim - 1, axis), x.dtype) for v in (re, im)), -1)
+
+
+def _transformed(re, im, inverse=False):
+    """`dft` is in float32 and float64."""
+    wide = re.dtype if re.dtype == "float64" else "float32"
+    return op.dft(cast_to(re, wide), cast_to(im, wide), inverse)
+
+
+def _parts(x):
+    count = static_extent(x.shape[-1], "the axis of the parts")
+    if count not in (1, 2):
+        raise Unconvertible(f"the last axis has the extent {count}, which is 1 or 2")
+    re = op.squeeze(op.split(x, count, -1)[0], (-1,)) if count == 2 else op.squeeze(x, (-1,))
+    return re, op.squeeze(op.split(x, 2, -1)[1], (-1,)) if count == 2 else op.zeros_like(re)
+
+
+def _moved(x, source, target):
+    order = [i for i in range(x.ndim) if i != source]
+    order.insert(target, source)
+    return op.permute_dims(x, tuple(order))
+
+
+def _fitted(x, count):
+    """Cut the last axis to an extent, or fill it up with zeros."""
+    extent = x.shape[-1]
+    if extent > count:
+        return op.strided_slice(x, (0,) * x.ndim, (*x.shape[:-1], count))
+    if extent == count:
+        return x
+    return op.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, count - extent)])
+
+
+def _real_signal(re, im, count, call):
+    """The real signal of ``count`` elements with half of a spectrum: the other half mirrors it."""
+    half = count // 2 + 1
+    re, im = _fitted(re, half), _fitted(im, half)
+    place = np.arange(count)
+    mirrored = place >= half
+    index = constant(np.where(mirrored, count - place, place), "int64", call)
+    # The first element, and of an even count the middle one, stand for real numbers.
+    signs = np.where(mirrored, -1.0, 1.0) * (place % count != 0) * (2 * place != count)
+    re, im = op.take(re, index, re.ndim - 1), op.take(im, index, im.ndim - 1)
+    return _transformed(re, op.multiply(im, constant(signs, im.dtype, call)), True)[0]
+
+
+@onnx("STFT", op.dft, op.take)
+def stft(signal, step, window=None, length=None, *, onesided, call):
+    """[B, frames, frequencies, 2]: the transform of every frame, which the window weights."""
+    (hop,) = required(step, "the step")
+    extent = static_extent(signal.shape[1], "the signal")
+    if length is not None:
+        (size,) = required(length, "the length of a frame")
+    else:
+        size = extent if window is None else static_extent(window.shape[0], "the window")
+    frames = (extent - size) // hop + 1
+    if frames < 1:
+        raise Unconvertible(f"a frame of {size} is longer than the signal of {extent}")
+    places = np.add.outer(np.arange(frames) * hop, np.arange(size))
+    index = constant(places, "int64", call)
+    re, im = (op.take(part, index, 1) for part in _parts(signal))
+    if window is not None:
+        re, im = op.multiply(re, window), op.multiply(im, window)
+    parts = _transformed(re, im)
+    if onesided:
+        parts = tuple(_fitted(v, size // 2 + 1) for v in parts)
+    return op.stack(tuple(cast_to(v, signal.dtype) for v in parts), -1)

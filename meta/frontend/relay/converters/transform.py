@@ -1,5 +1,6 @@
-"""Converters of operators that rearrange, repeat, join and pad tensors or reverse sequences, and of
-Fourier transforms.
+"""Converters of operators that rearrange, repeat, join and pad tensors or reverse sequences, of
+Fourier transforms, and of what TVM's compiler puts into programs: marks, which are the identity,
+and what is not converted, with the reason.
 
 The shape codes of reshape: 0 copies an extent, -1 infers one, -2 copies all that are left, -3
 merges the next two, and -4 splits the next one into the two that follow, one of which may be -1.
@@ -299,3 +300,38 @@ def stft(data, window, *, n_fft, hop_length, win_length, normalized, onesided, c
         re, im = op.take(re, chosen, -1), op.take(im, chosen, -1)
     both = op.swapaxes(op.stack((re, im), -1), -2, -3)
     return op.divide(both, sqrt(n_fft)) if normalized else both
+
+
+_DEVICES = ("constrain_body", "constrain_result", "virtual_device", "device_type", "is_fixed")
+_COPY = ("dst_virtual_device", "src_virtual_device", "src_dev_type", "dst_dev_type")
+
+
+@relay("copy", *(f"annotation.{mark}" for mark in ("bitpack_end", "bitpack_start", "cast_hint")))
+@relay(*(f"annotation.{mark}" for mark in ("checkpoint", "stop_fusion", "with_funcid")))
+# What TVM would hand to another compiler: here the program stays one.
+@relay("annotation.compiler_begin", "annotation.compiler_end", ignore=("compiler",))
+# The function that TVM would call is of the process that wrote the file.
+@relay("debug", ignore=("debug_func",))
+# The whole program runs on one device, which is chosen where it is run, not in its file.
+@relay("on_device", ignore=_DEVICES)
+@relay("device_copy", ignore=_COPY)
+def identity(data):
+    """Marks for passes of TVM."""
+    return data
+
+
+_COMPILED = "it calls what TVM has compiled; save the model before relay.build, or before lowering"
+REFUSED = {
+    "call_lowered memory.invoke_tvm_op vm.invoke_tvm_op memory.shape_func vm.shape_func": _COMPILED,
+    "memory.alloc_storage memory.alloc_tensor memory.kill": "memory is planned in it by TVM; save "
+    "the model before relay.vm.compile",
+    "torch_op": "it holds a function of PyTorch as a pickle, which is code and is not run",
+    "parser.MetaRef": "it is a reference that TVM's parser replaces; it is in no program that was "
+    "read",
+    "contrib.ethosu.binary_elementwise contrib.ethosu.conv2d contrib.ethosu.depthwise_conv2d "
+    "contrib.ethosu.identity contrib.ethosu.pooling contrib.ethosu.unary_elementwise": "it is an "
+    "instruction of the Ethos-U processor with packed weights; save the model before it is "
+    "partitioned for that processor",
+}
+for _names, _why in REFUSED.items():
+    relay.refuse(*_names.split(), why=_why)

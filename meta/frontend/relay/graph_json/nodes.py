@@ -11,8 +11,15 @@ from functools import partial
 from typing import Any
 
 from meta.frontend.relay import ast
-from meta.frontend.relay.graph_json import fields as encodings
-from meta.frontend.relay.graph_json.fields import BOOL, DTYPE, INT, NDARRAY, OBJECT, STRING
+from meta.frontend.relay.graph_json.document import (
+    BOOL,
+    COMPUTED,
+    DTYPE,
+    INT,
+    NDARRAY,
+    OBJECT,
+    STRING,
+)
 from meta.frontend.relay.graph_json.resolve import Kind, Resolver
 
 Fields = dict[str, Any]
@@ -158,7 +165,7 @@ _TYPES: dict[str, Kind] = {
     "tir.Any": _kind(ast.AnyDim),
     "tir.Var": _SYMBOL,
     "tir.SizeVar": _SYMBOL,
-    **dict.fromkeys(encodings.COMPUTED, Kind(_computed)),
+    **dict.fromkeys(COMPUTED, Kind(_computed)),
 }
 
 

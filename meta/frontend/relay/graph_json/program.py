@@ -8,8 +8,7 @@ from meta.frontend.relay import ast
 from meta.frontend.relay.ast import free_variables
 from meta.frontend.relay.errors import RelayError
 from meta.frontend.relay.graph_json import nodes, values
-from meta.frontend.relay.graph_json.document import decode, read_document
-from meta.frontend.relay.graph_json.fields import OBJECT, type_key
+from meta.frontend.relay.graph_json.document import OBJECT, decode, read_document, type_key
 from meta.frontend.relay.graph_json.nodes import type_names
 from meta.frontend.relay.graph_json.resolve import Kind, Resolver
 

@@ -17,9 +17,16 @@ import torch
 from meta.base.progress import bar
 from meta.frontend.relay import ast
 from meta.frontend.relay.errors import RelayError
-from meta.frontend.relay.graph_json import fields as encodings
-from meta.frontend.relay.graph_json.document import PROGRESS_DELAY, Document
-from meta.frontend.relay.graph_json.fields import OBJECT, STRING, BadField
+from meta.frontend.relay.graph_json.document import (
+    OBJECT,
+    PROGRESS_DELAY,
+    STRING,
+    BadField,
+    Document,
+    decode_base64,
+    length_prefixed,
+    scalar,
+)
 from meta.frontend.relay.params import BadRecord, read_record
 
 MAX_EXPANDED, MAX_EXPANDED_PER_NODE = 200_000, 100
@@ -115,7 +122,7 @@ class Resolver:
         if node.text is None:
             return ""
         try:
-            data = encodings.length_prefixed(node.text, "a text") if node.encoded else None
+            data = length_prefixed(node.text, "a text") if node.encoded else None
             return node.text if data is None else data.decode()
         except BadField as error:
             self.fail(index, str(error))
@@ -141,7 +148,7 @@ class Resolver:
     def decode_array(self, index: int, text: str) -> torch.Tensor | None:
         """Return the array that a base64 text holds."""
         try:
-            data = encodings.decode_base64(text, "an array")
+            data = decode_base64(text, "an array")
             tensor, end = read_record(memoryview(data), lost_bool=True)
         except (BadField, BadRecord) as error:
             self.fail(index, f"its array cannot be read: {error}")
@@ -246,7 +253,7 @@ class Resolver:
         if encoding is STRING:
             return self.string(text)
         try:
-            return encodings.scalar(encoding, text)
+            return scalar(encoding, text)
         except BadField as error:
             self.fail(index, f"the field {name!r} cannot be read: {error}")
 

@@ -10,8 +10,19 @@ from functools import cache
 from typing import Any
 
 from meta.frontend.relay import ast
-from meta.frontend.relay.graph_json import fields as encodings
-from meta.frontend.relay.graph_json.fields import BOOL, DOUBLE, DTYPE, INT, OBJECT, STRING
+from meta.frontend.relay.graph_json.document import (
+    BOOL,
+    DOUBLE,
+    DTYPE,
+    FIRST_STABLE_VERSION,
+    INT,
+    OBJECT,
+    STRING,
+    encoding,
+    field_type,
+    length_prefixed,
+    scalar,
+)
 from meta.frontend.relay.graph_json.resolve import STRING_KEYS, Kind, Resolver
 from meta.frontend.relay.registry import attribute_types
 
@@ -57,12 +68,12 @@ def _boxed(resolver: Resolver, index: int, _: Fields) -> Any:
     text, encoding = resolver.text(index), _BOXES[resolver.document.nodes[index].type_key]
     if encoding is BOOL:
         text = {"true": "1", "false": "0"}.get(text, text)
-    return encodings.scalar(encoding, text)
+    return scalar(encoding, text)
 
 
 def _shape_tuple(resolver: Resolver, index: int, _: Fields) -> tuple[int, ...]:
     text = resolver.document.nodes[index].text or ""
-    data = encodings.length_prefixed(text, "a shape", width=8)
+    data = length_prefixed(text, "a shape", width=8)
     return struct.unpack(f"<{len(data) // 8}q", data)
 
 
@@ -96,10 +107,9 @@ def _attributes(resolver: Resolver, index: int, fields: Fields) -> ast.Attrs:
 @cache
 def _attributes_kind(key: str, version: tuple[int, int] | None) -> Kind:
     types = {
-        name: encodings.field_type(key, name, version, f.type)
-        for name, f in attribute_types()[key].items()
+        name: field_type(key, name, version, f.type) for name, f in attribute_types()[key].items()
     }
-    fields = {name: encodings.encoding(type_) for name, type_ in types.items()}
+    fields = {name: encoding(type_) for name, type_ in types.items()}
     return Kind(_attributes, fields, open=True)
 
 
@@ -108,7 +118,7 @@ def attributes_kind(key: str, version: tuple[int, int] | None) -> Kind | None:
     if key == "DictAttrs" or key not in attribute_types():
         return None
     return _attributes_kind(
-        key, version if version is not None and version < encodings.FIRST_STABLE_VERSION else None
+        key, version if version is not None and version < FIRST_STABLE_VERSION else None
     )
 
 

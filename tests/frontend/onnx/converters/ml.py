@@ -1,4 +1,4 @@
-"""Cases of `meta/frontend/onnx/converters/ml.py`."""
+"""Cases of `meta/frontend/onnx/converters/domains.py`."""
 
 from __future__ import annotations
 

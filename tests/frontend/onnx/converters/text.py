@@ -1,4 +1,4 @@
-"""Cases of `meta/frontend/onnx/converters/text.py`."""
+"""Cases of `meta/frontend/onnx/converters/sequence.py`."""
 
 from __future__ import annotations
 

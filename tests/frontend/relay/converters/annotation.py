@@ -1,4 +1,4 @@
-"""What the converters of `meta/frontend/relay/converters/compiler.py` have to give."""
+"""What the converters of `meta/frontend/relay/converters/transform.py` have to give."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""What the converters of `meta/frontend/relay/converters/compiler.py` refuse, and why."""
+"""What the converters of `meta/frontend/relay/converters/transform.py` refuse, and why."""
 
 import numpy as np
 

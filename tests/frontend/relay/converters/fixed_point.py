@@ -1,4 +1,4 @@
-"""What the converters of `meta/frontend/relay/converters/elementwise.py` have to give."""
+"""What the converters of `meta/frontend/relay/converters/math.py` have to give."""
 
 from fractions import Fraction
 

@@ -1,4 +1,4 @@
-"""What the converters of `meta/frontend/relay/converters/reduce.py` have to give."""
+"""What the converters of `meta/frontend/relay/converters/math.py` have to give."""
 
 import numpy as np
 

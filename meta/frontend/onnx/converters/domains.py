@@ -1,4 +1,9 @@
-"""Converters of the domain ai.onnx.ml, and what of it is refused."""
+"""Converters of other domains than ONNX's own: ai.onnx.ml, ai.onnx.preview.training and
+com.microsoft.
+
+Optimizers take the rate, the number of the step, then all parameters, all gradients and all states;
+results are the new parameters and states in the same order.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +17,20 @@ from meta.frontend.onnx.registry import onnx
 from meta.frontend.onnx.values import array_of
 from meta.runtime.ndarray import ndarray
 
-DOMAIN = "ai.onnx.ml"
+ML = "ai.onnx.ml"
 
 
-@onnx(f"{DOMAIN}.ArrayFeatureExtractor", op.take)
+@onnx(f"{ML}.ArrayFeatureExtractor", op.take)
 def array_feature_extractor(x, places):
     return op.take(op.reshape(x, (1, -1)) if x.ndim == 1 else x, op.reshape(places, (-1,)), -1)
 
 
-@onnx(f"{DOMAIN}.Binarizer", op.greater)
+@onnx(f"{ML}.Binarizer", op.greater)
 def binarizer(x, *, threshold):
     return cast_to(op.greater(x, threshold), x.dtype)
 
 
-@onnx(f"{DOMAIN}.Scaler", op.subtract, op.multiply)
+@onnx(f"{ML}.Scaler", op.subtract, op.multiply)
 def scaler(x, *, offset, scale, call):
     """(x - offset) * scale, by one number or one for each of the last axis."""
     wide = cast_to(x, "float32")
@@ -33,7 +38,7 @@ def scaler(x, *, offset, scale, call):
     return op.multiply(op.subtract(wide, offset), scale)
 
 
-@onnx(f"{DOMAIN}.LinearRegressor", op.matmul, op.add)
+@onnx(f"{ML}.LinearRegressor", op.matmul, op.add)
 def linear_regressor(x, *, coefficients, intercepts, post_transform, targets, call):
     if post_transform not in (None, "NONE"):
         raise Unconvertible(f"post_transform={post_transform!r} is not supported")
@@ -42,7 +47,7 @@ def linear_regressor(x, *, coefficients, intercepts, post_transform, targets, ca
     return y if intercepts is None else op.add(y, constant(intercepts, "float32", call))
 
 
-@onnx(f"{DOMAIN}.LabelEncoder", op.equal, op.where, ignore=("default_string",))
+@onnx(f"{ML}.LabelEncoder", op.equal, op.where, ignore=("default_string",))
 def label_encoder(
     x,
     *,
@@ -96,7 +101,7 @@ def _column(floats, integers, tensor, call):
     return constant(integers, "int64", call) if integers else None
 
 
-@onnx(f"{DOMAIN}.Imputer", op.where)
+@onnx(f"{ML}.Imputer", op.where)
 def imputer(
     x,
     *,
@@ -118,7 +123,7 @@ def imputer(
     return op.where(gone, constant(values, x.dtype, call), x)
 
 
-@onnx(f"{DOMAIN}.Normalizer", op.abs, op.sum, op.divide, op.where)
+@onnx(f"{ML}.Normalizer", op.abs, op.sum, op.divide, op.where)
 def normalizer(x, *, norm):
     """Each row divided by its norm, where that is not 0."""
     wide = x if x.dtype in ("float32", "float64") else op.astype(x, "float32")
@@ -131,7 +136,7 @@ def normalizer(x, *, norm):
     return cast_to(op.divide(wide, op.where(op.equal(size, 0.0), 1.0, size)), "float32")
 
 
-@onnx(f"{DOMAIN}.FeatureVectorizer", op.concat, op.pad, op.strided_slice)
+@onnx(f"{ML}.FeatureVectorizer", op.concat, op.pad, op.strided_slice)
 def feature_vectorizer(*tensors, inputdimensions):
     """The columns of all tensors, of each the first so many, or filled up with zeros."""
     if inputdimensions is None or len(inputdimensions) != len(tensors):
@@ -150,7 +155,7 @@ def feature_vectorizer(*tensors, inputdimensions):
     return op.concat(tuple(parts), 1)
 
 
-@onnx(f"{DOMAIN}.OneHotEncoder", op.equal)
+@onnx(f"{ML}.OneHotEncoder", op.equal)
 def one_hot_encoder(x, *, cats_int64s, cats_strings, zeros, call):
     if cats_strings or not cats_int64s:
         raise Unconvertible("text is no array")
@@ -160,7 +165,7 @@ def one_hot_encoder(x, *, cats_int64s, cats_strings, zeros, call):
     return op.astype(op.equal(whole, constant(cats_int64s, "int64", call)), "float32")
 
 
-@onnx(f"{DOMAIN}.LinearClassifier", op.matmul, op.add, op.argmax, ignore=("multi_class",))
+@onnx(f"{ML}.LinearClassifier", op.matmul, op.add, op.argmax, ignore=("multi_class",))
 def linear_classifier(
     x, *, classlabels_ints, classlabels_strings, coefficients, intercepts, post_transform, call
 ):
@@ -188,7 +193,146 @@ def linear_classifier(
 
 
 _MAPS = ("CastMap", "CategoryMapper", "DictVectorizer", "ZipMap")
-onnx.refuse(*(f"{DOMAIN}.{n}" for n in _MAPS), why="maps and text are no arrays")
+onnx.refuse(*(f"{ML}.{n}" for n in _MAPS), why="maps and text are no arrays")
 _VECTORS = ("SVMClassifier", "SVMRegressor")
-onnx.refuse(*(f"{DOMAIN}.{n}" for n in _VECTORS), why="support vectors are not converted")
+onnx.refuse(*(f"{ML}.{n}" for n in _VECTORS), why="support vectors are not converted")
 onnx.refuse("ImageDecoder", why="compressed images are decoded before the model")
+
+
+TRAINING = "ai.onnx.preview.training"
+
+
+def _grouped(tensors, kinds):
+    """Rows (parameter, gradient, states ...) of the inputs, which are grouped by kind."""
+    count, rest = divmod(len(tensors), kinds)
+    if rest:
+        raise Unconvertible(f"{len(tensors)} tensors are no {kinds} of each parameter")
+    return [tensors[i::count] for i in range(count)]
+
+
+def _by_kind(rows):
+    return tuple(value for kind in zip(*rows, strict=True) for value in kind)
+
+
+def _regularized(x, gradient, coefficient):
+    return op.add(op.multiply(x, coefficient), gradient)
+
+
+@onnx(f"{TRAINING}.Adagrad", op.sqrt, op.divide)
+def adagrad(rate, step, *tensors, decay_factor, epsilon, norm_coefficient):
+    rows = []
+    for x, gradient, state in _grouped(tensors, 3):
+        count = cast_to(step, x.dtype)
+        now = op.divide(rate, op.add(op.multiply(count, decay_factor), 1.0))
+        change = _regularized(x, gradient, norm_coefficient)
+        state = op.add(state, op.square(change))
+        scaled = op.divide(op.multiply(now, change), op.add(op.sqrt(state), epsilon))
+        rows.append((op.subtract(x, scaled), state))
+    return _by_kind(rows)
+
+
+@onnx(f"{TRAINING}.Adam", op.sqrt, op.divide, op.pow, op.where)
+def adam(rate, step, *tensors, alpha, beta, epsilon, norm_coefficient, norm_coefficient_post):
+    rows = []
+    for x, gradient, first, second in _grouped(tensors, 4):
+        change = _regularized(x, gradient, norm_coefficient)
+        first = _mixed(first, change, alpha)
+        second = _mixed(second, op.square(change), beta)
+        count = cast_to(step, x.dtype)
+        # The bias of the averages is corrected in all steps but the one of number 0.
+        spread = op.sqrt(op.subtract(1.0, op.pow(beta, count)))
+        bias = op.subtract(1.0, op.pow(alpha, count))
+        started = op.greater(step, 0)
+        bias = op.where(started, bias, op.ones_like(bias))
+        now = op.where(started, op.multiply(rate, op.divide(spread, bias)), rate)
+        scaled = op.divide(first, op.add(op.sqrt(second), epsilon))
+        x = op.subtract(x, op.multiply(now, scaled))
+        rows.append((op.multiply(x, 1.0 - norm_coefficient_post), first, second))
+    return _by_kind(rows)
+
+
+def _mixed(old, new, share):
+    return op.add(op.multiply(old, share), op.multiply(new, 1.0 - share))
+
+
+@onnx(f"{TRAINING}.Momentum", op.multiply, op.add, op.where)
+def momentum(rate, step, *tensors, alpha, beta, mode, norm_coefficient):
+    if mode not in ("standard", "nesterov"):
+        raise Unconvertible(f"mode={mode!r} is unknown", hint="standard or nesterov")
+    rows = []
+    for x, gradient, state in _grouped(tensors, 3):
+        change = _regularized(x, gradient, norm_coefficient)
+        started = op.greater(step, 0)
+        first = op.where(started, op.multiply(change, beta), change)
+        state = op.add(op.multiply(state, alpha), first)
+        ahead = state if mode == "standard" else op.add(change, op.multiply(state, alpha))
+        rows.append((op.subtract(x, op.multiply(rate, ahead)), state))
+    return _by_kind(rows)
+
+
+onnx.refuse(
+    f"{TRAINING}.Gradient",
+    why="gradients are taken of the imported model itself",
+)
+
+
+MICROSOFT = "com.microsoft"
+
+
+@onnx(f"{MICROSOFT}.Gelu", op.gelu)
+def gelu(x):
+    return op.gelu(x)
+
+
+@onnx(f"{MICROSOFT}.BiasGelu", op.gelu, op.add)
+def bias_gelu(x, bias):
+    return op.gelu(op.add(x, bias))
+
+
+@onnx(f"{MICROSOFT}.FastGelu", op.gelu, op.add)
+def fast_gelu(x, bias=None):
+    return op.gelu(x if bias is None else op.add(x, bias), "tanh")
+
+
+@onnx(f"{MICROSOFT}.QuickGelu", op.sigmoid, op.multiply)
+def quick_gelu(x, *, alpha):
+    return op.multiply(x, op.sigmoid(op.multiply(x, 1.702 if alpha is None else alpha)))
+
+
+@onnx(f"{MICROSOFT}.FusedMatMul", op.matmul, op.multiply)
+def fused_matmul(a, b, *, alpha, transA, transB, transBatchA, transBatchB):
+    """alpha * a @ b, of matrices that are transposed first."""
+    if transBatchA or transBatchB:
+        raise Unconvertible("the batch axis as an axis of the matrices is not supported")
+    a = op.swapaxes(a, -1, -2) if transA else a
+    b = op.swapaxes(b, -1, -2) if transB else b
+    y = op.matmul(a, b)
+    return y if alpha in (None, 1.0) else op.multiply(y, alpha)
+
+
+@onnx(f"{MICROSOFT}.SkipLayerNormalization", op.layer_norm, op.add)
+def skip_layer_normalization(x, skip, scale, shift=None, bias=None, *, epsilon, call):
+    """(the normalised sum, -, -, the sum)."""
+    total = _skip_sum(x, skip, bias)
+    y = op.layer_norm.plain(total, scale, shift, -1, 1e-12 if epsilon is None else epsilon)
+    return _with_sum(y, total, call)
+
+
+@onnx(f"{MICROSOFT}.SkipSimplifiedLayerNormalization", op.rms_norm, op.add)
+def skip_simplified_layer_normalization(x, skip, scale, bias=None, *, epsilon, call):
+    """As SkipLayerNormalization, by the root of the mean square."""
+    total = _skip_sum(x, skip, bias)
+    y = op.rms_norm.plain(total, scale, None, -1, 1e-12 if epsilon is None else epsilon)
+    return _with_sum(y, total, call)
+
+
+def _skip_sum(x, skip, bias):
+    total = op.add(x, skip)
+    return total if bias is None else op.add(total, bias)
+
+
+def _with_sum(y, total, call):
+    """The statistics are for training and have no converter; exporters leave them out."""
+    if call.results in (2, 3):
+        raise Unconvertible("the mean and the standard deviation are not supported as results")
+    return (y, None, None, total) if call.results == 4 else y
