@@ -29,7 +29,7 @@ from torch.nn import functional
 from turns import add_threads, in_turns, set_threads
 
 import meta
-from meta.cli.demo.network import GRID, SmallNet
+from meta.cli.demo import GRID, SmallNet
 from meta.model.zoo import GPT2Config, GPT2LMHeadModel, causal_lm_loss
 
 LEAST_RATIO = 1.0

@@ -35,7 +35,7 @@ import meta
 from meta.base.dtype import TO_NUMPY
 from meta.base.progress import bar
 from meta.frontend import from_onnx
-from meta.frontend.onnx.subbyte_dtypes import CARRIER_DTYPES
+from meta.frontend.onnx.values import CARRIER_DTYPES
 from meta.testing.workers import Lost, answer_all, in_processes
 
 BFLOAT16 = 2**-6

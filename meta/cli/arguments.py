@@ -58,7 +58,7 @@ def _op(commands: Commands) -> None:
         ("--exclude", "do not use this backend (may be repeated)"),
     ):
         parser.add_argument(flag, action="append", default=[], metavar="BACKEND", help=what)
-    parser.set_defaults(run="meta.cli.operators:run")
+    parser.set_defaults(run="meta.cli.operators:run_op")
 
 
 def _ops(commands: Commands) -> None:
@@ -80,7 +80,7 @@ def _ops(commands: Commands) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON array")
     form.add_argument("--markdown", action="store_true", help="print docs/operators.md")
-    parser.set_defaults(run="meta.cli.listing:run")
+    parser.set_defaults(run="meta.cli.operators:run_ops")
 
 
 def _compile(commands: Commands) -> None:
@@ -102,7 +102,7 @@ def _compile(commands: Commands) -> None:
         "in DIR; meta.load_module reads it",
     )
     _add_html(parser)
-    parser.set_defaults(run="meta.cli.compile:run")
+    parser.set_defaults(run="meta.cli.compile:run_compile")
 
 
 def _profile(commands: Commands) -> None:
@@ -118,7 +118,7 @@ def _profile(commands: Commands) -> None:
         "--trace", metavar="FILE", help="write the last run for chrome://tracing or Perfetto"
     )
     _add_html(parser)
-    parser.set_defaults(run="meta.cli.profile:run")
+    parser.set_defaults(run="meta.cli.compile:run_profile")
 
 
 def _traces(commands: Commands) -> None:
@@ -132,7 +132,7 @@ def _traces(commands: Commands) -> None:
     parser.add_argument("traces", nargs="+", metavar="FILE", help="the trace of a rank")
     parser.add_argument("--output", required=True, metavar="FILE", help="the trace of all")
     _add_json(parser)
-    parser.set_defaults(run="meta.cli.traces:run")
+    parser.set_defaults(run="meta.cli.compile:run_traces")
 
 
 def _tune(commands: Commands) -> None:
@@ -226,7 +226,7 @@ def _relay(commands: Commands) -> None:
     shown = form.add_mutually_exclusive_group()
     shown.add_argument("--json", action="store_true", help="print one JSON array")
     shown.add_argument("--markdown", action="store_true", help="print the tables of docs/relay.md")
-    form.set_defaults(run="meta.cli.relay_operators:run")
+    form.set_defaults(run="meta.cli.relay:run_operators")
 
 
 def _action(actions: Any, name: str, text: str) -> argparse.ArgumentParser:
@@ -244,7 +244,7 @@ def _env(commands: Commands) -> None:
         description="Show what is there on this machine and how meta is set up.",
     )
     _add_json(parser)
-    parser.set_defaults(run="meta.cli.env:run")
+    parser.set_defaults(run="meta.cli.env:run_env")
 
 
 def _cache(commands: Commands) -> None:
@@ -260,7 +260,7 @@ def _cache(commands: Commands) -> None:
         "--clear", nargs="*", metavar="NAME", help=f"remove these ({names}); all without a name"
     )
     _add_json(parser)
-    parser.set_defaults(run="meta.cli.cache:run")
+    parser.set_defaults(run="meta.cli.env:run_cache")
 
 
 def _selftest(commands: Commands) -> None:
@@ -335,7 +335,7 @@ def _demo(commands: Commands) -> None:
         help="other images: arrays x of shape (n, h, w) or (n, c, h, w) and y, n labels 0, 1, ...",
     )  # fmt: skip
     _add_json(parser)
-    parser.set_defaults(run="meta.cli.demo.command:run")
+    parser.set_defaults(run="meta.cli.demo:run")
 
 
 def _seconds(text: str) -> float:

@@ -1,4 +1,6 @@
-"""``python -m meta env``: what `meta` finds on this machine, for a bug report or a puzzled user."""
+"""``python -m meta env``: what is there on this machine and how meta is set up; and ``cache``: what
+is kept on disk between processes, how much, and how to be rid of it.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +9,87 @@ import os
 import platform
 from dataclasses import asdict
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
 
 import meta
-from meta.base import config
+from meta.base import caches, config
 from meta.base.device import Device, available
 from meta.base.errors import MetaError
 from meta.base.source import short_site
-from meta.cli.cache import on_disk
-from meta.cli.cache import text as cache_lines
 from meta.cli.table import section, show
-from meta.cli.versions import OF_CUDA, installed
 from meta.dialect import vendors
 from meta.dialect.core import dialects
+
+OF_CUDA = (
+    "nvidia-cublas",
+    "nvidia-cudnn-cu13",
+    "nvidia-cudnn-frontend",
+    "nvidia-cuda-nvrtc",
+    "nvidia-cutlass-dsl",
+    "quack-kernels",
+)
+"""Packages whose kernels and compilers run on an NVIDIA GPU."""
+
+
+def installed(package: str) -> str | None:
+    """Return the version of a package, None if it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def run_cache(options: argparse.Namespace) -> int:
+    """Remove what is to be removed, and print what is left."""
+    if options.clear is not None:
+        caches.clear(options.clear)
+    show(options, on_disk(), lambda record: "\n".join(cache_lines(record)[1:]))
+    return 0
+
+
+def on_disk() -> dict[str, Any]:
+    """Return what each cache takes, all of them together, and the bound, in MiB; None for none.
+
+    Kernels of a program are shared with the cache of kernels, so that the sum may be larger than
+    all together.
+    """
+    return {
+        "kept": bool(config.get("META_CACHE")),
+        "bound_mib": mebibytes(caches.limit_bytes()) or None,
+        "mib": mebibytes(caches.total_bytes()),
+        "caches": [
+            {
+                "name": found.cache.name,
+                "what": found.cache.what,
+                "folder": str(found.folder),
+                "entries": found.entries,
+                "mib": mebibytes(found.size),
+            }
+            for found in caches.usage()
+        ],
+    }
+
+
+def mebibytes(size: int) -> float:
+    """Return bytes as MiB, to a tenth."""
+    return round(size / 2**20, 1)
+
+
+def cache_lines(record: dict[str, Any]) -> list[str]:
+    """Return the record as lines for a terminal."""
+    limit = record["bound_mib"]
+    most = "without a bound" if limit is None else f"of at most {limit:g} MiB (META_CACHE_SIZE)"
+    rows = [
+        [c["name"], c["what"], f"{c['entries']} files or folders", f"{c['mib']} MiB", c["folder"]]
+        for c in record["caches"]
+    ]
+    state = "" if record["kept"] else "; switched off by META_CACHE"
+    rows.append(["together", "", "", f"{record['mib']} MiB", most + state])
+    return section("caches on disk", rows)
+
 
 PACKAGES = (
     "torch", "apache-tvm", "apache-tvm-ffi", "numpy", "ml_dtypes", "safetensors", "tqdm",
@@ -29,7 +97,7 @@ PACKAGES = (
 )  # fmt: skip
 
 
-def run(options: argparse.Namespace) -> int:
+def run_env(options: argparse.Namespace) -> int:
     """Print the record."""
     show(options, environment(), text)
     return 0

@@ -1,8 +1,11 @@
-"""``python -m meta relay``: say what a Relay program is, run it, or compile it for good."""
+"""``python -m meta relay``: Relay programs of TVM, and what becomes of every operator that Relay
+has had. The table in `docs/relay.md` is written from the same records.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import zipfile
 from collections import Counter
@@ -16,8 +19,8 @@ import meta
 from meta.base.device import require
 from meta.base.errors import ArgumentError
 from meta.base.files import open_file, writing
-from meta.cli.table import section, show
-from meta.cli.target import tensor_type
+from meta.cli.compile import tensor_type
+from meta.cli.table import columns, section, show
 from meta.frontend import relay
 from meta.frontend.relay import ast
 from meta.frontend.relay.convert import RelayProgram
@@ -25,6 +28,8 @@ from meta.frontend.relay.convert.program import unsupported
 from meta.frontend.relay.convert.types import element_type, relay_text
 from meta.frontend.relay.model import load_parts
 from meta.frontend.relay.params import pair
+from meta.frontend.relay.registry import operators
+from meta.frontend.relay.registry import relay as converters
 from meta.ir import TensorType
 from meta.op.core import tree
 
@@ -151,3 +156,63 @@ def declared_types(model: relay.RelayModel) -> list[TensorType]:
         )
         found.append(tensor_type(f"{element_type(type_.dtype)}[{', '.join(dims)}]"))
     return found
+
+
+COMMAND = "python -m meta relay operators --markdown"
+
+
+def run_operators(options: argparse.Namespace) -> int:
+    """Print the operators; returns 0."""
+    found = records()
+    if options.json:
+        print(json.dumps(found, indent=2))
+    elif options.markdown:
+        print(markdown(found))
+    else:
+        rows = [[r["name"], f"{r['since']} - {r['until']}", _outcome(r)] for r in found]
+        print("\n".join(columns([["operator", "TVM", "becomes"], *rows])))
+    return 0
+
+
+def records() -> list[dict[str, Any]]:
+    """Return one record per operator, by name: since and until which TVM it exists, whether it is
+    converted, the base operators that it becomes, or the reason.
+    """
+    found = []
+    for name, facts in sorted(operators().items()):
+        converter = converters.get(name)
+        found.append(
+            {
+                "name": name,
+                "since": facts.since,
+                "until": facts.until,
+                "converted": converter is not None and converter.function is not None,
+                "becomes": [] if converter is None else [op.name for op in converter.becomes],
+                "reason": "there is no converter" if converter is None else converter.reason,
+            }
+        )
+    return found
+
+
+def markdown(found: list[dict[str, Any]]) -> str:
+    """Return the tables of `docs/relay.md`."""
+    done = [r for r in found if r["converted"]]
+    rest = [r for r in found if not r["converted"]]
+    lines = [f"Converted: {len(done)} of {len(found)} operators.", ""]
+    lines += ["| operator | TVM | becomes |", "|---|---|---|"]
+    lines += [f"| `{r['name']}` | {r['since']} - {r['until']} | {_outcome(r)} |" for r in done]
+    lines += [
+        "",
+        f"Not converted: {len(rest)}.",
+        "",
+        "| operator | TVM | reason |",
+        "|---|---|---|",
+    ]
+    lines += [f"| `{r['name']}` | {r['since']} - {r['until']} | {_outcome(r)} |" for r in rest]
+    return "\n".join(lines)
+
+
+def _outcome(record: dict[str, Any]) -> str:
+    if not record["converted"]:
+        return str(record["reason"])
+    return ", ".join(record["becomes"]) or "a composition"

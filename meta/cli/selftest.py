@@ -22,8 +22,8 @@ from meta.base.dtype import canonical
 from meta.base.errors import ArgumentError
 from meta.base.progress import bar
 from meta.base.registry import OPERATORS
+from meta.cli.env import OF_CUDA, installed
 from meta.cli.table import columns
-from meta.cli.versions import OF_CUDA, installed
 from meta.dialect.core import dialects
 from meta.dialect.core.catalog import known
 from meta.testing.matrix import FAIL, PASS, REFUSED, cells

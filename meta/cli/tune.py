@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from meta.base.device import Device
+from meta.cli.compile import compile_target, random_arguments
 from meta.cli.table import columns, show
-from meta.cli.target import compile_target, random_arguments
 from meta.dialect.core import Cost, measured
 from meta.dialect.core.fused import CONFIG
 from meta.dialect.core.openv import config_of

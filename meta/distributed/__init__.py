@@ -23,18 +23,17 @@ from meta.distributed.collectives import (
     scatter_to,
     send_recv,
     size,
+    whole,
 )
-from meta.distributed.fake_mesh import planned
 from meta.distributed.launch import end, init
 from meta.distributed.measure_links import measure_links
 from meta.distributed.process_mesh import Mesh
-from meta.distributed.simulated_mesh import simulate
+from meta.distributed.simulated_mesh import planned, simulate
 from meta.distributed.tensor_parallel import (
     explain_tensor_parallel,
     tensor_parallel,
     tensor_parallel_plan,
 )
-from meta.distributed.unshard import whole
 
 __all__ = [
     "Mesh",

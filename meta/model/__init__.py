@@ -6,7 +6,6 @@ from typing import Any
 
 from meta.base.did_you_mean import unknown_attribute
 from meta.model import init, layers, zoo
-from meta.model.autocast import Autocast
 from meta.model.checkpoint import checkpoint
 from meta.model.control_flow import cond, scan, while_loop
 from meta.model.gradient import value_and_grad
@@ -16,6 +15,7 @@ from meta.model.layers.norm import sync_batch_norm
 from meta.model.model import Model
 from meta.model.trace import Traced, trace
 from meta.model.weights import load_weights, save_weights
+from meta.model.wrapper import Autocast
 
 __all__ = [
     *layers.__all__,

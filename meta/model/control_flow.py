@@ -20,16 +20,19 @@ from meta import op
 from meta.base.errors import TraceError, TypeInferError
 from meta.ir import Block, If
 from meta.ir.dims import SymbolicDim
-from meta.model.carry import (
+from meta.model.loop import (
     HINT,
     Carry,
+    Loop,
     function_name,
     next_carry,
+    pack,
+    packed_type,
     predicate,
     require_functions,
     truth,
+    unpack,
 )
-from meta.model.loop import Loop, pack, packed_type, unpack
 from meta.op.core.handler import current
 from meta.op.core.tracing import BlockTrace, Symbol, Trace
 from meta.runtime.ndarray import array

@@ -69,7 +69,7 @@ class Model:
     renamed: ClassVar[tuple[tuple[str, Replacement], ...]] = ()
     feature_axes: ClassVar[Mapping[str, tuple[int | None, int | None]]] = {}
     records = True
-    # What `meta.amp.autocast` makes of a model; set once by `meta.model.autocast`.
+    # What `meta.amp.autocast` makes of a model; set once by `meta.model.wrapper`.
     __autocast__: ClassVar[Callable[[Model, str, str | None], Model]]
 
     # Whether gradients are computed by calling it again; see `meta.model.checkpoint`.
@@ -77,7 +77,7 @@ class Model:
     # Whether ranks have parts of its arrays; see `meta.distributed.tensor_parallel`.
     _sharded = False
     _training = True
-    # Why it is not called now, and what to do; see `meta.model.zero3`.
+    # Why it is not called now, and what to do; see `meta.model.gradient`.
     _refused: tuple[str, str] | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

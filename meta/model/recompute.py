@@ -10,8 +10,7 @@ from typing import Any, cast
 from meta import op
 from meta.grad.core import run_checkpointed
 from meta.ir import CHECKPOINT, Call, Function, FuncType, GlobalVar, Var
-from meta.model.carry import Carry
-from meta.model.loop import pack, packed_type, unpack
+from meta.model.loop import Carry, pack, packed_type, unpack
 from meta.op.core import tree
 from meta.op.core.handler import current
 from meta.op.core.tracing import FunctionTrace, Symbol, Trace, Value

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from meta import op
+from meta.model.gradient import shard_parameters
 from meta.model.model import Model
-from meta.model.zero3 import shard_parameters
 from meta.passes.distributed.flat_shards import (
     bucket_all_gather,
     bucket_reduce_scatter,

@@ -12,10 +12,9 @@ from typing import Any
 from meta import op
 from meta.base.dtype import is_float, promote
 from meta.base.errors import ArgumentError
-from meta.model.gradient import value_and_grad
+from meta.model.gradient import WITHIN, gather_parameters, value_and_grad
 from meta.model.model import Model
 from meta.model.trace import trace
-from meta.model.zero3 import WITHIN, gather_parameters
 from meta.op.core import tree
 from meta.optim.data_parallel import DataParallel, gradient_norm
 from meta.optim.loss_scale import LossScale

@@ -10,10 +10,8 @@ is filled, and a task asks for what it declares.
 """
 
 from meta.op.core.phases import TaskSlot
-from meta.task.accessor import TaskArgumentAccessor
-from meta.task.binding import OpTaskBinding
-from meta.task.invocation import OpTaskInvocation
-from meta.task.operator import OperatorTasks
+from meta.task.binding import OpTaskBinding, OpTaskInvocation
+from meta.task.operator import OperatorTasks, TaskArgumentAccessor
 from meta.task.signature import OpTaskSignature
 
 __all__ = [

@@ -22,9 +22,8 @@ from meta.train.data import Batches
 from meta.train.evaluate import evaluate
 from meta.train.fit import fit
 from meta.train.log import CSVLog, Curves, JSONLog, Logger, TensorBoard
-from meta.train.metric import Metric
+from meta.train.metric import MeanAbsoluteError, MeanSquaredError, Metric
 from meta.train.record import Record
-from meta.train.regression import MeanAbsoluteError, MeanSquaredError
 from meta.train.run import Run
 
 __all__ = [

@@ -38,8 +38,7 @@ from meta.runtime.ndarray import as_array, ndarray
 from meta.runtime.random import Generator
 from meta.runtime.torch_leaf import refuse_detach
 from meta.train import random_state
-from meta.train.batch import Batch, arguments, read_batch
-from meta.train.batch_sharder import BatchSharder, samplers
+from meta.train.batch import Batch, BatchSharder, arguments, read_batch, samplers
 from meta.train.process_group import SINGLE_PROCESS, ProcessGroup
 
 

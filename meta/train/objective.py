@@ -12,10 +12,10 @@ from meta.base.dtype import is_float, promote
 from meta.base.errors import ArgumentError
 from meta.base.source import definition_span
 from meta.ir import TensorType
+from meta.model.gradient import full_shapes
 from meta.model.model import Model
 from meta.model.trace import trace
 from meta.model.wrapper import Wrapper
-from meta.model.zero3 import full_shapes
 from meta.runtime.ndarray import ndarray
 from meta.train.batch import Batch
 from meta.train.metric import Metric

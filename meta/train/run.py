@@ -28,14 +28,12 @@ from meta.train.batch import Batch
 from meta.train.callback import Callback
 from meta.train.checkpoint import CheckpointFolder
 from meta.train.data import Feed
-from meta.train.evaluate import Evaluator
+from meta.train.evaluate import Evaluator, Runner
 from meta.train.log import Logger, Row, columns
-from meta.train.meter import Meter
 from meta.train.objective import MeanOverRanks, loss_dtype
 from meta.train.process_group import SINGLE_PROCESS, ProcessGroup, SyncInterval
-from meta.train.record import Record
+from meta.train.record import Meter, Record
 from meta.train.run_state import RunState
-from meta.train.runner import Runner
 from meta.vm.eager.launch_checks import kinds_of
 
 

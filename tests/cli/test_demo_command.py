@@ -17,9 +17,7 @@ import meta
 from meta import distributed
 from meta.base import config
 from meta.base.errors import FormatError
-from meta.cli.demo.command import train
-from meta.cli.demo.data import Images, load, read_npz
-from meta.cli.demo.network import SmallNet
+from meta.cli.demo import Images, SmallNet, load, read_npz, train
 from meta.cli.main import main
 from meta.model import load_weights, sync_batch_norm
 from tests.conftest import first_on_path

@@ -14,7 +14,7 @@ import pytest
 
 import meta
 from meta.base import caches, config
-from meta.cli import versions
+from meta.cli import env
 from meta.cli.arguments import parser
 from meta.cli.main import command, main
 
@@ -57,7 +57,7 @@ def test_packages_that_are_absent(
     def absent(package: str) -> str:
         raise PackageNotFoundError(package)
 
-    monkeypatch.setattr(versions, "version", absent)
+    monkeypatch.setattr(env, "version", absent)
     assert main(["env", "--json"]) == 0
     assert set(json.loads(capsys.readouterr().out)["packages"].values()) == {None}
     assert main(["env"]) == 0

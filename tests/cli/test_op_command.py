@@ -10,8 +10,7 @@ import pytest
 import meta
 from meta.base.registry import OPERATORS
 from meta.base.source import definition_span
-from meta.cli.card import card, is_constant_folded
-from meta.cli.card_text import MISSING, text
+from meta.cli.card import MISSING, card, card_text, is_constant_folded
 from meta.cli.main import main
 from meta.op.core import Op, Tensor, op
 from tests.together import together
@@ -24,7 +23,7 @@ def test_card_of_every_operator(name: str) -> None:
     record = card(OPERATORS[name])
     # What JSON cannot hold (infinity among it) must not be in the record.
     assert json.loads(json.dumps(record, allow_nan=False)) == record
-    shown = text(record)
+    shown = card_text(record)
     assert shown.startswith(f"{name}(")
     for slot in record["slots"]:
         assert slot["name"] in shown
@@ -61,7 +60,7 @@ def test_preference_changes_the_order(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_value_known_from_types_needs_no_kernel() -> None:
     assert is_constant_folded(OPERATORS["shape"]) and not is_constant_folded(OPERATORS["add"])
-    assert "none needed" in text(card(OPERATORS["shape"]))
+    assert "none needed" in card_text(card(OPERATORS["shape"]))
 
 
 @pytest.fixture
@@ -82,7 +81,7 @@ def test_what_nobody_registered_is_missing(bare: Op) -> None:
     assert record["gradient"] is None and record["kernels"] == []
     assert record["slots"][1]["default"] == "inf"
     assert record["family"] == "test_op_command"
-    assert text(record).count(MISSING) == 3
+    assert card_text(record).count(MISSING) == 3
 
 
 def test_unknown_operator(capsys: pytest.CaptureFixture[str]) -> None:

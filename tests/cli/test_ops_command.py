@@ -12,7 +12,7 @@ import meta
 from meta.base.registry import OPERATORS
 from meta.cli.card import by_family, card
 from meta.cli.main import main
-from meta.cli.operators_page import COMMAND, page
+from meta.cli.operators import COMMAND, page
 from meta.op.core import Op, Tensor, op
 
 PAGE = Path(__file__).parents[2] / "docs" / "operators.md"

@@ -16,7 +16,7 @@ import meta
 from meta.base import disk_cache
 from meta.base.errors import FileError, FormatError, MetaError
 from meta.base.files import open_file, read_file
-from meta.cli.demo.data import read_npz
+from meta.cli.demo import read_npz
 from meta.cli.main import main
 from meta.frontend import relay
 from meta.frontend.relay.params import read_params

@@ -13,10 +13,11 @@ from meta.frontend.core.converter import (
     CallSite,
     Converter,
     Converters,
+    Failure,
     Unconvertible,
     constant_value,
+    conversion_error,
 )
-from meta.frontend.core.failures import Failure, conversion_error
 from meta.frontend.core.imported_model import ImportedModel, active_trace
 
 __all__ = [

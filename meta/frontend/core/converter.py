@@ -18,6 +18,8 @@ parameter ``call`` is given the `CallSite`. An attribute that the function does 
 its default value in every call; `ignore` names those that mean nothing here. A converter calls
 operators of `meta.op`, works eagerly and traced, and raises `Unconvertible` for what it cannot do.
 Like a gradient rule it is written without annotations.
+
+One error (`conversion_error`) lists all that a program asks for and has no converter.
 """
 
 from __future__ import annotations
@@ -27,10 +29,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from meta.base.device import CPU, Device
-from meta.base.errors import MetaError, RegistrationError
+from meta.base.errors import FormatError, MetaError, RegistrationError
 from meta.base.registry import FUNCTIONS, Registry, nearest
 from meta.base.source import Span, caller_span, definition_span, outermost_user_span
 from meta.op.core import Op
@@ -331,3 +333,38 @@ class Converters(Registry[Converter]):
             if defaults is None or value != defaults[attribute]:
                 raise Unconvertible(f"the attribute {attribute}={value!r} is not supported")
         return converter
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A call that is not converted; ``place`` is the source's name of its node or variable."""
+
+    operator: str
+    why: str
+    hint: str | None = None
+    place: str = ""
+
+
+_Error = TypeVar("_Error", bound=FormatError)
+
+
+def conversion_error(
+    failures: Iterable[Failure], kind: type[_Error], hint: str | None = None
+) -> _Error:
+    """Return the error, of a kind, that lists failures: each operator once, how often, and where
+    first.
+    """
+    grouped: dict[tuple[str, str], list[Failure]] = {}
+    for failure in failures:
+        grouped.setdefault((failure.operator, failure.why), []).append(failure)
+    most = sorted(grouped.items(), key=lambda item: -len(item[1]))
+    count = sum(map(len, grouped.values()))
+    calls = "call of this program is" if count == 1 else "calls of this program are"
+    error = kind(f"{count} {calls} not supported", hint=hint)
+    error.failures = tuple(found for group in grouped.values() for found in group)
+    for (operator, why), found in most:
+        times = "once" if len(found) == 1 else f"{len(found)} times"
+        place = f", first at {found[0].place}" if found[0].place else ""
+        near = f" ({found[0].hint})" if found[0].hint else ""
+        error.note(f"  - {operator}, {times}{place}: {why}{near}")
+    return error

@@ -7,7 +7,7 @@ from typing import Any
 from meta import op
 from meta.frontend.core import CallSite, Unconvertible, active_trace
 from meta.frontend.core.arguments import SLICE_END, constant, extent_of, vector
-from meta.frontend.onnx.subbyte_dtypes import NarrowValue, carrier, narrow_dtypes
+from meta.frontend.onnx.values import NarrowValue, carrier, narrow_dtypes
 from meta.ir.dims import UnknownDim
 from meta.model.control_flow import scan, while_loop
 from meta.op.core.tracing import BlockTrace

@@ -16,9 +16,8 @@ from meta.base.files import require_file
 from meta.frontend.core import ImportedModel, Unconvertible, active_trace
 from meta.frontend.onnx.program import Program, read_program
 from meta.frontend.onnx.registry import OnnxError
-from meta.frontend.onnx.subbyte_dtypes import CARRIER_DTYPES, as_declared, carrier, name_of
 from meta.frontend.onnx.text import as_lists
-from meta.frontend.onnx.values import dtype_of
+from meta.frontend.onnx.values import CARRIER_DTYPES, as_declared, carrier, dtype_of, name_of
 from meta.frontend.onnx.walker import Walker
 from meta.op.core.tracing import Symbol
 from meta.runtime.ndarray import ndarray

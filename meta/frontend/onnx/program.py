@@ -30,9 +30,7 @@ from meta.frontend.onnx.registry import (
     onnx,
     schema_of,
 )
-from meta.frontend.onnx.subbyte_dtypes import NarrowValue
-from meta.frontend.onnx.text import Text
-from meta.frontend.onnx.values import array_of
+from meta.frontend.onnx.values import NarrowValue, Text, array_of
 from meta.frontend.onnx.walker import MAX_DEPTH, FunctionKey, node_name, opset_of
 from meta.runtime.ndarray import ndarray
 

@@ -8,7 +8,6 @@ run time knows is refused.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,10 +15,9 @@ from onnx import FunctionProto, NodeProto, TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from meta.base.device import Device
-from meta.base.dtype import TO_NUMPY
 from meta.frontend.core import Unconvertible
-from meta.frontend.onnx.subbyte_dtypes import CARRIER_DTYPES, NarrowValue, as_narrow
-from meta.runtime.ndarray import array, ndarray
+from meta.frontend.onnx.values import NarrowValue, Text, value_of
+from meta.runtime.ndarray import ndarray
 
 STRUCTURAL = frozenset(
     (
@@ -31,32 +29,6 @@ STRUCTURAL = frozenset(
 """Operators that hand values on, whatever these are."""
 MAX_TEXTS = 1 << 16
 """Elements of text that are computed with while converting."""
-
-
-@dataclass(frozen=True)
-class Text:
-    """An array of texts.
-
-    Attributes
-    ----------
-    values: the texts, a NumPy array of the dtype object.
-    """
-
-    values: Any
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The extents."""
-        return tuple(self.values.shape)
-
-    @property
-    def ndim(self) -> int:
-        """How many axes there are."""
-        return int(self.values.ndim)
-
-    def to(self, *, device: Device) -> Text:
-        """Return itself: text is on no device."""
-        return self
 
 
 def has_text(value: Any) -> bool:
@@ -134,10 +106,4 @@ def _value(value: Any, device: Device) -> Any:
     """Return a value of NumPy as one of the conversion."""
     if isinstance(value, list):
         return [_value(v, device) for v in value]
-    value = np.asarray(value)
-    if value.dtype.kind in "OUS":
-        return Text(value.astype(object))
-    name = str(value.dtype.name)
-    if name in CARRIER_DTYPES:
-        return as_narrow(array(value.astype(TO_NUMPY[CARRIER_DTYPES[name]]), device=device), name)
-    return array(value, device=device)
+    return value_of(np.asarray(value), device)

@@ -47,9 +47,8 @@ from meta.frontend.onnx.shape_inference import (
     extents_of,
     infer,
 )
-from meta.frontend.onnx.subbyte_dtypes import NarrowValue, apply_narrow
 from meta.frontend.onnx.text import fold_text, is_of_text
-from meta.frontend.onnx.values import array_of
+from meta.frontend.onnx.values import NarrowValue, apply_narrow, array_of
 from meta.ir.dims import SymbolicDim
 from meta.op.core.handler import use
 from meta.op.core.tracing import Symbol

@@ -14,8 +14,7 @@ from meta.base.dtype import is_float
 from meta.base.errors import ArgumentError
 from meta.base.registry import nearest
 from meta.frontend.core import Failure, ImportedModel, Unconvertible, active_trace, conversion_error
-from meta.frontend.relax.registry import ONLY_LOOPS, RelaxError, relax
-from meta.frontend.relax.values import constant
+from meta.frontend.relax.values import ONLY_LOOPS, RelaxError, constant, relax
 from meta.frontend.relax.walker import Walker, operator_name
 from meta.runtime.ndarray import array, ndarray
 

@@ -1,4 +1,10 @@
-"""TVM's constants, attributes, types and scalar expressions as values of Python and of `meta`.
+"""The registry of Relax's converters, which the families in `converters/` fill; and TVM's
+constants, attributes, types and scalar expressions as values of Python and of `meta`.
+
+Names of operators are TVM's without the leading "relax.", as "nn.conv2d". Besides arrays and
+symbols, positional arguments may be numbers, text, `Shape`s, tuples of these, and None for
+`null_value`. To convert a further operator, write a function in the family file of `converters/`
+that fits (see `meta.frontend.core.converter`).
 
 Extents of shapes are scalar expressions, which are computed from the extents of the arguments. To
 support a further kind of them, add it to `RULES`.
@@ -18,11 +24,18 @@ from tvm.relax import ShapeExpr, ShapeType, TensorType
 from meta import op
 from meta.base.device import Device
 from meta.base.dtype import canonical, is_float
-from meta.base.errors import MetaError
-from meta.frontend.core import Unconvertible
+from meta.base.errors import FormatError, MetaError
+from meta.frontend.core import Converters, Unconvertible
 from meta.ir import UNKNOWN
 from meta.ir import TensorType as MetaTensorType
 from meta.runtime.ndarray import array, ndarray
+
+relax = Converters("relax")
+ONLY_LOOPS = "of a function in TIR only loops are left, which are not converted"
+
+
+class RelaxError(FormatError):
+    """A Relax program that cannot be converted."""
 
 
 def constant(value: Any) -> ndarray:

@@ -27,15 +27,16 @@ from meta.frontend.core import (
     constant_value,
     conversion_error,
 )
-from meta.frontend.relax.registry import RelaxError, relax
 from meta.frontend.relax.values import (
     Frame,
+    RelaxError,
     RuntimeShape,
     attributes,
     constant,
     declared_shape,
     dtype_of,
     plain_value,
+    relax,
     shape_of_extents,
     tensor_type,
 )

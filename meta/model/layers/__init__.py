@@ -2,38 +2,21 @@
 written.
 """
 
-from meta.model.layers import (
-    activation,
-    attention,
-    basic,
-    container,
-    conv,
-    norm,
-    pool,
-    recurrent,
-    resample,
-    transformer,
-)
+from meta.model.layers import activation, basic, conv, norm, pool, recurrent, transformer
 from meta.model.layers.activation import *  # noqa: F403
-from meta.model.layers.attention import *  # noqa: F403
 from meta.model.layers.basic import *  # noqa: F403
-from meta.model.layers.container import *  # noqa: F403
 from meta.model.layers.conv import *  # noqa: F403
 from meta.model.layers.norm import *  # noqa: F403
 from meta.model.layers.pool import *  # noqa: F403
 from meta.model.layers.recurrent import *  # noqa: F403
-from meta.model.layers.resample import *  # noqa: F403
 from meta.model.layers.transformer import *  # noqa: F403
 
 __all__ = [
     *activation.__all__,
-    *attention.__all__,
     *basic.__all__,
-    *container.__all__,
     *conv.__all__,
     *norm.__all__,
     *pool.__all__,
     *recurrent.__all__,
-    *resample.__all__,
     *transformer.__all__,
 ]

@@ -1,4 +1,6 @@
-"""Pooling layers, over one to three spatial axes of (n, c, ...)."""
+"""Layers that change the spatial extents (n, c, ...) without weights: pooling over one to three
+axes, `Upsample` and pixel shuffles.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +8,33 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from meta import op
+from meta.base.errors import ArgumentError, TypeInferError
 from meta.model.model import Model
 from meta.model.trace import trace
 from meta.op.core import Op
+from meta.op.resize import interpolate
 
 __all__ = [
-    "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d",
-    "AdaptiveMaxPool2d", "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d",
-    "MaxPool1d", "MaxPool2d", "MaxPool3d", "MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d",
-]  # fmt: skip
+    "AdaptiveAvgPool1d",
+    "AdaptiveAvgPool2d",
+    "AdaptiveAvgPool3d",
+    "AdaptiveMaxPool1d",
+    "AdaptiveMaxPool2d",
+    "AdaptiveMaxPool3d",
+    "AvgPool1d",
+    "AvgPool2d",
+    "AvgPool3d",
+    "MaxPool1d",
+    "MaxPool2d",
+    "MaxPool3d",
+    "MaxUnpool1d",
+    "MaxUnpool2d",
+    "MaxUnpool3d",
+    "PixelShuffle",
+    "PixelUnshuffle",
+    "Upsample",
+]
+
 
 Extents = int | tuple[int, ...]
 
@@ -212,3 +232,81 @@ class AdaptiveMaxPool3d(AdaptiveMaxPool):
     """Maximum over regions that cover (n, c, d, h, w) evenly."""
 
     operator = op.adaptive_max_pool3d
+
+
+class Upsample(Model):
+    """Resizes the spatial axes of (n, c, ...) by `meta.interpolate`."""
+
+    def build(
+        self,
+        size: int | tuple[int, ...] | None = None,
+        scale_factor: float | tuple[float, ...] | None = None,
+        mode: str = "nearest",
+        align_corners: bool = False,
+    ) -> None:
+        """Set what `meta.interpolate` takes; ArgumentError unless one of ``size`` and
+        ``scale_factor`` is given.
+        """
+        if (size is None) == (scale_factor is None):
+            raise ArgumentError(
+                "give one of size and scale_factor", found=f"{size} and {scale_factor}"
+            )
+        self.size, self.scale_factor = size, scale_factor
+        self.mode, self.align_corners = mode, align_corners
+
+    @trace
+    def forward(self, x: Any) -> Any:
+        """Resize (n, c, ...)."""
+        return interpolate(x, self.size, self.scale_factor, self.mode, self.align_corners)
+
+
+class PixelShuffle(Model):
+    """Makes (..., c * r^2, h, w) to (..., c, h * r, w * r), r being ``upscale_factor``.
+
+    Shi et al., arXiv:1609.05158. Element (c, h * r + i, w * r + j) of the result comes from channel
+    c * r^2 + i * r + j.
+    """
+
+    def build(self, upscale_factor: int) -> None:
+        """Set the factor."""
+        self.upscale_factor = _factor(upscale_factor)
+
+    @trace
+    def forward(self, x: Any) -> Any:
+        """Rearrange an array of at least three axes; TypeInferError for others, and unless r^2
+        divides the channels.
+        """
+        return _on_images(op.depth_to_space, x, self.upscale_factor)
+
+
+class PixelUnshuffle(Model):
+    """Undoes `PixelShuffle`: makes (..., c, h * r, w * r) to (..., c * r^2, h, w), r being
+    ``downscale_factor``.
+    """
+
+    def build(self, downscale_factor: int) -> None:
+        """Set the factor."""
+        self.downscale_factor = _factor(downscale_factor)
+
+    @trace
+    def forward(self, x: Any) -> Any:
+        """Rearrange an array of at least three axes; TypeInferError for others, and unless r
+        divides height and width.
+        """
+        return _on_images(op.space_to_depth, x, self.downscale_factor)
+
+
+def _factor(value: int) -> int:
+    if not isinstance(value, int) or value < 1:
+        raise ArgumentError("this is no factor", expected="an int of at least 1", found=value)
+    return value
+
+
+def _on_images(operator: Any, x: Any, factor: int) -> Any:
+    """Apply an operator on (n, c, h, w) to an array with other axes before c."""
+    if x.ndim < 3:
+        raise TypeInferError("this is no image", expected="(..., c, h, w)", found=x.shape)
+    if x.ndim == 4:
+        return operator(x, factor, "NCHW", "CRD")
+    y = operator(op.reshape(x, (-1, *x.shape[-3:])), factor, "NCHW", "CRD")
+    return op.reshape(y, (*x.shape[:-3], *y.shape[1:]))

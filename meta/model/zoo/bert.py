@@ -12,14 +12,15 @@ from meta.model.layers.basic import Dropout, Embedding, Linear, parameter
 from meta.model.layers.norm import LayerNorm
 from meta.model.model import Model
 from meta.model.trace import trace
-from meta.model.zoo.config import Config, require_divides
 from meta.model.zoo.transformer import (
+    Config,
     activation,
     attend,
     bool_mask,
     embed_positions,
     initialize,
     merge_heads,
+    require_divides,
     split_heads,
 )
 from meta.runtime.ndarray import array

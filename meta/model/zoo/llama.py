@@ -20,13 +20,15 @@ from meta.model.layers.basic import Embedding, Linear
 from meta.model.layers.norm import RMSNorm
 from meta.model.model import Model
 from meta.model.trace import trace
-from meta.model.zoo.config import Config, require_dict, require_divides
 from meta.model.zoo.transformer import (
+    Config,
     activation,
     attend,
     bool_mask,
     initialize,
     merge_heads,
+    require_dict,
+    require_divides,
     split_heads,
 )
 from meta.op.core.function import device_of

@@ -18,8 +18,16 @@ from meta.model.layers.conv import Conv2d
 from meta.model.layers.norm import LayerNorm
 from meta.model.model import Model
 from meta.model.trace import trace
-from meta.model.zoo.config import Config, require_dict, require_divides
-from meta.model.zoo.transformer import activation, attend, initialize, merge_heads, split_heads
+from meta.model.zoo.transformer import (
+    Config,
+    activation,
+    attend,
+    initialize,
+    merge_heads,
+    require_dict,
+    require_divides,
+    split_heads,
+)
 
 __all__ = ["ViTConfig", "ViTForImageClassification", "ViTModel", "vit_b_16"]
 

@@ -5,8 +5,7 @@ all of them, and the order of collectives stays the same everywhere.
 """
 
 from meta.passes.distributed.bucket_collectives import bucket_collectives
-from meta.passes.distributed.gather_rows import gather_rows
-from meta.passes.distributed.narrow_gathers import narrow_gathers
+from meta.passes.distributed.gather_rows import gather_rows, narrow_gathers
 from meta.passes.distributed.schedule_collectives import schedule_collectives
 
 __all__ = [

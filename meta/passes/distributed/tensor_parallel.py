@@ -1,29 +1,232 @@
 """Tensor parallelism: a program for one device becomes one in which each rank has parts of its
-parameters.
+parameters. `Sharder` writes it anew, binding by binding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from meta.base.device import CPU, Device
 from meta.base.dtype import is_float
-from meta.ir import Function, Module, TensorType, type_of
+from meta.base.errors import DistributedError
+from meta.dialect.core.ir_calls import named_args, written_atoms
+from meta.ir import (
+    Binding,
+    Block,
+    Call,
+    Expr,
+    Function,
+    GlobalVar,
+    Module,
+    TensorType,
+    Tuple,
+    TupleGetItem,
+    TupleType,
+    Type,
+    bindings,
+    type_of,
+)
+from meta.ir.visit import substitute, uses
+from meta.op.core import Op
 from meta.op.core.tracing import Trace
-from meta.passes.call_graph import remove_unreachable
+from meta.passes.call_graph import recursive, remove_unreachable
 from meta.passes.deduplicate import eliminate_common_subexpressions
-from meta.passes.distributed import sharding_layers, sharding_rules
-from meta.passes.distributed.sharder import Sharder
 from meta.passes.distributed.sharding import (
     InsertedCollective,
     Ranks,
     ShardAxis,
     ShardedValue,
+    Site,
+    leaves,
     map_shards,
 )
+from meta.passes.distributed.sharding_rules import rule_of
 
-# The modules that state rules, by importing them.
-RULE_MODULES = (sharding_rules, sharding_layers)
+
+class Sharder:
+    """Writes functions of a module for some ranks; see `block`.
+
+    Attributes
+    ----------
+    trace: the function under construction. known: by atom of the program a `ShardedValue`, or a
+    nested tuple of them.
+    """
+
+    def __init__(self, module: Module, trace: Trace, ranks: Ranks) -> None:
+        self.module, self.trace, self.ranks = module, trace, ranks
+        self.known: dict[Expr, Any] = {}
+        self._recursive = recursive(module)
+        self._written: dict[Any, tuple[Function, GlobalVar, Any, list[InsertedCollective]]] = {}
+        trace.site = lambda: ranks.span
+        for name in module.functions:
+            if name != "main":
+                trace.global_names.unique(name)
+
+    def block(self, block: Block) -> Any:
+        """Write the bindings; return what the result is."""
+        for binding in block.bindings:
+            self.ranks.span = binding.span
+            self.known[binding.var] = self._value(binding)
+        return self._atom(block.result)
+
+    def _atom(self, atom: Any) -> Any:
+        """Return what an atom is; a literal as it is."""
+        if isinstance(atom, Tuple):
+            return tuple(self._atom(f) for f in atom.fields)
+        if not isinstance(atom, Expr):
+            return atom
+        if atom not in self.known:  # a constant, or a function
+            self.known[atom] = ShardedValue(self.trace.symbols(atom), type_of(atom))
+        return self.known[atom]
+
+    def _value(self, binding: Binding) -> Any:
+        value = binding.value
+        if value in self.known or isinstance(value, Tuple):
+            return self._atom(value)
+        if isinstance(value, TupleGetItem) and isinstance(owner := self._atom(value.value), tuple):
+            return owner[value.index]
+        if isinstance(value, Call) and isinstance(value.callee, Op):
+            return self._call(binding, value.callee, value)
+        if isinstance(value, Call) and isinstance(value.callee, GlobalVar):
+            name = value.callee.name
+            args = [self._atom(a) for a in value.args]
+            if name not in self._recursive and any(p.cut for a in args for p in leaves(a)):
+                return self._function(name, args)
+        return self._with_whole(binding)
+
+    def _call(self, binding: Binding, called: Op, call: Call) -> Any:
+        args = {n: self._atom(a) for n, a in named_args(called, call).items()}
+        site = Site(self.ranks, called, args, binding.var.type)
+        over = self.ranks.over
+        if called.collective and args.get("over") == over:
+            raise DistributedError(
+                f"the model calls {called.name} along {over!r} itself",
+                expected="a model that is written for one device",
+                span=self.ranks.span,
+            )
+        written = [p for atom in written_atoms(called, call) for p in leaves(self._atom(atom))]
+        if any(p.cut is not None for p in written):
+            raise DistributedError(
+                f"{called.name} writes to an array of which each rank has a part",
+                expected="an array that is whole on all ranks",
+                found=", ".join(str(p.type) for p in written if p.cut is not None),
+                span=self.ranks.span,
+            )
+        if any(p.cut is not None for p in site.parts()):
+            rule = rule_of(called)
+            found = None if rule is None else rule(site)
+            if found is not None:
+                return found
+        given = (self._whole(a, called.name) for a in args.values())
+        atoms = [self._argument(a) for a in given]
+        made = self._emitted(Call(called, tuple(atoms)), binding, site.parts())
+        for part in written:
+            part.was_written()
+        return made
+
+    def _argument(self, value: Any) -> Any:
+        """Return an argument as a program has it."""
+        if isinstance(value, ShardedValue) or (isinstance(value, tuple) and any(leaves(value))):
+            return self.trace.atom(map_shards(value, lambda p: p.value))
+        return value
+
+    def _whole(self, value: Any, name: str) -> Any:
+        """Return an argument of which all ranks have the whole."""
+        return map_shards(
+            value, lambda p: self.ranks.whole(p, f"{name} has no rule for such parts")
+        )
+
+    def _with_whole(self, binding: Binding) -> Any:
+        """Evaluate what is no call of an operator with whole values."""
+        value, name = binding.value, type(binding.value).__name__.lower()
+        if isinstance(value, Call) and isinstance(value.callee, GlobalVar):
+            name = value.callee.name
+        used = {a: self._whole(self.known[a], name) for a in uses(value) if a in self.known}
+        self._take_along(value)
+        atoms = {a: self._argument(v) for a, v in used.items()}
+        new = substitute(Block((binding,), binding.var), atoms).bindings[0].value
+        return self._emitted(new, binding, [p for v in used.values() for p in leaves(v)])
+
+    def _emitted(self, value: Expr, binding: Binding, of: Iterable[ShardedValue]) -> Any:
+        """Append a binding of whole values; return what it is."""
+        type_ = binding.var.type
+        assert type_ is not None
+        return _parts(self.trace.emit(value, type_), type_, any(p.grad for p in of))
+
+    def _take_along(self, value: Expr) -> None:
+        """Keep the functions that a value refers to, as they are."""
+        names = list(_names(value))
+        for name in names:  # which grows
+            function = self.trace.functions[name] = self.module.functions[name]
+            for binding in bindings(function):
+                names += [n for n in _names(binding.value) if n not in names]
+
+    def _function(self, name: str, args: list[Any]) -> Any:
+        """Call a function that is written for these parts, at its first call."""
+        key = name, tuple((p.cut, p.grad) for a in args for p in leaves(a))
+        if key not in self._written:
+            self._written[key] = self._write(name, args)
+        function, callee, result, exchanges = self._written[key]
+        self.ranks.exchanges += exchanges
+        assert function.result_type is not None
+        call = Call(callee, tuple(self._argument(a) for a in args))
+        made = self.trace.emit(call, function.result_type)
+        return _with_values(result, made)
+
+    def _write(
+        self, name: str, args: list[Any]
+    ) -> tuple[Function, GlobalVar, Any, list[InsertedCollective]]:
+        function, outer = self.module.functions[name], self.trace
+        before = self.known, self.ranks.exchanges, self.ranks.span
+        inner = Trace(outer.device)
+        inner.functions, inner.types = outer.functions, outer.types
+        inner.global_names, inner.site = outer.global_names, outer.site
+        self.trace, self.known, self.ranks.exchanges = inner, {}, []
+        self.ranks.begin()
+        variables = []
+        for var, arg in zip(function.params, args, strict=True):
+            new, symbols = inner.parameter(_local_type(arg), var.name)
+            variables.append(new)
+            self.known[var] = _with_values(arg, symbols)
+        result = inner.run(self.block, function.body)
+        body = inner.finish(map_shards(result, lambda p: p.value))
+        exchanges = self.ranks.exchanges
+        self.trace = outer
+        self.known, self.ranks.exchanges, self.ranks.span = before
+        self.ranks.begin()
+        made = Function(tuple(variables), body, type_of(body.result), dict(function.attrs))
+        unique = inner.global_names.unique(name)
+        inner.functions[unique] = made
+        return made, GlobalVar(unique, made.type), result, exchanges
+
+
+def _names(value: Expr) -> Iterator[str]:
+    """Yield the functions that a value refers to."""
+    return (a.name for a in uses(value) if isinstance(a, GlobalVar))
+
+
+def _parts(made: Any, type_: Type, grad: bool) -> Any:
+    """Return values that all ranks have as parts."""
+    if isinstance(type_, TupleType):
+        return tuple(_parts(m, t, grad) for m, t in zip(made, type_.fields, strict=True))
+    floats = not isinstance(type_, TensorType) or is_float(type_.dtype)
+    return ShardedValue(made, type_, None, grad and floats)
+
+
+def _with_values(like: Any, made: Any) -> Any:
+    """Return other values of the same types, cuts and gradients."""
+    if isinstance(like, tuple):
+        return tuple(map(_with_values, like, made))
+    return ShardedValue(made, like.type, like.cut, like.grad)
+
+
+def _local_type(arg: Any) -> Type:
+    """Return the type of what a rank has."""
+    if isinstance(arg, tuple):
+        return TupleType(tuple(map(_local_type, arg)))
+    found: Type = arg.value.type
+    return found
 
 
 def tensor_parallel(

@@ -15,7 +15,7 @@ from meta.base.dtype import TO_NUMPY
 from meta.frontend import from_onnx
 from meta.frontend.onnx.program import all_nodes
 from meta.frontend.onnx.registry import OnnxError, attributes_of, full_name, onnx
-from meta.frontend.onnx.subbyte_dtypes import CARRIER_DTYPES
+from meta.frontend.onnx.values import CARRIER_DTYPES
 from tests.frontend.onnx.records import OnnxCase
 
 FAMILIES = sorted((Path(__file__).parent / "converters").glob("*.py"))

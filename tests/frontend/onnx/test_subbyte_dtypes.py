@@ -14,7 +14,7 @@ import meta
 from meta.base.errors import ArgumentError
 from meta.frontend import from_onnx
 from meta.frontend.onnx.registry import OnnxError
-from meta.frontend.onnx.subbyte_dtypes import CARRIER_DTYPES, FORMATS, INTEGERS, bits_of
+from meta.frontend.onnx.values import CARRIER_DTYPES, FORMATS, INTEGERS, bits_of
 from tests.frontend.onnx.records import OnnxCase, data
 
 WEIGHT = data(8, 6, low=-8, high=7).astype(int)

@@ -14,7 +14,7 @@ from tvm import relax as R
 import meta
 from meta.frontend import from_relax
 from meta.frontend.relax import RelaxError, operators
-from meta.frontend.relax.registry import relax
+from meta.frontend.relax.values import relax
 from meta.op.core import tree
 from tests.frontend.relax.records import RelaxCase
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from meta.cli.relay_operators import COMMAND, markdown, records
+from meta.cli.relay import COMMAND, markdown, records
 from meta.frontend.relay.registry import operators, relay
 from tests.conftest import run_python
 from tests.frontend.relay.test_converters import CASES

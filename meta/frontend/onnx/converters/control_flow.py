@@ -16,13 +16,13 @@ from meta.frontend.core import Unconvertible, active_trace, constant_value
 from meta.frontend.core.arguments import constant, constant_number, static_extent
 from meta.frontend.onnx.loops import differing_axes, scan_rows, trace_probe, widen, zeros
 from meta.frontend.onnx.registry import onnx
-from meta.frontend.onnx.subbyte_dtypes import (
+from meta.frontend.onnx.text import has_text
+from meta.frontend.onnx.values import (
     NarrowValue,
     carrier,
     narrow_dtypes,
     with_narrow_dtypes,
 )
-from meta.frontend.onnx.text import has_text
 from meta.ir.primitives import Primitive
 from meta.ir.types import TensorType
 from meta.model.control_flow import cond, scan, while_loop

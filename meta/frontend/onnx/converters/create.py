@@ -18,9 +18,7 @@ from meta.frontend.core.arithmetic import cast_number, cast_to
 from meta.frontend.onnx.converters.movement import required_number
 from meta.frontend.onnx.registry import onnx
 from meta.frontend.onnx.shape_inference import shape_of
-from meta.frontend.onnx.subbyte_dtypes import as_narrow, carrier
-from meta.frontend.onnx.text import Text
-from meta.frontend.onnx.values import array_of, dtype_of
+from meta.frontend.onnx.values import Text, array_of, as_narrow, carrier, dtype_of
 from meta.op.core.tracing import Symbol
 from meta.runtime.out_of_memory import require_room
 

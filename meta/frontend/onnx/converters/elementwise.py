@@ -15,7 +15,7 @@ from meta.frontend.core.arguments import constant_number, reshape_as
 from meta.frontend.core.arithmetic import cast_to, clip_to_bounds, truncated_quotient
 from meta.frontend.onnx.converters.movement import flattened
 from meta.frontend.onnx.registry import attributes_of, onnx
-from meta.frontend.onnx.subbyte_dtypes import (
+from meta.frontend.onnx.values import (
     FORMATS,
     SCALE,
     NarrowValue,

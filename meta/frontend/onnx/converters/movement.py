@@ -21,8 +21,7 @@ from meta.frontend.core.arguments import (
 )
 from meta.frontend.onnx.registry import onnx
 from meta.frontend.onnx.shape_inference import shape_of
-from meta.frontend.onnx.text import Text
-from meta.frontend.onnx.values import array_of
+from meta.frontend.onnx.values import Text, array_of
 from meta.ir.dims import UnknownDim, product
 from meta.op.core.check import normalize_axis
 

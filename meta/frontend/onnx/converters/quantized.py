@@ -16,7 +16,7 @@ from meta.frontend.core.arithmetic import cast_to
 from meta.frontend.onnx.converters.conv import CONV, convolved, with_bias
 from meta.frontend.onnx.converters.recurrent import lstm_of
 from meta.frontend.onnx.registry import onnx
-from meta.frontend.onnx.subbyte_dtypes import (
+from meta.frontend.onnx.values import (
     FORMATS,
     INTEGERS,
     SCALE,

@@ -11,8 +11,7 @@ import torch
 from meta import op
 from meta.frontend.core.arithmetic import cast_to
 from meta.frontend.core.operators import filled_like, full_tensor
-from meta.frontend.relax.registry import ONLY_LOOPS, relax
-from meta.frontend.relax.values import RuntimeExtent, RuntimeShape
+from meta.frontend.relax.values import ONLY_LOOPS, RuntimeExtent, RuntimeShape, relax
 from meta.runtime.ndarray import array
 
 

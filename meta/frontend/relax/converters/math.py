@@ -12,7 +12,7 @@ from meta.frontend.core import Unconvertible, constant_value
 from meta.frontend.core.arguments import broadcast_along
 from meta.frontend.core.arithmetic import clip_to_bounds, quotient, truncated_quotient
 from meta.frontend.core.operators import ELEMENTWISE, scan
-from meta.frontend.relax.registry import relax
+from meta.frontend.relax.values import relax
 from meta.runtime.ndarray import array
 
 _SAME = "add atan2 logical_and logical_not logical_or logical_xor round square subtract where"

@@ -19,8 +19,7 @@ from meta.frontend.core.operators import (
     reduce_at,
     wrap_negative_indices,
 )
-from meta.frontend.relax.registry import relax
-from meta.frontend.relax.values import RuntimeShape, Shape
+from meta.frontend.relax.values import RuntimeShape, Shape, relax
 from meta.op.core.check import broadcast_shapes
 from meta.op.core.padding import MODES, TORCH_MODES
 from meta.runtime.ndarray import array

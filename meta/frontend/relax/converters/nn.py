@@ -23,7 +23,7 @@ from meta.frontend.core.operators import (
     suppress_boxes,
 )
 from meta.frontend.relax.converters.movement import numbers
-from meta.frontend.relax.registry import relax
+from meta.frontend.relax.values import relax
 from meta.runtime.ndarray import array
 
 _WINDOW = ("strides", "padding", "dilation", "groups")

@@ -1,8 +1,14 @@
-"""Residual networks (He et al., "Deep residual learning for image recognition", arXiv:1512.03385).
+"""Convolutional networks: LeNet-5, VGG and residual networks.
 
-Layout and names are torchvision's, whose files of weights load; so do those of transformers'
-``ResNetForImageClassification``. Where a bottleneck halves the
-resolution, its 3x3 convolution does, not the first 1x1 as in the paper ("v1.5").
+LeNet-5 (LeCun, Bottou, Bengio and Haffner, "Gradient-based learning applied to document
+recognition", Proceedings of the IEEE, 1998) has ReLU, maximum pooling and a linear classifier, as
+it is commonly built today.
+
+Layout and names of VGG (Simonyan and Zisserman, "Very deep convolutional networks for large-scale
+image recognition", arXiv:1409.1556) and of residual networks (He et al., "Deep residual learning
+for image recognition", arXiv:1512.03385) are torchvision's, whose files of weights load; so do
+those of transformers' ``ResNetForImageClassification``. Where a bottleneck halves the resolution,
+its 3x3 convolution does, not the first 1x1 as in the paper ("v1.5").
 """
 
 from __future__ import annotations
@@ -13,15 +19,134 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from meta import op
+from meta import op, random
 from meta.base.errors import ArgumentError
-from meta.model.layers.basic import Linear, Sequential
+from meta.model.layers.activation import ReLU
+from meta.model.layers.basic import Dropout, Linear, Sequential
 from meta.model.layers.conv import Conv2d, initialize_convolutions
 from meta.model.layers.norm import BatchNorm
+from meta.model.layers.pool import MaxPool2d
 from meta.model.model import Model
 from meta.model.trace import trace
 
-__all__ = ["ResNet", "ResNetConfig", "resnet18", "resnet34", "resnet50"]
+__all__ = [
+    "VGG",
+    "LeNet",
+    "LeNetConfig",
+    "ResNet",
+    "ResNetConfig",
+    "VGGConfig",
+    "resnet18",
+    "resnet34",
+    "resnet50",
+    "vgg11",
+    "vgg11_bn",
+]
+
+
+@dataclass(frozen=True)
+class LeNetConfig:
+    """Square images of ``image_size`` pixels, at least 12, and the number of classes."""
+
+    num_classes: int = 10
+    num_channels: int = 1
+    image_size: int = 28
+
+    def __post_init__(self) -> None:
+        if self.image_size < 12:
+            raise ArgumentError(
+                "these images are too small for LeNet",
+                expected="image_size of at least 12",
+                found=self.image_size,
+            )
+
+
+class LeNet(Model):
+    """Two convolutions with pooling, three linear layers."""
+
+    def build(self, config: LeNetConfig | None = None) -> None:
+        """Make the layers; those of 28 x 28 digits without a configuration."""
+        config = config or LeNetConfig()
+        side = (config.image_size // 2 - 4) // 2
+        self.conv1, self.conv2 = Conv2d(config.num_channels, 6, 5, padding=2), Conv2d(6, 16, 5)
+        self.fc1, self.fc2 = Linear(16 * side * side, 120), Linear(120, 84)
+        self.fc3 = Linear(84, config.num_classes)
+
+    @trace
+    def forward(self, x: Any) -> Any:
+        """Return scores (n, num_classes) of images (n, num_channels, image_size, image_size)."""
+        x = op.max_pool2d(op.relu(self.conv1(x)), 2, 2)
+        x = op.max_pool2d(op.relu(self.conv2(x)), 2, 2)
+        x = op.relu(self.fc1(op.batch_flatten(x)))
+        return self.fc3(op.relu(self.fc2(x)))
+
+
+GRID = 7
+"""Features are pooled to GRID x GRID places, whatever the image's extents."""
+
+
+@dataclass(frozen=True)
+class VGGConfig:
+    """The sizes of a VGG; those of VGG-11 (the paper's A) unless given.
+
+    layers: channels of the 3x3 convolutions by stage; each stage halves the resolution. hidden:
+    width of the classifier's two inner layers, with ``dropout`` after each.
+    """
+
+    layers: tuple[tuple[int, ...], ...] = ((64,), (128,), (256, 256), (512, 512), (512, 512))
+    batch_norm: bool = False
+    num_classes: int = 1000
+    num_channels: int = 3
+    hidden: int = 4096
+    dropout: float = 0.5
+
+
+class VGG(Model):
+    """Stages of 3x3 convolutions with ReLU and pooling, and a classifier of three layers."""
+
+    def build(self, config: VGGConfig | None = None) -> None:
+        """Make the layers; those of VGG-11 without a configuration."""
+        config = config or VGGConfig()
+        features: list[Model] = []
+        inside = config.num_channels
+        for stage in config.layers:
+            for width in stage:
+                features.append(Conv2d(inside, width, 3, padding=1))
+                features += [BatchNorm(width), ReLU()] if config.batch_norm else [ReLU()]
+                inside = width
+            features.append(MaxPool2d(2))
+        self.features = Sequential(*features)
+        self.classifier = Sequential(
+            Linear(inside * GRID * GRID, config.hidden),
+            ReLU(),
+            Dropout(config.dropout),
+            Linear(config.hidden, config.hidden),
+            ReLU(),
+            Dropout(config.dropout),
+            Linear(config.hidden, config.num_classes),
+        )
+        initialize_convolutions(self)
+        for layer in self.classifier:
+            if isinstance(layer, Linear):
+                layer.weight.update(random.normal(layer.weight.shape, mean=0.0, std=0.01))
+                assert layer.bias is not None
+                layer.bias.tensor.zero_()
+
+    @trace
+    def forward(self, x: Any) -> Any:
+        """Return scores (n, num_classes) of images (n, num_channels, h, w)."""
+        x = op.adaptive_avg_pool2d(self.features(x), GRID)
+        return self.classifier(op.batch_flatten(x))
+
+
+def vgg11(**changes: Any) -> VGG:
+    """Return a VGG-11; ``changes`` are fields of `VGGConfig`."""
+    return VGG(replace(VGGConfig(), **changes))
+
+
+def vgg11_bn(**changes: Any) -> VGG:
+    """Return a VGG-11 with batch normalisation; ``changes`` are fields of `VGGConfig`."""
+    return VGG(replace(VGGConfig(batch_norm=True), **changes))
 
 
 @dataclass(frozen=True)
