@@ -43,6 +43,7 @@ SERVES = {
     "inline": "programs with functions, which the rows do not have",
     "deduplicate": "programs with repeated functions and constants: they compile once",
     "fold_constant": "models of others, which compute with constants",
+    "fuse_composites": "models of others, which write norms and activations out",
     "fuse_attention": "models of others, which write attention out",
     "bypass_casts": "gradients clipped by their norm in mixed precision",
     "narrow_before_views": "attention written out, in mixed precision",

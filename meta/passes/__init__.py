@@ -36,6 +36,7 @@ from meta.passes.autodiff import autodiff
 from meta.passes.canonicalize import canonicalize
 from meta.passes.casts import bypass_casts, join_casts, narrow_before_views
 from meta.passes.channels_last import channels_last
+from meta.passes.composites import fuse_composites
 from meta.passes.dead_code import dead_code
 from meta.passes.deduplicate import deduplicate, eliminate_common_subexpressions
 from meta.passes.defunctionalize import defunctionalize
@@ -95,6 +96,7 @@ __all__ = [
     "fold_batch_norm",
     "fold_constant",
     "fuse_attention",
+    "fuse_composites",
     "fuse_cross_entropy",
     "fuse_dialect",
     "fuse_operators",

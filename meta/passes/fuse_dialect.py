@@ -37,10 +37,10 @@ from meta.passes.call_graph import PREPARED_BY
 from meta.passes.dispatch import declared_call
 from meta.passes.index_ranges import index_atoms
 from meta.passes.pattern import Match, explain, match, pattern
-from meta.passes.pattern.apply import outlined
-from meta.passes.pattern.build import parts
-from meta.passes.pattern.find import Facts, captured_atoms
-from meta.passes.pattern.parts import Called
+from meta.passes.pattern.build import walk_nodes
+from meta.passes.pattern.matches import Facts, captured_atoms
+from meta.passes.pattern.nodes import Called
+from meta.passes.pattern.replacement import outlined
 
 
 def fuse_dialect(module: Module, *, device: Device) -> Module:
@@ -128,7 +128,7 @@ def _place(entry: Any, device: Device, preference: Preference) -> tuple[int, int
 def _size(fused: FusedPattern, device: Device) -> tuple[int, int]:
     """Return what orders patterns of one level: more calls first, then fewer results."""
     described = _pattern(fused, device)
-    calls = sum(isinstance(part, Called) for part in parts(*described.results))
+    calls = sum(isinstance(node, Called) for node in walk_nodes(*described.results))
     return -calls, len(described.results)
 
 

@@ -95,7 +95,7 @@ CASES = {
         }""",
         [["a", "b"]],
     ),
-    "a part used twice": (
+    "a node used twice": (
         pattern(lambda x: (lambda e: e / (e + 1.0))(op.exp(x))),
         """{
           %a: float32[2, 2] = exp(%x)
@@ -408,8 +408,8 @@ def test_a_base_operator_is_also_its_dialects() -> None:
     ("build", "message"),
     [
         (lambda: pattern(lambda x: x), "result of an operator"),
-        (lambda: pattern(lambda x, y: op.relu(x)), "'y' is no part"),
-        (lambda: pattern(lambda x: op.relu(named("x", op.exp(x)))), "two parts"),
+        (lambda: pattern(lambda x, y: op.relu(x)), "'y' is no node"),
+        (lambda: pattern(lambda x: op.relu(named("x", op.exp(x)))), "two nodes"),
         (lambda: pattern(lambda match: op.relu(match)), "cannot be named 'match'"),
         (lambda: pattern(lambda x: op.relu(x, x)), "takes 1 arguments"),
         (lambda: pattern(lambda x: op.relu(object())), "cannot stand in a pattern"),

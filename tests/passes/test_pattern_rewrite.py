@@ -10,12 +10,12 @@ from meta import op
 from meta.base.errors import IRError
 from meta.ir import Module, first_difference, parse, structural_equal, verify
 from meta.passes import dead_code
-from meta.passes.pattern import apply, named, partition, pattern, refusals, rewrite
+from meta.passes.pattern import named, partition, pattern, refusals, replacement, rewrite
 from tests.passes.test_pattern import CASES, LINEAR, REFUSED, linear_relu, main
 
 
 def test_examples_in_docstrings() -> None:
-    assert doctest.testmod(apply).failed == 0
+    assert doctest.testmod(replacement).failed == 0
 
 
 def becomes(found: Module, expected: str) -> None:

@@ -18,21 +18,23 @@
 >>> found.types
 {'x': TensorType(shape=(2, 3), dtype='float32'), 'factor': 0.5, 'axis': 1}
 
-A new kind of part goes to `parts.py`; when bindings may become one is decided in `find.py`.
+A new kind of node goes to `nodes.py`; when bindings may become one is decided in `matches.py`.
 """
 
-from meta.passes.pattern.apply import partition, rewrite
 from meta.passes.pattern.build import Pattern, operator, pattern
-from meta.passes.pattern.find import Match, Refusal, explain, match, refusals
-from meta.passes.pattern.parts import Part, constant, named, wildcard
+from meta.passes.pattern.formula import formula
+from meta.passes.pattern.matches import Match, Refusal, explain, match, refusals
+from meta.passes.pattern.nodes import Node, constant, named, wildcard
+from meta.passes.pattern.replacement import partition, rewrite
 
 __all__ = [
     "Match",
-    "Part",
+    "Node",
     "Pattern",
     "Refusal",
     "constant",
     "explain",
+    "formula",
     "match",
     "named",
     "operator",

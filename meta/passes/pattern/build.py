@@ -1,4 +1,4 @@
-"""Patterns are written by calling operators: what an operator call builds is part of a pattern."""
+"""Patterns are written by calling operators: a call builds a node of a pattern."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from meta.base.source import definition_span
 from meta.ir import Expr
 from meta.op.core import Op
 from meta.op.core.handler import use
-from meta.passes.pattern.parts import (
+from meta.passes.pattern.nodes import (
+    Alternatives,
     Called,
+    ConstantValue,
     Fields,
-    Known,
-    Part,
+    LiteralValue,
+    Node,
     Wildcard,
-    Written,
-    as_part,
+    as_node,
     called,
     named,
 )
@@ -37,29 +38,34 @@ class Pattern:
     """
 
     name: str
-    results: tuple[Part, ...]
+    results: tuple[Node, ...]
     order: tuple[str, ...] = ()
     check: Check | None = None
 
     @cached_property
-    def captures(self) -> dict[str, Part]:
-        """The named parts: parameters in their order, then the others in that of the pattern."""
-        found = {part.name: part for part in parts(*self.results) if part.name}
+    def captures(self) -> dict[str, Node]:
+        """The named nodes: parameters in their order, then the others in that of the pattern."""
+        found = {node.name: node for node in walk_nodes(*self.results) if node.name}
         return {name: found[name] for name in (*self.order, *found) if name in found}
 
     @cached_property
-    def searched(self) -> tuple[Part, ...]:
+    def operators(self) -> frozenset[Op]:
+        """Base operators that a program calls wherever it has a match."""
+        return frozenset().union(*map(_operators, self.results))
+
+    @cached_property
+    def searched(self) -> tuple[Node, ...]:
         """The results in the order in which they are searched: first one that no other needs.
 
-        Raises ArgumentError for a result that has no part in common with those before it.
+        Raises ArgumentError for a result that has no node in common with those before it.
         """
-        inner = {p for one in self.results for p in parts(*one.inner)}
+        inner = {p for one in self.results for p in walk_nodes(*one.inner)}
         waiting = list(self.results)
         order = [next(one for one in waiting if one not in inner)]
         waiting.remove(order[0])
         while waiting:
-            known = set(parts(*order))
-            near = [one for one in waiting if known.intersection(parts(one))]
+            known = set(walk_nodes(*order))
+            near = [one for one in waiting if known.intersection(walk_nodes(one))]
             if not near:
                 raise ArgumentError(
                     f"the results of the pattern {self.name} have nothing in common",
@@ -84,16 +90,16 @@ def pattern(function: Callable[..., Any] | None = None, *, check: Check | None =
     - An argument that is left out is the operator's default, as in any call; ``...`` as the last
       one leaves all others open: ``op.conv2d.plain(x, w, ...)``.
     - A number in the place of a tensor is a constant of that value, however it is written.
-    - A part that is used twice stands for one value. Commutative operators match either way.
+    - A node that is used twice stands for one value. Commutative operators match either way.
     - Of several results each may be used by others; they have to be computed of common values.
-    - ``a | b`` is either; what the other one captures is None. ``part[i]`` is a field of a tuple.
+    - ``a | b`` is either; what the other one captures is None. ``node[i]`` is a field of a tuple.
     - A base operator also matches what a dialect makes of it; ``op.torch.relu`` only itself.
 
     ``check`` takes captures by their names, and ``match``; a tensor is given by its type. It
     returns why a match is refused, or None.
 
     Raises ArgumentError for what is no pattern: an operator called with arrays, a result that is
-    not computed, two parts of one name.
+    not computed, two nodes of one name.
     """
     if function is None:
         return partial(pattern, check=check)
@@ -101,12 +107,12 @@ def pattern(function: Callable[..., Any] | None = None, *, check: Check | None =
     arguments = {}
     for name, parameter in parameters.items():
         given = Wildcard() if parameter.default is parameter.empty else parameter.default
-        arguments[name] = named(name, as_part(given))
+        arguments[name] = named(name, as_node(given))
     with use(_call):
         made = function(**arguments)
-        results = tuple(map(as_part, made if isinstance(made, tuple) and made else (made,)))
+        results = tuple(map(as_node, made if isinstance(made, tuple) and made else (made,)))
     for result in results:
-        if isinstance(result, Wildcard | Known | Fields):
+        if isinstance(result, Wildcard | ConstantValue | Fields):
             found = type(result).__name__
             _refuse(function, "the result of a pattern is the result of an operator", found=found)
     if len(set(results)) < len(results):
@@ -118,7 +124,7 @@ def pattern(function: Callable[..., Any] | None = None, *, check: Check | None =
     return described
 
 
-def operator(*ops: Expr, where: Callable[[Expr], bool] | None = None) -> Callable[..., Part]:
+def operator(*ops: Expr, where: Callable[[Expr], bool] | None = None) -> Callable[..., Node]:
     """Return what is called like an operator in a pattern and stands for several.
 
     Either one of ``ops``, or one of which ``where`` is true: ``operator(op.relu, op.gelu)(x)``.
@@ -131,7 +137,7 @@ def operator(*ops: Expr, where: Callable[[Expr], bool] | None = None) -> Callabl
             return False
         return not tests or any(test(callee) for test in tests)
 
-    def build(*args: Any) -> Part:
+    def build(*args: Any) -> Node:
         rest = bool(args) and args[-1] is ...
         given = args[:-1] if rest else args
         return Called(accepts, label, rest, inner=tuple(map(_argument, given)))
@@ -139,33 +145,33 @@ def operator(*ops: Expr, where: Callable[[Expr], bool] | None = None) -> Callabl
     return build
 
 
-def _argument(value: Any) -> Part:
-    if isinstance(value, bool | int | float | Part):
-        return as_part(value)
-    return Written(value)
+def _argument(value: Any) -> Node:
+    if isinstance(value, bool | int | float | Node):
+        return as_node(value)
+    return LiteralValue(value)
 
 
-def _call(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Part:
-    """Build a part: what an operator call means while a pattern is made."""
+def _call(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Node:
+    """Build a node: what an operator call means while a pattern is made."""
     rest = bool(args) and args[-1] is ...
     args = args[:-1] if rest else args
     if rest:
         missing = [n for n in op.schema.names[len(args) :] if n not in kwargs]
         kwargs = {**kwargs, **{n: Wildcard() for n in missing}}
     values = op.schema.arrange(args, kwargs)
-    parts = tuple(_slot_part(op, s, v) for s, v in zip(op.schema.slots, values, strict=True))
-    return Called(called(op), str(op), inner=parts)
+    nodes = tuple(_slot_node(op, s, v) for s, v in zip(op.schema.slots, values, strict=True))
+    return Called(called(op), str(op), op=op if isinstance(op, Op) else None, inner=nodes)
 
 
-def _slot_part(op: Op, slot: Any, value: Any) -> Part:
-    """Return an argument as a part; ArgumentError for a value that the slot does not take."""
-    if isinstance(value, Part):
+def _slot_node(op: Op, slot: Any, value: Any) -> Node:
+    """Return an argument as a node; ArgumentError for a value that the slot does not take."""
+    if isinstance(value, Node):
         return value
     if slot.kind == "tensors" and isinstance(value, tuple | list):
-        return Fields(inner=tuple(_slot_part(op, slot, v) for v in value))
+        return Fields(inner=tuple(_slot_node(op, slot, v) for v in value))
     if slot.kind != "attribute" and isinstance(value, bool | int | float):
-        return Known(value)
-    return Written(op.schema.read(slot, value, partial(_no_array, op, slot)))
+        return ConstantValue(value)
+    return LiteralValue(op.schema.read(slot, value, partial(_no_array, op, slot)))
 
 
 def _no_array(op: Op, slot: Any, value: Any) -> Any:
@@ -177,16 +183,25 @@ def _no_array(op: Op, slot: Any, value: Any) -> Any:
     )
 
 
-def parts(*roots: Part) -> Iterator[Part]:
-    """Yield every part of some parts once, themselves included, in the order of the pattern."""
-    seen: set[Part] = set()
+def walk_nodes(*roots: Node) -> Iterator[Node]:
+    """Yield every node of some nodes once, themselves included, in the order of the pattern."""
+    seen: set[Node] = set()
     stack = list(reversed(roots))
     while stack:
-        part = stack.pop()
-        if part not in seen:
-            seen.add(part)
-            yield part
-            stack.extend(reversed(part.inner))
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            yield node
+            stack.extend(reversed(node.inner))
+
+
+def _operators(node: Node) -> frozenset[Op]:
+    """Return base operators that are called for whatever a node describes."""
+    inner = [_operators(one) for one in node.inner]
+    if isinstance(node, Alternatives):
+        return frozenset.intersection(*inner)
+    own = [node.op] if isinstance(node, Called) and node.op is not None else ()
+    return frozenset(own).union(*inner)
 
 
 def _refuse(function: Callable[..., Any], what: str, **details: str) -> NoReturn:
@@ -194,16 +209,16 @@ def _refuse(function: Callable[..., Any], what: str, **details: str) -> NoReturn
 
 
 def _check_names(
-    results: tuple[Part, ...], parameters: tuple[str, ...], function: Callable[..., Any]
+    results: tuple[Node, ...], parameters: tuple[str, ...], function: Callable[..., Any]
 ) -> None:
-    owners: dict[str, Part] = {}
-    for part in parts(*results):
-        if part.name == "match":
+    owners: dict[str, Node] = {}
+    for node in walk_nodes(*results):
+        if node.name == "match":
             hint = "a check or replacement is given the match itself under this name"
-            _refuse(function, "a part of a pattern cannot be named 'match'", hint=hint)
-        if part.name and owners.setdefault(part.name, part) is not part:
-            hint = "use one part twice, or give them two names"
-            _refuse(function, f"two parts of the pattern are named {part.name!r}", hint=hint)
+            _refuse(function, "a node of a pattern cannot be named 'match'", hint=hint)
+        if node.name and owners.setdefault(node.name, node) is not node:
+            hint = "use one node twice, or give them two names"
+            _refuse(function, f"two nodes of the pattern are named {node.name!r}", hint=hint)
     for name in parameters:
         if name not in owners:
-            _refuse(function, f"the parameter {name!r} is no part of the pattern")
+            _refuse(function, f"the parameter {name!r} is no node of the pattern")

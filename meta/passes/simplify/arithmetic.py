@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from math import frexp
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -16,7 +16,6 @@ from meta.dialect.core.ir_calls import OpCall, new_call, op_call, tensor_type
 from meta.ir import Constant, Expr
 from meta.ir.constants import tensor_bytes
 from meta.op.core.numbers import Number
-from meta.passes.alias_analysis import Definitions
 from meta.passes.simplify.table import RULES, RuleSite
 
 # A constant is looked at up to this many elements.
@@ -30,7 +29,14 @@ _KEEPS_FILL = (
 )
 
 
-def fill_of(atom: Any, known: Definitions) -> Number | None:
+class _Values(Protocol):
+    """What variables are bound to."""
+
+    def get(self, atom: object) -> Expr | None:
+        """Return the value of a variable; None if it is not known."""
+
+
+def fill_of(atom: Any, known: _Values) -> Number | None:
     """Return the number that every element of ``atom`` is; None if they differ or are not known.
 
     A Python number is that of a tensor of any shape.

@@ -68,6 +68,7 @@ STEPS = (
     PassStep(2, passes.fold_batch_norm),  # into the weights before it
     PassStep(1, passes.fold_constant),  # what does not depend on the inputs
     PassStep(1, passes.deduplicate),  # functions and constants that are there twice
+    PassStep(2, passes.fuse_composites),  # activations and norms that are written out
     PassStep(2, passes.fuse_attention),  # where no gradient needs what is between the products
     PassStep(3, passes.fuse_cross_entropy),  # without all scores in memory, by one product more
     PassStep(2, passes.channels_last),  # of convolution networks, from end to end

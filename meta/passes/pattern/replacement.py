@@ -28,7 +28,7 @@ from meta.op.core.tracing import Trace
 from meta.passes.alias_analysis import AliasSets, AliasSummaries
 from meta.passes.outline import OutlinedFunctions
 from meta.passes.pattern.build import Pattern
-from meta.passes.pattern.find import Match, call_with, captured_atoms, match
+from meta.passes.pattern.matches import Match, call_with, captured_atoms, match
 from meta.passes.rewrite import bound_to, with_inner_blocks
 
 Replacement = Callable[..., Any]

@@ -1,8 +1,8 @@
-"""The parts of patterns: what one value of a program has to be.
+"""The nodes of patterns: what one value of a program has to be.
 
-A part says in how many *ways* a value can be what it describes; each way is a list of goals, parts
-that other values have to be. The search (`find.py`) knows nothing else of them. A new kind of
-part is a class with a method `ways` here.
+A node says in how many *ways* a value can be what it describes; each way is a list of goals, nodes
+that other values have to be. The search (`matches.py`) knows nothing else of them. A new kind of
+node is a class with a method `ways` here.
 """
 
 from __future__ import annotations
@@ -25,56 +25,61 @@ from meta.ir.literals import literal_text
 from meta.op.core import Op
 
 if TYPE_CHECKING:
-    from meta.passes.pattern.find import BlockScope
+    from meta.passes.pattern.matches import BlockScope
 
-Goal = tuple["Part", Any]
+Goal = tuple["Node", Any]
 Ways = list[tuple[Goal, ...]]
+Assignment = dict["Node", Any]
+"""What each node of a pattern is: an atom or a literal."""
 
 
 @dataclass(eq=False, frozen=True)
-class Part(Overloads, ABC):
-    """What one value has to be. Parts compare by identity: one part, one value.
+class Node(Overloads, ABC):
+    """What one value has to be. Nodes compare by identity: one node, one value.
 
-    ``name``: under which the value is captured; "" captures nothing. ``inner``: the parts
+    ``name``: under which the value is captured; "" captures nothing. ``inner``: the nodes
     that this one is made of. ``opens``: whether the binding of the value belongs to the match.
     """
 
     opens: ClassVar[bool] = False
     name: str = field(default="", kw_only=True)
-    inner: tuple[Part, ...] = field(default=(), kw_only=True)
+    inner: tuple[Node, ...] = field(default=(), kw_only=True)
 
-    # What these mean on arrays depends on dtypes and shapes, which a part does not have.
+    # What these mean on arrays depends on dtypes and shapes, which a node does not have.
     __eq__ = object.__eq__
     __ne__ = object.__ne__
     __hash__ = object.__hash__
 
     @abstractmethod
-    def ways(self, value: Any, scope: BlockScope) -> Ways | str:
-        """Return the ways in which ``value`` (an atom or a literal) can be this, or why none."""
+    def ways(self, value: Any, scope: BlockScope, found: Assignment) -> Ways | str:
+        """Return the ways in which ``value`` (an atom or a literal) can be this, or why none.
+
+        ``found``: what other nodes are.
+        """
 
     def may_be(self, value: Expr) -> bool:
         """Tell quickly of what a variable is bound to whether it can be this at all."""
         return True
 
-    def __or__(self, other: Any) -> Part:
-        return Alternatives(inner=(self, as_part(other)))
+    def __or__(self, other: Any) -> Node:
+        return Alternatives(inner=(self, as_node(other)))
 
-    def __ror__(self, other: Any) -> Part:
-        return Alternatives(inner=(as_part(other), self))
+    def __ror__(self, other: Any) -> Node:
+        return Alternatives(inner=(as_node(other), self))
 
-    def __getitem__(self, index: Any) -> Part:
+    def __getitem__(self, index: Any) -> Node:
         if not isinstance(index, int) or isinstance(index, bool):
             raise ArgumentError(
-                "part[i] is field i of a tuple",
+                "node[i] is field i of a tuple",
                 found=f"[{index!r}]",
                 hint="write op.strided_slice for a slice",
             )
         return TupleField(index, inner=(self,))
 
-    def __iter__(self) -> Iterator[Part]:
+    def __iter__(self) -> Iterator[Node]:
         raise ArgumentError(
             "how many fields the result of an operator has is not known in a pattern",
-            hint="take them by part[i]",
+            hint="take them by node[i]",
         )
 
     def __matmul__(self, other: Any) -> Any:
@@ -85,14 +90,14 @@ class Part(Overloads, ABC):
 
 
 @dataclass(eq=False, frozen=True)
-class Wildcard(Part):
+class Wildcard(Node):
     """Any value; with `dtype`, `ndim` or ``where``, only some. See `wildcard`."""
 
     dtype: str | None = None
     ndim: int | None = None
     where: Callable[[Any], bool] | None = None
 
-    def ways(self, value: Any, scope: BlockScope) -> Ways | str:
+    def ways(self, value: Any, scope: BlockScope, found: Assignment) -> Ways | str:
         type_ = type_of(value) if isinstance(value, Expr) else value
         if self.dtype is not None and getattr(type_, "dtype", None) != self.dtype:
             return f"{scope.shown(value)} is not of {self.dtype}"
@@ -104,12 +109,12 @@ class Wildcard(Part):
 
 
 @dataclass(eq=False, frozen=True)
-class Known(Part):
+class ConstantValue(Node):
     """A constant tensor or a number; with ``value``, one whose elements all are that number."""
 
     value: float | int | bool | None = None
 
-    def ways(self, value: Any, scope: BlockScope) -> Ways | str:
+    def ways(self, value: Any, scope: BlockScope, found: Assignment) -> Ways | str:
         found = scope.value_of(value)
         if isinstance(found, Constant):
             fits = self.value is None or _filled_with(found.data, self.value)
@@ -121,27 +126,28 @@ class Known(Part):
 
 
 @dataclass(eq=False, frozen=True)
-class Written(Part):
+class LiteralValue(Node):
     """Exactly this literal: an attribute as the pattern gives it, or its default."""
 
     literal: Any
 
-    def ways(self, value: Any, scope: BlockScope) -> Ways | str:
-        same = not isinstance(value, Expr) and literal_text(value) == literal_text(self.literal)
+    def ways(self, value: Any, scope: BlockScope, found: Assignment) -> Ways | str:
+        same = not isinstance(value, Expr) and _literal(value) == _literal(self.literal)
         return [()] if same else f"{scope.shown(value)} is not {literal_text(self.literal)}"
 
 
 @dataclass(eq=False, frozen=True)
-class Called(Part):
+class Called(Node):
     """The result of an operator that ``accepts`` takes, of arguments that ``inner`` describes.
 
-    Arguments that it has no part for are anything (``rest``) or have their default values.
+    Arguments that it has no node for are anything (``rest``) or have their default values.
     """
 
     opens = True
     accepts: Callable[[Expr], bool]
     label: str
     rest: bool = False
+    op: Op | None = None  # the only operator, where it is a base operator
 
     def may_be(self, value: Expr) -> bool:
         return (
@@ -150,7 +156,7 @@ class Called(Part):
             and self.accepts(value.callee)
         )
 
-    def ways(self, value: Any, scope: BlockScope) -> Ways | str:
+    def ways(self, value: Any, scope: BlockScope, found: Assignment) -> Ways | str:
         call = scope.value_of(value)
         if not isinstance(call, Call) or base_op(call.callee) is None:
             return f"{scope.shown(value)} is not the result of {self.label}"
@@ -173,13 +179,13 @@ class Called(Part):
 
 
 @dataclass(eq=False, frozen=True)
-class TupleField(Part):
+class TupleField(Node):
     """Field ``index`` of a tuple."""
 
     opens = True
     index: int
 
-    def ways(self, value: Any, scope: BlockScope) -> Ways | str:
+    def ways(self, value: Any, scope: BlockScope, found: Assignment) -> Ways | str:
         found = scope.value_of(value)
         if not isinstance(found, TupleGetItem) or found.index != self.index:
             return f"{scope.shown(value)} is not field {self.index} of a tuple"
@@ -187,12 +193,12 @@ class TupleField(Part):
 
 
 @dataclass(eq=False, frozen=True)
-class Fields(Part):
+class Fields(Node):
     """A tuple of so many values."""
 
     opens = True
 
-    def ways(self, value: Any, scope: BlockScope) -> Ways | str:
+    def ways(self, value: Any, scope: BlockScope, found: Assignment) -> Ways | str:
         found = scope.value_of(value)
         if not isinstance(found, Tuple) or len(found.fields) != len(self.inner):
             return f"{scope.shown(value)} is not a tuple of {len(self.inner)}"
@@ -200,13 +206,13 @@ class Fields(Part):
 
 
 @dataclass(eq=False, frozen=True)
-class Alternatives(Part):
+class Alternatives(Node):
     """One of several; the first that fits."""
 
     def may_be(self, value: Expr) -> bool:
         return any(option.may_be(value) for option in self.inner)
 
-    def ways(self, value: Any, scope: BlockScope) -> Ways | str:
+    def ways(self, value: Any, scope: BlockScope, found: Assignment) -> Ways | str:
         return [((option, value),) for option in self.inner]
 
 
@@ -216,8 +222,8 @@ def wildcard(
     dtype: str | None = None,
     ndim: int | None = None,
     where: Callable[[Any], bool] | None = None,
-) -> Part:
-    """Return a part that any value is: a tensor, or in the place of an attribute a literal.
+) -> Node:
+    """Return a node that any value is: a tensor, or in the place of an attribute a literal.
 
     Parameters
     ----------
@@ -228,27 +234,27 @@ def wildcard(
     return Wildcard(dtype, ndim, where, name=name)
 
 
-def constant(value: float | int | bool | None = None, name: str = "") -> Part:
-    """Return a part that is a constant tensor or a plain number, of any or of one value.
+def constant(value: float | int | bool | None = None, name: str = "") -> Node:
+    """Return a node that is a constant tensor or a plain number, of any or of one value.
 
     The value is compared exactly: -0.0 is not 0.0, and nan is nan.
     """
-    return Known(value, name=name)
+    return ConstantValue(value, name=name)
 
 
-def named(name: str, part: Part) -> Part:
-    """Return a part that also captures its value."""
-    return replace(part, name=name)
+def named(name: str, node: Node) -> Node:
+    """Return a node that also captures its value."""
+    return replace(node, name=name)
 
 
-def as_part(value: Any) -> Part:
-    """Return what stands in a pattern as a part: a number is a constant of that value."""
-    if isinstance(value, Part):
+def as_node(value: Any) -> Node:
+    """Return what stands in a pattern as a node: a number is a constant of that value."""
+    if isinstance(value, Node):
         return value
     if isinstance(value, bool | int | float):
-        return Known(value)
+        return ConstantValue(value)
     if isinstance(value, tuple | list):
-        return Fields(inner=tuple(map(as_part, value)))
+        return Fields(inner=tuple(map(as_node, value)))
     raise ArgumentError(
         f"a {type(value).__name__} cannot stand in a pattern",
         expected="a parameter of the pattern, the result of an operator or a number",
@@ -260,6 +266,12 @@ def called(op: Expr) -> Callable[[Expr], bool]:
     if isinstance(op, Op):
         return lambda callee: base_op(callee) is op
     return lambda callee: callee is op
+
+
+def _literal(value: Any) -> str:
+    """Return the text of a literal; of 0 and 0.0 one."""
+    whole = isinstance(value, float) and value.is_integer() and str(value) != "-0.0"
+    return literal_text(int(value) if whole else value)
 
 
 def _same_number(a: float | int | bool, b: float | int | bool) -> bool:
@@ -279,9 +291,9 @@ def _filled_with(data: torch.Tensor, value: float | int | bool) -> bool:
     return bytes(tensor_bytes(data)) == bytes(tensor_bytes(first)) * data.numel()
 
 
-def depth(part: Part) -> int:
-    """Return how many steps a part is computed in, at most."""
-    return max((1 + depth(one) for one in part.inner), default=0)
+def depth(node: Node) -> int:
+    """Return how many steps a node is computed in, at most."""
+    return max((1 + depth(one) for one in node.inner), default=0)
 
 
 def of_type(value: Any) -> Any:

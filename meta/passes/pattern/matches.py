@@ -1,12 +1,12 @@
 """Where a pattern occurs in a function, and why it does not where it nearly does.
 
-The search is depth first, over the ways of a pattern's parts. Choices (alternatives, exchanged
-arguments) are tried in the order in which the parts state them; a part that was met before has to
+The search is depth first, over the ways of a pattern's nodes. Choices (alternatives, exchanged
+arguments) are tried in the order in which the nodes state them; a node that was met before has to
 be the same value again. The stack is explicit, so a pattern may be long.
 
 Calls of one result stand where it was computed. Several results may be used before the last of them
 is there, so their call has to come earlier: after everything that the match reads, and before all
-that use its results. Places are positions in the block, and numbers between them.
+that use its results. Positions are positions in the block, and numbers between them.
 """
 
 from __future__ import annotations
@@ -41,15 +41,12 @@ from meta.ir.printer import first_line, variable_names
 from meta.ir.visit import inner_blocks, nested_bindings, uses
 from meta.passes.alias_analysis import AliasSets, AliasSummaries
 from meta.passes.liveness import fused_function
-from meta.passes.pattern.build import Pattern, parts
-from meta.passes.pattern.parts import Called, Part, depth, of_type
-
-Found = dict[Part, Any]
-"""What each part of the pattern is: an atom or a literal."""
+from meta.passes.pattern.build import Pattern, walk_nodes
+from meta.passes.pattern.nodes import Assignment, Called, Node, depth, of_type
 
 
 class Search:
-    """One search for one part.
+    """One search for one node.
 
     failure: where the search that got furthest failed, once it has ended without a solution.
     calls: how many calls of the pattern had been found by then.
@@ -60,35 +57,37 @@ class Search:
         self.failure = ""
         self.calls = 0
 
-    def solutions(self, part: Part, value: Any, known: Found | None = None) -> Iterator[Found]:
-        """Yield what the parts are, for every way in which ``value`` can be ``part``."""
+    def solutions(
+        self, node: Node, value: Any, known: Assignment | None = None
+    ) -> Iterator[Assignment]:
+        """Yield what the nodes are, for every way in which ``value`` can be ``node``."""
         # A state is a linked list of goals, the next one first, what was found so far, and how many
         # calls are among it.
         calls = sum(isinstance(one, Called) for one in known or ())
-        stack: list[tuple[Any, Found, int]] = [((part, value, None), known or {}, calls)]
+        stack: list[tuple[Any, Assignment, int]] = [((node, value, None), known or {}, calls)]
         while stack:
             goals, found, calls = stack.pop()
             if goals is None:
                 yield found
                 continue
-            part, value, rest = goals
-            if part in found:
-                if _same(found[part], value):
+            node, value, rest = goals
+            if node in found:
+                if _same(found[node], value):
                     stack.append((rest, found, calls))
                 else:
-                    both = map(self.scope.shown, (value, found[part]))
+                    both = map(self.scope.shown, (value, found[node]))
                     self._fail(calls, " is not the same as ".join(both))
                 continue
-            ways = part.ways(value, self.scope)
+            ways = node.ways(value, self.scope, found)
             if isinstance(ways, str):
                 self._fail(calls, ways)
                 continue
-            found = {**found, part: value}
-            calls += isinstance(part, Called)
+            found = {**found, node: value}
+            calls += isinstance(node, Called)
             for way in reversed(ways):
                 goals = rest
-                for inner_part, inner_value in reversed(way):
-                    goals = (inner_part, inner_value, goals)
+                for inner_node, inner_value in reversed(way):
+                    goals = (inner_node, inner_value, goals)
                 stack.append((goals, found, calls))
 
     def _fail(self, calls: int, reason: str) -> None:
@@ -105,7 +104,7 @@ def _same(a: Any, b: Any) -> bool:
     return literal_text(a) == literal_text(b)
 
 
-class Places:
+class Positions:
     """The positions in one block, as matches that were found move them."""
 
     def __init__(self, block: Block, uses: DefUse) -> None:
@@ -278,12 +277,17 @@ class BlockScope:
     def __init__(self, block: Block, facts: Facts) -> None:
         self.block, self.facts, self.uses = block, facts, facts.uses
         self.bindings = {b.var: b for b in block.bindings}
-        self.places = Places(block, facts.uses)
+        self.places = Positions(block, facts.uses)
+
+    def get(self, atom: object) -> Expr | None:
+        """Return what a variable of the block is bound to; None for any other atom."""
+        binding = self.bindings.get(atom) if isinstance(atom, Var) else None
+        return None if binding is None else binding.value
 
     def value_of(self, atom: Any) -> Any:
         """Return what a variable of the block is bound to; any other atom itself."""
-        binding = self.bindings.get(atom) if isinstance(atom, Var) else None
-        return atom if binding is None else binding.value
+        value = self.get(atom)
+        return atom if value is None else value
 
     def shown(self, value: Any) -> str:
         """Return an atom or literal as a reason for refusal names it."""
@@ -343,35 +347,37 @@ class _Finder:
             self.refused.append(Refusal(binding, reason))
         return None
 
-    def solutions(self, search: Search, binding: Binding, scope: BlockScope) -> Iterator[Found]:
-        """Yield what the parts are where the first result is a binding's."""
+    def solutions(
+        self, search: Search, binding: Binding, scope: BlockScope
+    ) -> Iterator[Assignment]:
+        """Yield what the nodes are where the first result is a binding's."""
         first, *others = self.pattern.searched
         for found in search.solutions(first, binding.var):
             yield from self.with_others(search, others, found, scope)
 
     def with_others(
-        self, search: Search, others: list[Part], found: Found, scope: BlockScope
-    ) -> Iterator[Found]:
+        self, search: Search, others: list[Node], found: Assignment, scope: BlockScope
+    ) -> Iterator[Assignment]:
         """Yield what is found with the other results: near what they share with those before."""
         if not others:
             yield found
             return
-        part, *rest = others
-        values = [found[part]] if part in found else self.near(part, found, scope)
+        node, *rest = others
+        values = [found[node]] if node in found else self.near(node, found, scope)
         for value in values:
-            for more in [found] if part in found else search.solutions(part, value, found):
+            for more in [found] if node in found else search.solutions(node, value, found):
                 yield from self.with_others(search, rest, more, scope)
 
-    def near(self, part: Part, found: Found, scope: BlockScope) -> list[Var]:
-        """Return what a part may be: computed of what it shares with the parts that are found."""
-        shared = [found[p] for p in parts(part) if isinstance(found.get(p), Var)]
-        return scope.made_of(shared, depth(part))
+    def near(self, node: Node, found: Assignment, scope: BlockScope) -> list[Var]:
+        """Return what a node may be: computed of what it shares with the nodes that are found."""
+        shared = [found[p] for p in walk_nodes(node) if isinstance(found.get(p), Var)]
+        return scope.made_of(shared, depth(node))
 
-    def made(self, found: Found, scope: BlockScope) -> Match | str | None:
+    def made(self, found: Assignment, scope: BlockScope) -> Match | str | None:
         """Return a match, why it cannot be one, or None if it is made of nothing."""
-        opened = (value for part, value in found.items() if part.opens)
+        opened = (value for node, value in found.items() if node.opens)
         inside = {scope.bindings[v] for v in opened if isinstance(v, Var)}
-        atoms = [found[part] for part in self.pattern.results]
+        atoms = [found[node] for node in self.pattern.results]
         if not inside or not all(atom in scope.bindings for atom in atoms):
             return None
         results = tuple(scope.bindings[atom] for atom in atoms)
