@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, overload
 
 from meta.base.errors import ArgumentError
 from meta.base.source import definition_span
@@ -76,6 +76,12 @@ class Pattern:
         return tuple(order)
 
 
+@overload
+def pattern(function: Callable[..., Any]) -> Pattern: ...
+@overload
+def pattern(
+    function: None = None, *, check: Check | None = None
+) -> Callable[[Callable[..., Any]], Pattern]: ...
 def pattern(function: Callable[..., Any] | None = None, *, check: Check | None = None) -> Any:
     """Make a pattern of a function in operator call syntax; a decorator.
 

@@ -216,7 +216,9 @@ class _PatternReader:
         return float(number)
 
     def step(self, value: Any) -> tuple[Op, tuple[Any, ...]] | None:
-        if not isinstance(value, Called) or value.op not in ARITHMETIC or value.name:
+        if not isinstance(value, Called) or value.op is None or value.op not in ARITHMETIC:
+            return None
+        if value.name:
             return None
         operands = tuple(n for n in value.inner if not isinstance(n, LiteralValue))
         open_constant = any(isinstance(n, ConstantValue) and n.value is None for n in operands)
@@ -338,7 +340,7 @@ class _ProgramReader:
     def step(self, value: Any) -> tuple[Op, tuple[Any, ...]] | None:
         call: Any = self._scope.get(value)
         called = called_op(call)
-        if called not in (*ARITHMETIC, *CASTS):
+        if called is None or called not in (*ARITHMETIC, *CASTS):
             return None
         dtype = _dtype_of(value)
         if dtype is None or not is_float(dtype):
