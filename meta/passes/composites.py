@@ -14,12 +14,12 @@ from typing import Any
 
 from meta import op
 from meta.base.dtype import promote
+from meta.dialect.core.ir_calls import called_op, tensor_of
 from meta.grad.core import in_dtype
 from meta.ir import Module, bindings
 from meta.op.core.check import normalize_axes
 from meta.op.core.op import ComposedOp
 from meta.op.norm import statistics_dtype
-from meta.passes.calls import called_op, tensor_of
 from meta.passes.deduplicate import eliminate_common_subexpressions
 from meta.passes.pattern import Match, Pattern, constant, formula, pattern, rewrite, wildcard
 from meta.passes.simplify.arithmetic import fill_of

@@ -36,7 +36,7 @@ from meta.op.core.indices import checks_indices
 from meta.passes.call_graph import PREPARED_BY
 from meta.passes.dispatch import declared_call
 from meta.passes.index_ranges import index_atoms
-from meta.passes.pattern import Match, explain, match, pattern
+from meta.passes.pattern import Match, Pattern, explain, match, pattern
 from meta.passes.pattern.build import walk_nodes
 from meta.passes.pattern.matches import Facts, captured_atoms
 from meta.passes.pattern.nodes import Called
@@ -147,7 +147,7 @@ def _broken(fused: FusedPattern, device: Device) -> str | None:
 
 
 @lru_cache(maxsize=1024)
-def _pattern(fused: FusedPattern, device: Device) -> Any:
+def _pattern(fused: FusedPattern, device: Device) -> Pattern:
     def check(match: Match) -> str | None:
         try:
             _prepared(fused, match, device)
@@ -155,7 +155,7 @@ def _pattern(fused: FusedPattern, device: Device) -> Any:
             return str(refusal)
         return _hidden_indices(match, device) or _better(fused, match, device, current())
 
-    return pattern(fused.describes, check=check)
+    return pattern(check=check)(fused.describes)
 
 
 def _prepared(fused: FusedPattern, found: Match, device: Device) -> OpEnv:

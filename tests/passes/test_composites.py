@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 import meta
+from meta.dialect.core.ir_calls import called_op
 from meta.frontend import from_onnx, from_torch
 from meta.ir import Module, bindings, parse
 from meta.passes import composites, fuse_composites, infer_type
-from meta.passes.calls import called_op
 from tests.passes.composite_forms import FORMS, OTHERS, Form
 
 X = torch.linspace(-6, 6, 600).view(30, 20) + torch.linspace(0, 1, 20)

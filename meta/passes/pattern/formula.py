@@ -20,9 +20,9 @@ import torch
 from meta import op
 from meta.base.dtype import TO_TORCH, is_float
 from meta.base.errors import ArgumentError
+from meta.dialect.core.ir_calls import called_op, tensor_of
 from meta.ir import Expr, TensorType, type_of
 from meta.op.core import Op
-from meta.passes.calls import called_op, tensor_of
 from meta.passes.pattern.nodes import (
     Assignment,
     Called,
