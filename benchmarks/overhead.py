@@ -112,7 +112,7 @@ def triton_launches(a: torch.Tensor, b: torch.Tensor) -> dict[str, tuple[Callabl
     import triton.language as tl
 
     from meta.base.device import Device
-    from meta.dialect.triton.prepared import Launch
+    from meta.dialect.triton.sequence import TritonLaunch
 
     @triton.jit
     def add(x, y, out, n, BLOCK: tl.constexpr):
@@ -122,7 +122,7 @@ def triton_launches(a: torch.Tensor, b: torch.Tensor) -> dict[str, tuple[Callabl
 
     out, device = torch.empty_like(a), Device(str(a.device))
     types = dict.fromkeys(("x", "y", "out"), "float32")
-    ours = Launch(add, device, (1,), **types, n=a.numel(), BLOCK=32, num_warps=1)
+    ours = TritonLaunch(add, device, (1,), **types, n=a.numel(), BLOCK=32, num_warps=1)
     return {
         "launch of a Triton kernel": (lambda: ours(a, b, out), 200),
         "the same by Triton": (

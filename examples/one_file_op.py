@@ -82,9 +82,9 @@ def squareplus_cuda(x, b, out):
     n = x.numel()
     if n:
         # Compiled when it is first needed, and kept on disk; launched on torch's current stream.
-        kernel = cubin.function(SOURCE, "squareplus", x.device.index)
         given = struct.pack("<QQqf", x.data_ptr(), out.data_ptr(), n, b)
-        kernel.launch(min(-(-n // THREADS), MOST_BLOCKS), THREADS, given)
+        grid = min(-(-n // THREADS), MOST_BLOCKS), 1
+        cubin.launch(SOURCE, "squareplus", x.device.index, grid, THREADS, len(given))(given)
 
 
 CASE = OpCase(

@@ -14,14 +14,16 @@ PROGRAM = """
 import runpy
 import torch
 from meta.dialect.cuda import cubin
+from tests.emulator.driver import emulated_driver, loaded
 from tests.emulator.handwritten import Function
 
 names = runpy.run_path("examples/one_file_op.py", run_name="__main__")
-cubin.function = lambda source, name, device: Function(source, name)
+cubin.function = lambda source, name, device, shared: loaded(Function(source, name))
 for shape in ((3, 5), (), (0, 2), (70_001,)):
     x = torch.randn(shape)
     out = torch.full_like(x, float("nan"))
-    names["squareplus_cuda"](x, 0.5, out)
+    with emulated_driver((None,)):
+        names["squareplus_cuda"](x, 0.5, out)
     torch.testing.assert_close(out, names["CASE"].oracle(x, 0.5))
 """
 

@@ -64,7 +64,7 @@ CACHES = {
         _cache(
             "kernels",
             "kernels that TVM compiled",
-            rf"keys/[0-9a-f]{{2}}/{_HASH}\.json|libraries/{_HASH}\.so",
+            rf"{_HASH}(\.so)?",
         ),
         _cache("cubin", "machine code of the cuda dialect", _HASH),
         _cache("triton", "machine code of the triton dialect", _HASH),
@@ -97,6 +97,14 @@ def open_private(where: Path) -> str:
     except (OSError, ValueError) as error:  # ValueError: no name of a file
         return f"the folder cannot be made: {error}"
     return distrust(information)
+
+
+def problems(where: Path) -> tuple[str, str]:
+    """Create a folder if need be; return why it cannot be read, and why it cannot be written."""
+    unreadable = open_private(where)
+    if unreadable or os.access(where, os.W_OK):
+        return unreadable, unreadable
+    return "", "the folder is read-only"
 
 
 def distrust(information: os.stat_result) -> str:

@@ -25,6 +25,8 @@ _SETTINGS = (
     "random",
     "mesh",
     "sharded_trace",
+    "scope",
+    "compiles",
 )
 
 
@@ -42,6 +44,9 @@ class CallContext:
     mesh: of a simulated rank (`runtime/mesh.py`); None for the process's.
     sharded_trace: how arrays of many ranks are traced (`model/sharded_trace.py`); None: as they
     are.
+    scope: for which chips what is registered is (`dialect/core/scope.py`); None: for all.
+    compiles: whether kernels that are chosen are about to run, so that backends may begin to
+    compile them (`dialect/core/warmup.py`).
     alone, pairs: by operator, what runs a call of one array, by its key, and of two operands, by
     their keys: the key alone where both have the same, as most have. They are the preference's
     where nothing else is to be asked, else empty dicts, which stay empty.
@@ -57,12 +62,15 @@ class CallContext:
     random: Any
     mesh: Any
     sharded_trace: Any
+    scope: Any
+    compiles: bool
 
     def __init__(self) -> None:
         self.handler = self.knobs = self.preference = None
         self.recording = self.marks_copies = True
         self.cast_rules = MappingProxyType({})
-        self.random = self.mesh = self.sharded_trace = None
+        self.random = self.mesh = self.sharded_trace = self.scope = None
+        self.compiles = False
         self.alone: dict[Any, Any] = {}
         self.pairs: dict[Any, Any] = {}
 

@@ -11,7 +11,7 @@ from typing import Any
 from meta.base import gc_pause
 from meta.base.device import require
 from meta.base.errors import ArgumentError, DeviceError
-from meta.dialect.core import begin_ahead, compiling, measured
+from meta.dialect.core import compiling, measured, warm_up
 from meta.dialect.core.preference import tuned, tuning
 from meta.dialect.core.tuning import rules_alone, tune_context
 from meta.ir import Module, TensorType
@@ -123,7 +123,7 @@ def compile(
     replay = partial(_replayed, copy_context(), passes, traced)
     if found is None:
         # Not before: while TVM reads symbols, no library can be loaded, nor a kept kernel.
-        begin_ahead(where)
+        warm_up(where)
         if tuning() == "on" and not tune_context().exhausted:
             measure_peaks(where)  # what plans weigh times against
         module = _measured(passes, traced) if tuning() == "on" else passes(traced)

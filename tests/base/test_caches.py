@@ -54,7 +54,7 @@ def test_what_was_used_last_stays(folder):
 
 
 def test_a_file_of_two_entries_is_freed_with_the_second(folder):
-    kernel = entry(folder, f"kernels/libraries/{name('a', '.so')}", 10 * KIB, used=1)
+    kernel = entry(folder, f"kernels/{name('a', '.so')}", 10 * KIB, used=1)
     one = program(folder, "b", kernel, used=2)
     two = entry(folder, f"cubin/{name('c')}", used=3)
     assert caches.total_bytes() == 12 * KIB
@@ -69,13 +69,13 @@ def test_only_what_is_ours_is_removed(folder):
     theirs = [
         entry(folder, path)
         for path in (
-            *("programs/game/save.dat", f"programs/{name('a')}", "kernels/keys/notes.json"),
+            *("programs/game/save.dat", f"programs/{name('a')}", "kernels/notes.json"),
             *(f"cubin/{'A' * 64}", "cudnn/thesis", "cubin/aa/" + name("a"), name("b")),
         )
     ]
     outside = entry(folder, "elsewhere")
     (folder / "cubin" / name("c")).symlink_to(outside)
-    ours = entry(folder, f"kernels/keys/ab/{name('a', '.json')}")
+    ours = entry(folder, f"kernels/{name('a')}")
     left = entry(folder, f"kernels/{caches.TEMPORARY_PREFIX}1/kernels.so")  # its writer was killed
     part = entry(folder, f"programs/aa/.{name('a')}.xyz.part/code.json")
     caches.clear()

@@ -9,7 +9,8 @@ import torch
 
 from meta.base.device import Device
 from meta.base.errors import DeviceError
-from meta.dialect.cuda import driver, graph_fills
+from meta.dialect.cuda import graph_fills
+from meta.runtime import cuda_driver as driver
 from meta.vm.graphs.capture import CudaRecorder
 
 pytestmark = pytest.mark.cuda

@@ -19,7 +19,7 @@ from meta import op
 from meta.base.device import Device
 from meta.dialect import only
 from meta.dialect.triton import TritonDialect
-from meta.dialect.triton.prepared import Launch
+from meta.dialect.triton.sequence import TritonLaunch
 from tests.dialect.triton import kernels
 from tests.registered import remove_dialects
 
@@ -122,7 +122,7 @@ def test_programs_are_recorded_saved_and_loaded(tmp_path: Path) -> None:
 def test_a_launch_follows_the_current_stream_and_is_recorded() -> None:
     x, out = torch.ones(64, device="cuda"), torch.zeros(64, device="cuda")
     types = {"x": "float32", "out": "float32", "numel": 64}
-    launch = Launch(kernels.relu, Device("cuda:0"), (1,), **types, BLOCK=64)
+    launch = TritonLaunch(kernels.relu, Device("cuda:0"), (1,), **types, BLOCK=64)
     launch(x, out)
     torch.cuda.synchronize()
     out.zero_()
@@ -150,7 +150,7 @@ def test_memory_that_the_code_wants_is_given() -> None:
         pytest.skip("needs compute capability 9.0")
     x, out = torch.randn(64, 32, device="cuda"), torch.empty(64, 32, device="cuda")
     how: dict[str, Any] = {"x": "float32", "out": "float32", "n": 64, "BLOCK": 32}
-    Launch(described, Device("cuda:0"), (8,), **how)(x, out)
+    TritonLaunch(described, Device("cuda:0"), (8,), **how)(x, out)
     assert torch.equal(out, 2 * x)
 
 
@@ -159,7 +159,7 @@ def test_clusters_of_blocks() -> None:
         pytest.skip("needs compute capability 9.0")
     x, out = torch.randn(1000, device="cuda"), torch.empty(1000, device="cuda")
     how: dict[str, Any] = {"x": "float32", "out": "float32", "numel": 1000}
-    Launch(kernels.relu, Device("cuda:0"), (4,), **how, BLOCK=256, num_ctas=2)(x, out)
+    TritonLaunch(kernels.relu, Device("cuda:0"), (4,), **how, BLOCK=256, num_ctas=2)(x, out)
     assert torch.equal(out, x.relu())
 
 
@@ -180,7 +180,9 @@ def test_a_launch_takes_3_microseconds_more_than_the_driver() -> None:
     """Of the host; the driver's own call takes 2 to 5 of them, by the machine."""
     x, y, out = (torch.zeros(16, device="cuda") for _ in range(3))
     types = dict.fromkeys(("x1", "x2", "out"), "float32")
-    launch = Launch(kernels.add, Device("cuda:0"), (1,), **types, numel=16, BLOCK=64, num_warps=1)
+    launch = TritonLaunch(
+        kernels.add, Device("cuda:0"), (1,), **types, numel=16, BLOCK=64, num_warps=1
+    )
     launch(x, y, out)
     prepared = launch._run.__globals__
     memory, handle, driver = prepared["pop"](), prepared["handle"], prepared["call"]

@@ -12,7 +12,7 @@ import meta
 from meta.base.bounded_cache import bounded_insert
 from meta.base.errors import BackendError, OutOfMemory
 from meta.base.registry import OPERATORS
-from meta.dialect.core import DIALECTS, HANDWRITTEN, Compiled, Deferred, Dialect, OpEnv
+from meta.dialect.core import DIALECTS, HANDWRITTEN, CompiledKernel, Deferred, Dialect, OpEnv
 from meta.dialect.core.preference import DECISIONS, forget
 from meta.dialect.core.preference import current as preference
 
@@ -24,7 +24,7 @@ def _fails(error: BaseException) -> Callable[..., Any]:
     return run
 
 
-def _compiler(error: Exception) -> Callable[..., list[Compiled]]:
+def _compiler(error: Exception) -> Callable[..., list[CompiledKernel]]:
     return _fails(error)
 
 

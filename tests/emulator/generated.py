@@ -18,8 +18,8 @@ import tvm_ffi
 from tvm import tirx
 from tvm.target import Target
 
+from meta.dialect.core import CompiledKernel
 from meta.dialect.tvm import cuda_parameters, cuda_source, schedule_cuda, workspace
-from meta.dialect.tvm.build import CompiledFunction
 from meta.dialect.tvm.lower import NO_ALIAS, SCHEDULED
 from meta.dialect.tvm.target import cuda
 from tests.emulator import compiler, source
@@ -38,10 +38,10 @@ _CUDA = 2  # kDLCUDA
 _memory: list[Memory] = []  # of the functions that run
 
 
-def build(functions: Mapping[str, tirx.PrimFunc], target: Target) -> dict[str, CompiledFunction]:
+def build(functions: Mapping[str, tirx.PrimFunc], target: Target) -> dict[str, CompiledKernel]:
     """Stands for `meta.dialect.tvm.build.build`."""
     return {
-        name: CompiledFunction(emulated(function, target), None, 0)
+        name: CompiledKernel(emulated(function, target), None, 0)
         for name, function in functions.items()
     }
 

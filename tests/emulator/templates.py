@@ -10,6 +10,7 @@ import ctypes
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 from unittest import mock
@@ -18,12 +19,13 @@ import pytest
 import torch
 
 from meta.dialect.core.preference import forget
-from meta.dialect.cuda import cubin, driver
+from meta.dialect.cuda import cubin
 from meta.dialect.template import launcher, template
 from meta.dialect.template.device_code import Kernel, blanked, kernels_of
 from meta.dialect.template.host_values import plain
-from meta.runtime import gpu_properties, nvrtc
+from meta.runtime import cuda_driver, gpu_properties, nvrtc
 from tests.emulator import compiler, source
+from tests.emulator.driver import emulated_driver, loaded
 from tests.emulator.launching import Memory
 
 _DEFINITION = re.compile(
@@ -33,12 +35,8 @@ _CAST = re.compile(r"\((?:const )?(\w+) ?\*\)|reinterpret_cast<(?:const )?(\w+) 
 _DYNAMIC = re.compile(r"extern __shared__ (\w+) (\w+)\[\];")
 _SHARED = re.compile(r"__shared__ (\w+) (\w+)\[([^\]]+)\];")
 _AMD = "#define __hip_bfloat16 nv_bfloat16\n#define __hip_bfloat162 nv_bfloat162\n"
-_NUMBERS = {
-    "bool": ctypes.c_bool,
-    "float": ctypes.c_float,
-    "double": ctypes.c_double,
-    **{f"int{bits}_t": getattr(ctypes, f"c_int{bits}") for bits in (8, 16, 32, 64)},
-    **{f"uint{bits}_t": getattr(ctypes, f"c_uint{bits}") for bits in (8, 16, 32, 64)},
+_NUMBERS = {"bool", "float", "double"} | {
+    f"{kind}{bits}_t" for kind in ("int", "uint") for bits in (8, 16, 32, 64)
 }
 _memory: list[Memory] = []  # of the kernels that run
 
@@ -67,7 +65,7 @@ def _checked(type_: str) -> str:
 
 
 class Function:
-    """Stands for `meta.dialect.cuda.driver.Function`."""
+    """The handle of a kernel for `emulated_driver`."""
 
     def __init__(self, text: str, name: str, shared: int) -> None:
         compiler.runtime()
@@ -75,37 +73,18 @@ class Function:
         self._kernel, self._run = kernels[name], compiler.library(code)[f"run_{name}"]
         self._fibers = "_sync" in text or "__syncthreads" in text
 
-    def run(self, grid: Sequence[int], block: Sequence[int], values: Sequence[Any]) -> None:
-        """Run all threads; pointers are addresses."""
-        memory, given = _memory[-1], []
-        for value, (type_, _) in zip(values, self._kernel.parameters, strict=True):
-            number = _NUMBERS.get(plain(type_))
-            given.append(memory.pointer(value) if number is None else number(value))
-        places = [ctypes.cast(ctypes.pointer(g), ctypes.c_void_p) for g in given]
+    def __call__(self, grid: Sequence[int], block: Sequence[int], addresses: Any) -> None:
+        """Run all threads; pointers are checked."""
+        memory, places, held = _memory[-1], [], []
+        for i, (type_, _) in enumerate(self._kernel.parameters):
+            if plain(type_) in _NUMBERS:
+                places.append(addresses[i])
+                continue
+            held.append(memory.pointer(ctypes.c_uint64.from_address(addresses[i]).value))
+            places.append(ctypes.addressof(held[-1]))
         memory.launch(
             self._run, grid, block, (ctypes.c_void_p * len(places))(*places), self._fibers
         )
-
-
-class Launch:
-    """Stands for `meta.dialect.cuda.prepared_launch.PreparedLaunch`."""
-
-    def __init__(
-        self,
-        function: Function,
-        formats: Sequence[str],
-        values: dict[int, Any],
-        grid: Sequence[int],
-        block: Sequence[int],
-    ) -> None:
-        self._function, self._known, self._count = function, values, len(formats)
-        self._grid, self._block = grid, block
-
-    def __call__(self, *values: Any) -> None:
-        rest = iter(values)
-        known = self._known
-        given = [known[i] if i in known else next(rest) for i in range(self._count)]
-        self._function.run(self._grid, self._block, given)
 
 
 made = lru_cache(None)(Function)
@@ -138,8 +117,8 @@ def emulated() -> Iterator[None]:
         mock.patch.object(nvrtc, "compile_source", lambda text, arch: text.encode()),
         mock.patch.object(nvrtc, "compiler_version", lambda: (0, -1)),
         mock.patch.object(gpu_properties, "query", lambda device: gpu_properties.DEFAULT),
-        mock.patch.object(driver, "load", _loaded),
-        mock.patch.object(launcher, "PreparedLaunch", Launch),
+        mock.patch.object(cuda_driver, "load", _loaded),
+        emulated_driver((-1,)),
         mock.patch.object(launcher.Runner, "__call__", _with_memory),
     ):
         try:
@@ -149,8 +128,8 @@ def emulated() -> Iterator[None]:
             _forget()
 
 
-def _loaded(code: bytes, name: str, device: int, shared: int) -> Function:
-    return made(code.decode(), name, shared)
+def _loaded(code: bytes, name: str, device: int, shared: int) -> cuda_driver.Function:
+    return replace(loaded(made(code.decode(), name, shared), shared), device=device)
 
 
 def _forget() -> None:

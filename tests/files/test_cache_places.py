@@ -141,15 +141,15 @@ setattr(module, {name!r}, gone)
 """
 MOMENTS = [
     ("meta.dialect.tvm.cache", "status"),
-    ("meta.dialect.tvm.cache", "_link"),
+    ("meta.dialect.tvm.linker", "link"),
     ("meta.dialect.tvm.cache", "_write"),
-    ("meta.dialect.tvm.cache", "_write_whole"),
     ("meta.dialect.tvm.cache", "load_verified"),
     ("meta.dialect.tvm.cache", "load_library"),
     ("meta.dialect.tvm.cache", "load"),
     ("meta.vm.save.program_cache", "write_folder"),
     ("meta.vm.save.program_cache", "read_folder"),
-    ("meta.base.caches", "written"),
+    ("meta.base.caches", "count_written"),
+    ("meta.base.caches", "write_atomically"),
 ]
 
 

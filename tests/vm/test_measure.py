@@ -18,7 +18,7 @@ from meta.base.errors import (
 )
 from meta.base.registry import OPERATORS
 from meta.dialect import COMPILER, HANDWRITTEN, LIBRARY, Unsupported
-from meta.dialect.core import Compiled, Configs, Deferred, OpEnv
+from meta.dialect.core import CompiledKernel, Configs, Deferred, OpEnv
 from meta.dialect.core.costs import Cost
 from meta.grad.core import not_differentiable
 from meta.ir import TensorType
@@ -176,12 +176,12 @@ def test_configurations_are_contenders(fakes: Fakes, double: Op) -> None:
 def test_configurations_are_compiled_in_one_go(fakes: Fakes, double: Op) -> None:
     goes: list[list[int]] = []
 
-    def compile(tiles: Any) -> list[Compiled]:
+    def compile(tiles: Any) -> list[CompiledKernel]:
         goes.append(list(tiles))
         fakes.clock.seconds += 1e-3
         if 4 in tiles:
             raise RuntimeError("4 does not fit")
-        return [Compiled(right) for _ in tiles]
+        return [CompiledKernel(right) for _ in tiles]
 
     def env(tile: int) -> OpEnv:
         return OpEnv(Deferred(tile, compile), True)

@@ -17,7 +17,7 @@ from meta.cost.roofline import Peaks
 from meta.dialect import HANDWRITTEN, LIBRARY
 from meta.dialect.core import DIALECTS, Configs, Deferred, OpEnv, tuning
 from meta.dialect.core.costs import Breadth
-from meta.dialect.core.openv import Compiled
+from meta.dialect.core.openv import CompiledKernel
 from meta.dialect.core.tuning import TuneContext
 from meta.ir import TensorType
 from meta.op.core import CallValues
@@ -63,11 +63,11 @@ def compiling(
     """
     goes: list[list[tuple[int, int]]] = []
 
-    def compile(sources: Sequence[tuple[int, int]]) -> list[Compiled]:
+    def compile(sources: Sequence[tuple[int, int]]) -> list[CompiledKernel]:
         goes.append(list(sources))
         if (3, 4) in sources:
             raise RuntimeError("4 does not fit 3")
-        return [Compiled(kernel(*source)) for source in sources]
+        return [CompiledKernel(kernel(*source)) for source in sources]
 
     def kernel(rows: int, tile: int) -> Any:
         def run(x: torch.Tensor) -> torch.Tensor:

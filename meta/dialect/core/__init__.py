@@ -2,8 +2,6 @@
 dispatcher.
 """
 
-from meta.dialect.core.ahead import begin_ahead, compiling, may_begin
-from meta.dialect.core.bound import check_parameters
 from meta.dialect.core.catalog import DIALECTS, dialects
 from meta.dialect.core.costs import Cost, Race, Timing
 from meta.dialect.core.dialect import IN_PLACE, Dialect
@@ -18,10 +16,13 @@ from meta.dialect.core.fused import (
     LITERALS,
     FusedPattern,
 )
+from meta.dialect.core.kernel_signature import check_parameters
+from meta.dialect.core.kernel_store import KernelStore, read_artifact
 from meta.dialect.core.knobs import ask, tunable
+from meta.dialect.core.launch import Launch
 from meta.dialect.core.openv import (
     Artifact,
-    Compiled,
+    CompiledKernel,
     Configs,
     Deferred,
     OpEnv,
@@ -40,6 +41,7 @@ from meta.dialect.core.plevel import (
 )
 from meta.dialect.core.preference import Config, exclude, only, prefer
 from meta.dialect.core.tuning import measured
+from meta.dialect.core.warmup import compiling, warm_up
 
 __all__ = [
     "ADJACENT",
@@ -57,7 +59,7 @@ __all__ = [
     "REFERENCE",
     "Artifact",
     "Candidate",
-    "Compiled",
+    "CompiledKernel",
     "Config",
     "Configs",
     "Cost",
@@ -65,13 +67,14 @@ __all__ = [
     "Dialect",
     "DialectOp",
     "FusedPattern",
+    "KernelStore",
+    "Launch",
     "OpEnv",
     "Race",
     "Timing",
     "Unsupported",
     "answers",
     "ask",
-    "begin_ahead",
     "candidates",
     "check_parameters",
     "compile_together",
@@ -81,10 +84,11 @@ __all__ = [
     "dispatch",
     "exclude",
     "level_text",
-    "may_begin",
     "measured",
     "only",
     "prefer",
+    "read_artifact",
     "require_static",
     "tunable",
+    "warm_up",
 ]

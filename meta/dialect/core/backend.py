@@ -22,8 +22,8 @@ from meta.base.source import caller_span, definition_span
 from meta.dialect.core.failure import located, summary
 from meta.dialect.core.plevel import COMPILER
 from meta.dialect.core.preference import forget
+from meta.dialect.core.registration_checks import check_dialect
 from meta.dialect.core.scope import GENERIC, registering_as
-from meta.dialect.core.stated import check_dialect
 from meta.ir.expr import Function
 from meta.op.core.call import CallValues
 from meta.op.core.op import Op
@@ -49,14 +49,14 @@ class Backend:
         shapes, so that their eager calls go by plevel too.
     by_family: whether the package's module of the name of an operator family registers all kernels
         of that family, so that an eager call needs no other module.
-    ahead: does for a device what takes long before the backend's first kernel in a process, and
-        leaves the interpreter to others; see `begin_ahead`. What it has not done is done when it is
+    warmup: does for a device what takes long before the backend's first kernel in a process, and
+        leaves the interpreter to others; see `warm_up`. What it has not done is done when it is
         needed.
     declines: of a call, why none of its kernels runs it, or None; see `kernel` for the reasons of
         one kernel.
     time_limit: of a backend that may hang, seconds in which it makes a kernel and has run it once,
         if ever; measuring tries that in a process of its own first. None: it is trusted.
-    restorer: a module whose function ``restore(artifact)`` makes a kernel (`Compiled`) of an
+    restorer: a module whose function ``restore(artifact)`` makes a kernel (`CompiledKernel`) of an
         `Artifact` again, where ``environment(device)`` returns what it did; imported when one is
         first met, without the package's other modules.
     """
@@ -67,7 +67,7 @@ class Backend:
     probe: Probe | None = None
     package: str = ""
     restorer: str = ""
-    ahead: Callable[[Device], None] | None = None
+    warmup: Callable[[Device], None] | None = None
     compiles: bool = False
     once: tuple[str, ...] = ()
     by_family: bool = False

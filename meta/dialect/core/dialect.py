@@ -18,13 +18,13 @@ from meta.base.errors import DispatchError, RegistrationError, UnknownName
 from meta.base.registry import nearest
 from meta.base.source import Span, definition_span
 from meta.dialect.core.backend import Backend
-from meta.dialect.core.bound import bind_kernel, check_parameters
 from meta.dialect.core.catalog import DIALECTS, declares_absent
 from meta.dialect.core.dialect_op import DialectOp, Maker, not_generic
 from meta.dialect.core.fused import CONFIG, KERNEL, FusedMaker, FusedPattern
+from meta.dialect.core.kernel_signature import bind_kernel, check_parameters
 from meta.dialect.core.openv import (
     Artifact,
-    Compiled,
+    CompiledKernel,
     Kernel,
     OpEnv,
     Unsupported,
@@ -33,9 +33,9 @@ from meta.dialect.core.openv import (
 )
 from meta.dialect.core.plevel import Levels, by_device, from_table
 from meta.dialect.core.preference import forget
+from meta.dialect.core.registration_checks import check_kernel, check_levels
 from meta.dialect.core.scope import GENERIC, registering
 from meta.dialect.core.state import Init, with_state
-from meta.dialect.core.stated import check_kernel, check_levels
 from meta.ir.expr import Function
 from meta.ir.operators import OP_RESOLVERS
 from meta.op.core.call import CallValues
@@ -80,11 +80,11 @@ class Dialect(Backend):
             )
         return self.ops[name]
 
-    def restore(self, artifact: Artifact) -> Compiled:
+    def restore(self, artifact: Artifact) -> CompiledKernel:
         """Return the kernel of an artifact; ValueError unless it is a sound one of this dialect."""
         if not self.restorer:
             raise ValueError(f"dialect {self.name!r} keeps no kernels")
-        made: Compiled = importlib.import_module(self.restorer).restore(artifact)
+        made: CompiledKernel = importlib.import_module(self.restorer).restore(artifact)
         return made
 
     def op(

@@ -16,7 +16,7 @@ from meta.base.device import Device
 from meta.base.errors import IRError, RegistrationError
 from meta.base.source import Span
 from meta.dialect.core.openv import Kernel, OpEnv, Unsupported
-from meta.dialect.core.stated import require_result
+from meta.dialect.core.registration_checks import require_result
 from meta.ir.expr import Function
 from meta.ir.types import TupleType
 from meta.op.core.registration import parameters, reason_of, require_function

@@ -15,6 +15,7 @@ from meta.base.source import Span
 from meta.dialect.core.failure import building
 from meta.dialect.core.preference import Config
 from meta.dialect.core.scope import GENERIC
+from meta.dialect.core.warmup import may_begin
 from meta.ir.types import TensorType
 from meta.op.core.registration import reason_of, require_function
 
@@ -84,9 +85,9 @@ class Artifact:
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
-    """What a compiler made of one source; ``artifact`` is None if it is in memory only.
-    ``workspace``: the bytes that it takes while it runs, besides its arguments.
+class CompiledKernel:
+    """What a compiler made of one source, or what was read from its file; ``artifact`` is None if
+    it is in memory only. ``workspace``: the bytes that it takes while it runs, besides arguments.
     """
 
     run: Kernel
@@ -99,12 +100,14 @@ class Deferred:
     """A kernel that is compiled when it is first needed: of a whole program, all in one go.
 
     ``compile`` takes a list of sources and returns as many kernels; ``source`` is one of them.
-    ``text`` returns a source as people read it, by the endings of names of files.
+    ``text`` returns a source as people read it, by the endings of names of files. ``begin`` begins
+    to compile it on threads, and does not wait.
     """
 
     source: Any
-    compile: Callable[[Sequence[Any]], Sequence[Compiled]]
+    compile: Callable[[Sequence[Any]], Sequence[CompiledKernel]]
     text: Callable[[Any], Mapping[str, str]] | None = None
+    begin: Callable[[Any], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +156,7 @@ class OpEnv:
     configs: other ways to launch it; None if there is one only. config: the way of this one.
     site: where the kernel is defined, as far as that is known.
     scope: for which chips the kernel is. launch_scope: whose configurations and heuristics launch
-        it, the kernel's own if `GENERIC`; see `scope.launch_of`.
+        it, the kernel's own if `GENERIC`; see `scope.launch_settings`.
     """
 
     __slots__ = (
@@ -197,6 +200,8 @@ class OpEnv:
             require_function(run, "the kernel of an OpEnv")
         self._kernel = run
         self._deferred = run if isinstance(run, Deferred) else None
+        if isinstance(run, Deferred) and run.begin is not None and may_begin():
+            run.begin(run.source)
         self._workspace = workspace
         self._wrappers: tuple[Callable[[Kernel], Kernel], ...] = ()
         self._kept = True
@@ -300,7 +305,7 @@ class OpEnv:
         gone = self.artifact is not None and not self.artifact.file.is_file()
         return self._deferred if gone or isinstance(self._kernel, Deferred) else None
 
-    def _compiled(self, made: Compiled) -> None:
+    def _compiled(self, made: CompiledKernel) -> None:
         # A kernel that is read from its file is not given the state.
         self.artifact = made.artifact if self.state is None and self._kept else None
         if not isinstance(self._kernel, Deferred):
@@ -317,7 +322,7 @@ def compile_together(envs: Iterable[OpEnv]) -> None:
     """Compile what is deferred in as few goes as there are compilers, and what was compiled but is
     no longer in its file; BackendError if one fails.
     """
-    waiting: dict[Callable[[Sequence[Any]], Sequence[Compiled]], dict[OpEnv, Any]] = {}
+    waiting: dict[Callable[[Sequence[Any]], Sequence[CompiledKernel]], dict[OpEnv, Any]] = {}
     for env in envs:
         wanted = env._wanted
         if wanted is not None:

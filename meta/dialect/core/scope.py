@@ -9,13 +9,12 @@ force is said by `meta.dialect.vendors`, which registers as `VENDORS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from meta.base.call_context import overriding
+from meta.base.call_context import context, override_context
 from meta.base.device import Device
 from meta.base.source import Span
 
@@ -60,7 +59,7 @@ VENDORS: list[Callable[[Device], tuple[Scope, ...]]] = []
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class LaunchSettings:
     """How a vendor wants the kernels of a name launched.
 
     Attributes
@@ -83,9 +82,8 @@ class Launch:
         return max(self.configs_of, self.heuristics_of, key=lambda scope: scope.rank)
 
 
-LAUNCHES: list[Callable[[str, Device], Launch]] = []
+LAUNCH_SETTINGS: list[Callable[[str, Device], LaunchSettings]] = []
 """What says how a vendor wants the kernels of a name launched on a device."""
-_registering: ContextVar[Scope] = ContextVar("meta_registering_scope", default=GENERIC)
 
 
 def in_force(device: Device) -> tuple[Scope, ...]:
@@ -101,20 +99,19 @@ def marks(device: Device) -> str:
     return ", ".join(f"{scope} {scope.source}" for scope in in_force(device) if scope != GENERIC)
 
 
-def launch_of(name: str, device: Device) -> Launch:
+def launch_settings(name: str, device: Device) -> LaunchSettings:
     """Return how the vendor in force on a device wants the kernels of a name launched: that of an
     operator, or the one that a kernel goes by. What it does not state is empty.
     """
-    return LAUNCHES[0](name, device) if LAUNCHES else Launch()
+    return LAUNCH_SETTINGS[0](name, device) if LAUNCH_SETTINGS else LaunchSettings()
 
 
 def registering() -> Scope:
     """Return the scope of what is registered here."""
-    return _registering.get()
+    scope: Scope | None = context.get().scope
+    return scope or GENERIC
 
 
-@contextmanager
-def registering_as(scope: Scope) -> Iterator[None]:
+def registering_as(scope: Scope) -> AbstractContextManager[None]:
     """Let what is registered in a ``with`` block be of a scope."""
-    with overriding(_registering, lambda _: scope):
-        yield
+    return override_context(scope=scope)

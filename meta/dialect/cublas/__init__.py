@@ -43,11 +43,11 @@ def probe() -> str | None:
     return None
 
 
-def ahead(device: Device) -> None:
+def warmup(device: Device) -> None:
     """Make the handle, for which cuBLASLt looks at the device."""
     import_module(f"{__name__}.library").handle(device.ordinal)
 
 
 cublas = Dialect(
-    "cublas", devices=("cuda",), plevel=LIBRARY, probe=probe, package=__name__, ahead=ahead
+    "cublas", devices=("cuda",), plevel=LIBRARY, probe=probe, package=__name__, warmup=warmup
 )

@@ -24,18 +24,17 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any
 
 import torch
 
 from meta import op
 from meta.base import config
-from meta.dialect.core import OpEnv, Unsupported, decline_if, joined_attention
-from meta.dialect.core.joined_attention import PARTS
+from meta.dialect.core import Launch, OpEnv, Unsupported, decline_if, packed_qkv
 from meta.dialect.core.knobs import ask, tunable
+from meta.dialect.core.packed_qkv import PARTS
 from meta.dialect.cuda import cubin, short_attention
 from meta.dialect.cuda import cuda as dialect
-from meta.dialect.cuda.source import packed, source
+from meta.dialect.cuda.source import Parameters, source
 from meta.ir.types import TensorType
 from meta.op.attention import HEADS_FIRST, heads_first, mask_repeats, score_scale
 from meta.op.core.call import CallValues
@@ -50,9 +49,14 @@ MASKS = {None: 0, "bool": 1, "float32": 2}
 """How source names the dtypes of masks."""
 ROW = 4
 """Elements of an access."""
-POINTERS = (
-    *("query", "key", "value", "mask", "y", "logsumexp", "dy"),
-    *("out", "new_lse", "delta", "dkey", "dvalue"),
+SIZES = struct.Struct("<16q5if")
+"""Of the parameters: strides, extents and the scale, which are those of the call."""
+PARAMETERS = Parameters(
+    (
+        *("query", "key", "value", "mask", "y", "logsumexp", "dy"),
+        *("out", "new_lse", "delta", "dkey", "dvalue"),
+    ),
+    f"{SIZES.size}s",
 )
 FIRST_TENSOR_CORES = (8, 0)
 """The compute capability from which on tensor cores multiply these numbers."""
@@ -64,7 +68,7 @@ class _Kernels:
     def __init__(self, call: CallValues, *names: str, joined: int = 1) -> None:
         """``joined``: how many results lie in one row of memory, heads and width."""
         a = call.args
-        joined_attention.require_masks_only(call)
+        packed_qkv.require_masks_only(call)
         _require_fits([a.query, a.key, a.value], a.mask, min(WIDEST[n] for n in names))
         if gpu_properties.query(call.device.ordinal).capability < FIRST_TENSOR_CORES:
             raise Unsupported("made for tensor cores of compute capability 8.0 or later")
@@ -77,7 +81,7 @@ class _Kernels:
         results = (*_in_rows(own, joined), *_in_rows(other, joined))
         strides = (*own, *other, *results, *_broadcast(a.mask))
         counts = self.heads, self.heads // self.groups, self.queries, self.keys, int(a.causal)
-        self.sizes = struct.pack("<16q5if", *strides, *counts, score_scale(a.scale, self.width))
+        self.sizes = SIZES.pack(*strides, *counts, score_scale(a.scale, self.width))
         self.names, self.kernel = names, cache(self._kernel)
         self.wide = -(-self.width // 8) * 8
         tile = 64 if self.wide <= 64 else 32
@@ -86,8 +90,12 @@ class _Kernels:
         blocks = self.blocks[_exact()]
         self.blocks[_exact()] = ask("blocks", blocks, (blocks - 1, blocks + 1))
 
-    def _kernel(self, name: str, exact: bool) -> Any:
-        return cubin.function(self._source(name, exact), name, self.device)
+    def _kernel(self, name: str, exact: bool) -> Launch:
+        by_key = name == "backward_key"
+        rows, heads = (self.keys, self.groups) if by_key else (self.queries, self.heads)
+        grid = self.batch * heads * -(-rows // ROWS), 1
+        text = self._source(name, exact)
+        return cubin.launch(text, name, self.device, grid, THREADS, PARAMETERS.size)
 
     def _source(self, name: str, exact: bool) -> str:
         sizes = {"WIDTH": self.width, "WIDE": self.wide, "THREADS": THREADS, "ROWS": ROWS}
@@ -101,16 +109,11 @@ class _Kernels:
         def sources() -> list[str]:
             return [self._source(n, _exact()) for n in self.names]
 
-        kernel = cubin.deferred(run, sources, self.device)
-        return OpEnv(kernel, allocates=False, workspace=workspace)
+        return cubin.env(run, sources, self.device, workspace)
 
     def launch(self, name: str, **tensors: torch.Tensor) -> None:
         """Launch a kernel with tensors by the names of its parameters."""
-        by_key = name == "backward_key"
-        rows, heads = (self.keys, self.groups) if by_key else (self.queries, self.heads)
-        blocks = self.batch * heads * -(-rows // ROWS)
-        given = packed(POINTERS, tensors, "") + self.sizes
-        self.kernel(name, _exact()).launch(blocks, THREADS, given)
+        self.kernel(name, _exact())(PARAMETERS.packed(tensors, self.sizes))
 
 
 def _exact() -> bool:
@@ -166,7 +169,7 @@ def fused_attention(call: CallValues) -> OpEnv:
     inputs = 3 + (call.args.mask is not None)
 
     def run(*values: torch.Tensor) -> None:
-        given = dict(zip(POINTERS, map(_aligned, values[:3]), strict=False))
+        given = dict(zip(PARAMETERS.pointers, map(_aligned, values[:3]), strict=False))
         given |= dict(zip(("mask",), values[3:inputs], strict=False))
         out, logsumexp = values[inputs:]
         kernels.launch("forward", **given, out=out, new_lse=logsumexp)
@@ -215,4 +218,4 @@ def backward(call: CallValues, joined: bool = False) -> OpEnv:
     return kernels.prepared(run, workspace=4 * shape[0] * shape[1] * shape[2])
 
 
-joined_attention.register(dialect, tunable(partial(backward, joined=True)))
+packed_qkv.register(dialect, tunable(partial(backward, joined=True)))

@@ -30,11 +30,11 @@ import torch
 
 from meta import op
 from meta.base.device import Device
-from meta.dialect.core import Deferred, OpEnv, Unsupported, decline_if
+from meta.dialect.core import Launch, OpEnv, Unsupported, decline_if
 from meta.dialect.core.knobs import ask, tunable
-from meta.dialect.cuda import cubin, driver
+from meta.dialect.cuda import cubin
 from meta.dialect.cuda import cuda as dialect
-from meta.dialect.cuda.source import packed, source
+from meta.dialect.cuda.source import Parameters, source
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 from meta.op.core.check import normalize_axis
@@ -52,9 +52,12 @@ AHEAD, OTHER_AHEAD = 8, (4, 16)
 """Accesses of a thread before it waits for the first."""
 DTYPES = "float16", "bfloat16", "float32"
 BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
-POINTERS = (
-    *("x", "z", "y", "dy", "w", "b", "running_mean", "running_var"),
-    *("out", "masked", "dw", "db", "mask", "partial"),
+PARAMETERS = Parameters(
+    (
+        *("x", "z", "y", "dy", "w", "b", "running_mean", "running_var"),
+        *("out", "masked", "dw", "db", "mask", "partial"),
+    ),
+    "qiff4x",
 )
 DATA = "x", "z", "y", "dy", "out", "masked"
 """Those of x's type."""
@@ -100,8 +103,10 @@ class Kernels:
         self.processors = gpu_properties.query(self.device).processors
         self.kernel = cache(self._kernel)
 
-    def _kernel(self, name: str, vector: int, lanes: int) -> driver.Function:
-        return cubin.function(self._source(vector, lanes), name, self.device)
+    def _kernel(self, name: str, vector: int) -> Launch:
+        lanes, tiles, blocks = self._grid(vector)
+        text, grid = self._source(vector, lanes), (blocks, tiles)
+        return cubin.launch(text, name, self.device, grid, self.threads, PARAMETERS.size)
 
     def _source(self, vector: int, lanes: int) -> str:
         # How many arrays each of the kernels reads.
@@ -113,10 +118,11 @@ class Kernels:
         sizes |= {"THREADS": self.threads, **dict.fromkeys(sorted(self.flags), 1)}
         return source(f"batch_norm_{'backward' if self.backward else 'forward'}", self.types, sizes)
 
-    def deferred(self, run: Callable[..., None]) -> Deferred:
+    def env(self, run: Callable[..., None]) -> OpEnv:
         """Return what launches the kernels, compiled before."""
-        lanes, _, _ = self._grid(self.vector)
-        return cubin.deferred(run, lambda: [self._source(self.vector, lanes)], self.device)
+        lanes, _, blocks = self._grid(self.vector)
+        workspace = sum(self._scratch(self.vector, blocks).values())
+        return cubin.env(run, lambda: [self._source(self.vector, lanes)], self.device, workspace)
 
     def run(self, tensors: dict[str, torch.Tensor]) -> None:
         """Launch the kernels with tensors by the names of their parameters."""
@@ -125,20 +131,14 @@ class Kernels:
             if name in tensors:
                 moved |= tensors[name].data_ptr()
         vector = 1 if moved % ACCESS else self.vector
-        lanes, tiles, blocks = self._grid(vector)
+        _, _, blocks = self._grid(vector)
         device = tensors["x"].device
         for name, size in self._scratch(vector, blocks).items():
             tensors[name] = torch.empty(size, dtype=torch.uint8, device=device)
         numbers = self.rows, self.channels, self.momentum, self.eps
-        given = packed(POINTERS, tensors, "qiff4x", *numbers)
+        given = PARAMETERS.packed(tensors, *numbers)
         for name in ("sums", "apply"):
-            self.kernel(name, vector, lanes).launch(blocks, self.threads, given, tiles)
-
-    @property
-    def workspace(self) -> int:
-        """The bytes that a run takes, of aligned tensors."""
-        _, _, blocks = self._grid(self.vector)
-        return sum(self._scratch(self.vector, blocks).values())
+            self.kernel(name, vector)(given)
 
     def _grid(self, vector: int) -> tuple[int, int, int]:
         """Return lanes, tiles, and into how many thread blocks the rows are divided."""
@@ -227,7 +227,7 @@ def env(kernels: Kernels, args: dict[str, Any], *names: str, results: tuple[str,
     def run(*values: torch.Tensor) -> None:
         kernels.run(dict(zip(given, values, strict=True)))
 
-    return OpEnv(kernels.deferred(run), allocates=False, workspace=kernels.workspace)
+    return kernels.env(run)
 
 
 def _sum(x, running_mean, running_var, w, b, momentum, eps, axis, z):

@@ -1,4 +1,5 @@
-"""Machine code of CUDA source, kept on disk by source, architecture and compiler.
+"""Machine code of CUDA source, kept on disk by source, architecture and compiler, and launches of
+its kernels.
 
 What a program's launches need is compiled on threads from when a kernel is chosen on, while passes
 run: NVRTC leaves the interpreter to others.
@@ -6,27 +7,40 @@ run: NVRTC leaves the interpreter to others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
-from meta.base import disk_cache
-from meta.base.single_flight import SingleFlightCache
-from meta.base.threads import compile_threads
-from meta.dialect.core import Artifact, Compiled, Deferred, may_begin
-from meta.dialect.cuda import driver
-from meta.runtime import gpu_properties, nvrtc
+from meta.dialect.core import Artifact, CompiledKernel, Deferred, KernelStore, Launch, OpEnv
+from meta.runtime import cuda_driver, gpu_properties, nvrtc
 
-FOLDER = "cubin"
-LIMIT = 256
-"""How many sources' machine code is kept in memory."""
 Sources = Callable[[], Iterable[str]]
-Kept = Callable[[], Artifact | None]
+Located = Callable[[], Artifact | None]
+
+
+def _key(of: tuple[str, str]) -> str:
+    source, arch = of
+    return f"{nvrtc.compiler_version()}\n{arch}\n{source}"
+
+
+cubins: KernelStore[tuple[str, str], bytes] = KernelStore(
+    "cubin", lambda of: nvrtc.compile_source(*of), _key
+)
+"""Machine code by source and architecture; raises what `nvrtc.compile_source` raises."""
+
+
+def compiled(source: str, device: int) -> tuple[str, str]:
+    """Return what `cubins` has for a device: the source, and its architecture."""
+    return source, gpu_properties.query(device).arch
+
+
+def env(run: Callable[..., Any], sources: Sources, device: int, workspace: int = 0) -> OpEnv:
+    """Return a kernel that fills its results by launches of these sources; see `deferred`."""
+    return OpEnv(deferred(run, sources, device), allocates=False, workspace=workspace)
 
 
 def deferred(
-    run: Callable[..., Any], sources: Sources, device: int, artifact: Kept = lambda: None
+    run: Callable[..., Any], sources: Sources, device: int, artifact: Located = lambda: None
 ) -> Deferred:
     """Return a kernel for an `OpEnv` whose sources are compiled, on threads of their own, before it
     is launched.
@@ -34,12 +48,15 @@ def deferred(
     ``sources`` returns what launches of aligned tensors need; what another launch needs is
     compiled by that. ``artifact`` returns where the compiled kernel is kept.
     """
-    if may_begin():
-        cubins.begin((text, gpu_properties.query(device).arch) for text in sources())
-    return Deferred((run, sources, device, artifact), _compile_ahead, _text)
+    return Deferred((run, sources, device, artifact), _compile_each, _texts, _begin)
 
 
-def _text(kernel: tuple[Callable[..., Any], Sources, int, Kept]) -> dict[str, str]:
+def _begin(kernel: tuple[Any, Sources, int, Located]) -> None:
+    _, sources, device, _ = kernel
+    cubins.begin(compiled(text, device) for text in sources())
+
+
+def _texts(kernel: tuple[Any, Sources, int, Located]) -> Mapping[str, str]:
     """Return the CUDA source of a kernel's launches."""
     _, sources, *_ = kernel
     texts = list(dict.fromkeys(sources()))
@@ -48,56 +65,32 @@ def _text(kernel: tuple[Callable[..., Any], Sources, int, Kept]) -> dict[str, st
     return {f".{i}.cu": text for i, text in enumerate(texts)}
 
 
-def _compile_ahead(
-    kernels: Sequence[tuple[Callable[..., Any], Sources, int, Kept]],
-) -> list[Compiled]:
-    wanted = {
-        (text, gpu_properties.query(device).arch): None
-        for _, sources, device, _ in kernels
-        for text in sources()
-    }
-    if compile_threads() > 1:
-        cubins.begin(wanted)
-    for one in wanted:
-        cubin(*one)
-    return [Compiled(run, artifact()) for run, _, _, artifact in kernels]
+def _compile_each(kernels: Sequence[tuple[Any, Sources, int, Located]]) -> list[CompiledKernel]:
+    wanted = dict.fromkeys(
+        compiled(text, device) for _, sources, device, _ in kernels for text in sources()
+    )
+    cubins.all_of(wanted)
+    return [CompiledKernel(run, artifact()) for run, _, _, artifact in kernels]
 
 
 @lru_cache(maxsize=256)
-def function(source: str, name: str, device: int, shared: int = 0) -> driver.Function:
+def function(source: str, name: str, device: int, shared: int = 0) -> cuda_driver.Function:
     """Return the kernel ``name`` of CUDA source, loaded on a device, with so many bytes of shared
     memory besides those that the source declares.
     """
-    return driver.load(cubin(source, gpu_properties.query(device).arch), name, device, shared)
+    return cuda_driver.load(cubins(compiled(source, device)), name, device, shared)
 
 
-def cubin(source: str, arch: str) -> bytes:
-    """Return the machine code of source for an architecture, compiled now if it is not kept.
-
-    Raises what `nvrtc.compile_source` raises.
+def launch(
+    source: str,
+    name: str,
+    device: int,
+    grid: tuple[int, int],
+    threads: int,
+    size: int,
+    shared: int = 0,
+) -> Launch:
+    """Return the launch of a kernel whose parameter is a struct of ``size`` bytes, compiled now if
+    nobody has; see `function`.
     """
-    return cubins((source, arch))
-
-
-def machine_code(source: str, arch: str) -> bytes:
-    """Return machine code from disk, or compile it; `cubin` has it in memory, too."""
-    key = _key(source, arch)
-    found = disk_cache.get(FOLDER, key)
-    if found is None:
-        found = nvrtc.compile_source(source, arch)
-        disk_cache.put(FOLDER, key, found)
-    return found
-
-
-cubins: SingleFlightCache[tuple[str, str], bytes] = SingleFlightCache(
-    lambda one: machine_code(*one), LIMIT
-)
-
-
-def file_of(source: str, arch: str) -> Path | None:
-    """Return the file of machine code, as `disk_cache` writes it; None if it is not kept."""
-    return disk_cache.path_of(FOLDER, _key(source, arch))
-
-
-def _key(source: str, arch: str) -> str:
-    return f"{nvrtc.compiler_version()}\n{arch}\n{source}"
+    return Launch.of_struct(function(source, name, device, shared), size, grid, threads)

@@ -16,11 +16,11 @@ from typing import Any
 
 import torch
 
-from meta.dialect.core import OpEnv, decline_if, require_static
+from meta.dialect.core import Launch, OpEnv, decline_if, require_static
 from meta.dialect.core.knobs import ask
-from meta.dialect.cuda import cubin, driver
+from meta.dialect.cuda import cubin
 from meta.dialect.cuda.batch_norm import shares
-from meta.dialect.cuda.source import packed, source
+from meta.dialect.cuda.source import Parameters, source
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 from meta.op.core.check import pair
@@ -42,7 +42,7 @@ PER_PROCESSOR, OTHER_BLOCKS = 8, (4, 16)
 """Thread blocks that fill a processor."""
 SPLITS, OTHER_SPLITS = 4, (2, 8)
 """Sums of a window's elements that are left to add up, for each processor."""
-POINTERS = "x", "w", "out", "partial"
+PARAMETERS = Parameters(("x", "w", "out", "partial"), "q8i")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +127,12 @@ class Launches:
         self.processors = gpu_properties.query(device).processors
         self.kernel = cache(self._kernel)
 
-    def _kernel(self, name: str, vector: int) -> driver.Function:
-        return cubin.function(self.source(vector), name, self.device)
+    def _kernel(self, name: str, vector: int) -> Launch:
+        grid, w = self.grid(vector), self.window
+        if name != self.kernels[0]:  # it adds up what the first one wrote
+            grid = -(-w.elements * w.channels // self.threads), 1
+        text = self.source(vector)
+        return cubin.launch(text, name, self.device, grid, self.threads, PARAMETERS.size)
 
     def lanes(self, vector: int) -> tuple[int, int]:
         """Return the threads of a row of channels, and how many such tiles there are."""
@@ -166,21 +170,18 @@ class Launches:
             vector = self.vector
             while moved % (vector * BYTES[w.dtype]):
                 vector //= 2
-            blocks, tiles = self.grid(vector)
+            blocks, _ = self.grid(vector)
             if sums:
                 size = blocks * w.elements * w.channels
                 device = values[0].device
                 tensors["partial"] = torch.empty(size, dtype=torch.float32, device=device)
-            given = packed(POINTERS, tensors, "q8i", self.lines, *extents, blocks)
-            self.kernel(self.kernels[0], vector).launch(blocks, self.threads, given, tiles)
-            if sums:
-                each = -(-w.elements * w.channels // self.threads)
-                self.kernel(self.kernels[1], vector).launch(each, self.threads, given)
+            given = PARAMETERS.packed(tensors, self.lines, *extents, blocks)
+            for name in self.kernels:
+                self.kernel(name, vector)(given)
 
         blocks, _ = self.grid(self.vector)
         workspace = 4 * blocks * w.elements * w.channels if sums else 0
-        kernel = cubin.deferred(run, lambda: [self.source(self.vector)], self.device)
-        return OpEnv(kernel, allocates=False, workspace=workspace)
+        return cubin.env(run, lambda: [self.source(self.vector)], self.device, workspace)
 
 
 def _access(dtype: str) -> int:

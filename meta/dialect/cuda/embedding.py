@@ -17,9 +17,9 @@ import torch
 
 from meta import op
 from meta.base.device import Device
-from meta.dialect.core import OpEnv, Unsupported, decline_if, require_static
+from meta.dialect.core import Launch, OpEnv, Unsupported, decline_if, require_static
 from meta.dialect.core.knobs import ask, tunable
-from meta.dialect.cuda import cubin, driver
+from meta.dialect.cuda import cubin
 from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda.source import source
 from meta.ir.types import TensorType
@@ -53,6 +53,7 @@ MOST_INDICES = 1 << 26
 """Their places and a row's number are noted in 32 bits."""
 MOST_BUCKETS = 1 << 22
 """With a place in a chunk, one is a key of 32 bits."""
+PARAMETERS = struct.Struct("<6Q3q2i")
 SIZES = {"float16": 2, "bfloat16": 2, "float32": 4}
 
 
@@ -98,8 +99,13 @@ def gradient(
         return source(f"embedding_{name}", types, sizes)
 
     @cache
-    def kernel(name: str, vector: int) -> driver.Function:
-        return cubin.function(text(name, vector), KERNELS[name], device)
+    def kernel(name: str, vector: int) -> Launch:
+        grid, threads = (chunks, 1), CHUNK
+        if name == "dx":
+            columns = -(-width // (LANES * vector)) if few else 1
+            grid, threads = (buckets, columns), warps * LANES
+        source, size = text(name, vector), PARAMETERS.size
+        return cubin.launch(source, KERNELS[name], device, grid, threads, size)
 
     def widest(moved: int = 0, added: int = 0) -> int:
         """Return the elements of an access, for such addresses."""
@@ -121,16 +127,14 @@ def gradient(
         vector = widest(at[0] | at[3], at[2])
         words = torch.empty(entries + starts, dtype=torch.int16, device=dy.device)
         place = words.data_ptr()
-        given = struct.pack(
-            "<6Q3q2i", *at, place, place + 2 * entries, count, width, rows, each, chunks
-        )
+        sizes = count, width, rows, each, chunks
+        given = PARAMETERS.pack(*at, place, place + 2 * entries, *sizes)
         if chunks:
-            kernel("arrange", vector).launch(chunks, CHUNK, given)
-        columns = -(-width // (LANES * vector)) if few else 1
-        kernel("dx", vector).launch(buckets, warps * LANES, given, columns)
+            kernel("arrange", vector)(given)
+        kernel("dx", vector)(given)
 
     workspace = 2 * (entries + starts)
-    return OpEnv(cubin.deferred(run, sources, device), allocates=False, workspace=workspace)
+    return cubin.env(run, sources, device, workspace)
 
 
 def _added(dy, indices, num_weight, other, begin, end, strides, slice_mode, dtype):

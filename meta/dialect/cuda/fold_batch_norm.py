@@ -15,8 +15,8 @@ import torch
 
 from meta import op
 from meta.base.device import Device
-from meta.dialect.core import OpEnv, decline_if, require_static
-from meta.dialect.cuda import cubin, driver, list_kernel
+from meta.dialect.core import Launch, OpEnv, decline_if, require_static
+from meta.dialect.cuda import cubin, list_kernel
 from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda.source import source
 from meta.ir.types import TensorType
@@ -85,9 +85,7 @@ class Launcher:
         self, w: tuple[TensorType, ...], types: dict[str, str], eps: float, device: Device
     ) -> None:
         self._types, self._eps, self._device = types, eps, device.ordinal
-        limits = [driver.PARAMETERS] + [driver.LARGE_PARAMETERS] * list_kernel.large_parameters(
-            device.ordinal
-        )
+        limits = list_kernel.parameter_limits(device.ordinal)
         rooms = tuple((limit - HEAD_BYTES - 4 - 7) // LAYER_BYTES for limit in limits)
         self.parts = parts(w, rooms)
         self._kernel = cache(self._compiled)
@@ -98,8 +96,10 @@ class Launcher:
         sizes = {"VECTOR": ACCESS // widest, "AHEAD": AHEAD, "THREADS": THREADS, "CHUNK": CHUNK}
         return source("fold_batch_norm", self._types, {**sizes, "TENSORS": part.room})
 
-    def _compiled(self, part: Part) -> driver.Function:
-        return cubin.function(self.source(part), "fold", self._device)
+    def _compiled(self, part: Part, size: int) -> Launch:
+        return cubin.launch(
+            self.source(part), "fold", self._device, (part.blocks, 1), THREADS, size
+        )
 
     def __call__(self, tables: list[list[int]]) -> None:
         """Launch it; ``tables`` are the addresses of the lists, of an empty list none."""
@@ -110,7 +110,7 @@ class Launcher:
                 content += struct.pack(f"<{part.room}Q", *some, *[0] * (part.room - len(some)))
             content += part.tail
             content += bytes(-len(content) % 8)
-            self._kernel(part).launch(part.blocks, THREADS, bytes(content))
+            self._kernel(part, len(content))(bytes(content))
 
 
 @dialect.op(op.multi_tensor_fold_batch_norm)
@@ -138,4 +138,4 @@ def multi_tensor_fold_batch_norm(call: CallValues) -> OpEnv:
     def sources() -> list[str]:
         return [launch.source(part) for part in launch.parts]
 
-    return OpEnv(cubin.deferred(run, sources, call.device.ordinal), allocates=False)
+    return cubin.env(run, sources, call.device.ordinal)

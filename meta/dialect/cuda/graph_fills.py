@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from meta.base.errors import DeviceError
-from meta.dialect.cuda import driver
+from meta.runtime import cuda_driver as driver
 
 MOST_BYTES = 1 << 16
 """Larger memsets stay: their time is that of the memory."""

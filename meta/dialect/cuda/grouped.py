@@ -20,13 +20,13 @@ from itertools import product
 
 import torch
 
-from meta.dialect.core import OpEnv, decline_if, require_static
+from meta.dialect.core import Launch, OpEnv, decline_if, require_static
 from meta.dialect.core.knobs import ask
-from meta.dialect.cuda import cubin, driver
+from meta.dialect.cuda import cubin
 from meta.dialect.cuda import grouped_plan as planning
 from meta.dialect.cuda.depthwise import with_y
 from meta.dialect.cuda.grouped_plan import CHUNK, Plan, Warps, Windows
-from meta.dialect.cuda.source import packed, source
+from meta.dialect.cuda.source import Parameters, source
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 from meta.op.core.check import pair
@@ -41,7 +41,7 @@ half as long with 32, and a third with 64.
 """
 FIRST_TENSOR_CORES = (8, 0)
 """The compute capability from which on tensor cores multiply these numbers."""
-POINTERS = "x", "w", "bias", "z", "out", "partial"
+PARAMETERS = Parameters(("x", "w", "bias", "z", "out", "partial"), "11i4x")
 PAIR = 4
 """Bytes of a pair of elements."""
 FINISH = 256
@@ -146,8 +146,8 @@ class Launches:
         self.text = text
         self.kernel = cache(self._kernel)
 
-    def _kernel(self, name: str) -> driver.Function:
-        return cubin.function(self.text, name, self.device)
+    def _kernel(self, name: str, grid: tuple[int, int], threads: int) -> Launch:
+        return cubin.launch(self.text, name, self.device, grid, threads, PARAMETERS.size)
 
     def parameters(
         self, tensors: dict[str, torch.Tensor], read: tuple[int, ...], given: tuple[int, ...]
@@ -157,12 +157,11 @@ class Launches:
         ends = zip(w.base, w.step, w.origin, w.span, read[1:3], strict=True)
         seen = [min(n, (b - 1) * step + at + span) for b, step, at, span, n in ends]
         extents = *read[:3], *seen, *given[1:3], w.groups, *self.plan.tiles, self.plan.grid[0]
-        return packed(POINTERS, tensors, "11i4x", *extents)
+        return PARAMETERS.packed(tensors, *extents)
 
     def launch(self, parameters: bytes) -> None:
         """Launch the kernel that goes through the tiles."""
-        along, sets = self.plan.grid
-        self.kernel(self.name).launch(along, self.plan.threads, parameters, sets)
+        self.kernel(self.name, self.plan.grid, self.plan.threads)(parameters)
 
     def fill(
         self,
@@ -179,8 +178,7 @@ class Launches:
 
     def env(self, run: Callable[..., None], workspace: int = 0) -> OpEnv:
         """Return what launches them by ``run``."""
-        kernel = cubin.deferred(run, lambda: [self.text], self.device)
-        return OpEnv(kernel, allocates=False, workspace=workspace)
+        return cubin.env(run, lambda: [self.text], self.device, workspace)
 
 
 def _planned(windows: Windows, warps: Warps, device: int) -> Plan:
@@ -275,6 +273,6 @@ def by_kernel(call: CallValues) -> OpEnv:
         tensors = {"x": _ready(x), "z": _ready(dy), "out": out, "partial": partial}
         given = made.parameters(tensors, found.x, found.y)
         made.launch(given)
-        made.kernel("finish").launch(-(-size * slices // FINISH), FINISH, given)
+        made.kernel("finish", (-(-size * slices // FINISH), 1), FINISH)(given)
 
     return with_y(made.env(run, workspace=4 * splits * size), call)

@@ -16,11 +16,11 @@ from typing import Any
 import torch
 
 from meta import op
-from meta.dialect.core import Deferred, OpEnv, Unsupported, decline_if
+from meta.dialect.core import Launch, OpEnv, Unsupported, decline_if
 from meta.dialect.core.knobs import ask, tunable
-from meta.dialect.cuda import cubin, driver
+from meta.dialect.cuda import cubin
 from meta.dialect.cuda import cuda as dialect
-from meta.dialect.cuda.source import packed, source
+from meta.dialect.cuda.source import Parameters, source
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 from meta.op.core.check import normalize_axis
@@ -47,10 +47,13 @@ BYTES = 16
 """Of an access, at most."""
 FILLING, OTHER_FILLING = 64, (8, 16, 32)
 """Thread blocks of the forward pass for each processor."""
-POINTERS = (
-    *("x", "dy", "more", "scale", "bias", "mean", "invvar", "addend"),
-    *("out", "again", "new_mean", "new_inv", "partial", "dscale", "dbias", "dsum"),
-    *("added", "wide"),
+PARAMETERS = Parameters(
+    (
+        *("x", "dy", "more", "scale", "bias", "mean", "invvar", "addend"),
+        *("out", "again", "new_mean", "new_inv", "partial", "dscale", "dbias", "dsum"),
+        *("added", "wide"),
+    ),
+    "qif",
 )
 VECTORS = {name: name for name in ("x", "dy", "more", "addend", "out", "again")}
 VECTORS |= {"added": "x", "wide": "addend", "scale": "parameters", "bias": "parameters"}
@@ -61,7 +64,7 @@ LIKE_X = ("dy", "more", "addend", "out", "again")
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What a source is made for: dtypes by the names of `POINTERS`; rows of ``width`` elements,
+    """What a source is made for: dtypes by the names of `PARAMETERS`; rows of ``width`` elements,
     accesses of ``vector``, ``group`` threads of a row.
 
     adds: whether something is added to x before the forward pass, to the result of the backward
@@ -121,7 +124,7 @@ class Variant:
 class Kernels:
     """The kernels of a call, compiled when they are first launched.
 
-    types: dtypes of what is not of x's, by the names of `POINTERS`; "addend" and "more" are there
+    types: dtypes of what is not of x's, by the names of `PARAMETERS`; "addend" and "more" are there
     if they are named. rounds, summed: see `Variant`.
     """
 
@@ -180,16 +183,23 @@ class Kernels:
         narrow = [v for v in fit if v.group * vector < 2 * self.width]
         return next(busy, narrow[-1] if narrow else fit[0]), fit
 
-    def _kernel(self, name: str, vector: int) -> driver.Function:
-        return cubin.function(self._source(name, vector), name, self.device)
+    def _kernel(self, name: str, vector: int) -> Launch:
+        grid, threads = self.blocks(name != "forward", vector), THREADS
+        if name == "finish":
+            made = self.variant(True, vector)
+            grid, threads = -(-made.sums * made.padded // POSITIONS), FINISHING
+        text = self._source(name, vector)
+        return cubin.launch(text, name, self.device, (grid, 1), threads, PARAMETERS.size)
 
     def _source(self, name: str, vector: int) -> str:
         return self.variant(name != "forward", vector).source(name)
 
-    def deferred(self, run: Callable[..., None], *names: str) -> Deferred:
+    def env(self, run: Callable[..., None], *names: str, workspace: int = 0) -> OpEnv:
         """Return what launches kernels of these names, compiled before."""
         vector = self.vector({})
-        return cubin.deferred(run, lambda: [self._source(n, vector) for n in names], self.device)
+        return cubin.env(
+            run, lambda: [self._source(n, vector) for n in names], self.device, workspace
+        )
 
     def vector(self, tensors: dict[str, torch.Tensor]) -> int:
         """Return how many elements an access to these tensors has."""
@@ -209,15 +219,12 @@ class Kernels:
         most = self.processors * (PER_PROCESSOR if backward else self.filling)
         return min(most, -(-self.rows // at_once))
 
-    def launch(self, name: str, vector: int, blocks: int, tensors: dict[str, torch.Tensor]) -> None:
-        """Launch a kernel with tensors by parameter; the rows are shared among ``blocks``."""
-        given = packed(POINTERS, tensors, "qif", self.rows, blocks, self.eps)
-        grid, threads = blocks, THREADS
-        if name == "finish":
-            made = self.variant(True, vector)
-            padded = made.sums * made.padded
-            grid, threads = -(-padded // POSITIONS), FINISHING
-        self.kernel(name, vector).launch(grid, threads, given)
+    def launch(self, vector: int, tensors: dict[str, torch.Tensor], *names: str) -> None:
+        """Launch kernels, one after the other, with tensors by parameter."""
+        blocks = self.blocks(names[0] != "forward", vector)
+        given = PARAMETERS.packed(tensors, self.rows, blocks, self.eps)
+        for name in names:
+            self.kernel(name, vector)(given)
 
 
 def _require_fits(x: TensorType, axis: int, parameters: set[str]) -> None:
@@ -235,17 +242,16 @@ def _forward(call: CallValues) -> OpEnv:
 
 
 def forward(kernels: Kernels, names: tuple[str, ...]) -> OpEnv:
-    """Return the launch of the forward pass, given tensors of these names of `POINTERS`: "out" is
+    """Return the launch of the forward pass, given tensors of these names of `PARAMETERS`: "out" is
     the result, "added" the sum that is normalised, "wide" that before it was rounded to x's dtype.
     """
     kernels.decide(backward=False)
 
     def run(*values: torch.Tensor) -> None:
         tensors = dict(zip(names, values, strict=False))
-        vector = kernels.vector(tensors)
-        kernels.launch("forward", vector, kernels.blocks(False, vector), tensors)
+        kernels.launch(kernels.vector(tensors), tensors, "forward")
 
-    return OpEnv(kernels.deferred(run, "forward"), allocates=False)
+    return kernels.env(run, "forward")
 
 
 def backward(
@@ -280,13 +286,11 @@ def backward(
         if sums:
             device = values[0].device
             tensors["partial"] = torch.empty(blocks * columns, dtype=torch.float32, device=device)
-        kernels.launch("backward", vector, blocks, tensors)
-        if sums:
-            kernels.launch("finish", vector, blocks, tensors)
+        kernels.launch(vector, tensors, *used)
 
     used = ("backward", "finish") if sums else ("backward",)
     workspace = 4 * prod(shape(kernels.vector({}))) if sums else 0
-    return OpEnv(kernels.deferred(run, *used), allocates=False, workspace=workspace)
+    return kernels.env(run, *used, workspace=workspace)
 
 
 def _backward(call: CallValues) -> OpEnv:

@@ -16,8 +16,8 @@ import torch
 
 from meta.base.device import Device
 from meta.base.dtype import FROM_TORCH
-from meta.dialect.core import Deferred, ask
-from meta.dialect.cuda import cubin, driver
+from meta.dialect.core import Launch, OpEnv, ask
+from meta.dialect.cuda import cubin
 from meta.dialect.cuda.list_source import (
     CHUNK,
     HEAD_BYTES,
@@ -28,7 +28,7 @@ from meta.dialect.cuda.list_source import (
     Definition,
     source,
 )
-from meta.runtime import gpu_properties, nvrtc
+from meta.runtime import cuda_driver, gpu_properties, nvrtc
 
 NUMBER_KINDS = {
     name: kind
@@ -53,8 +53,14 @@ class Part:
 @cache
 def large_parameters(device: int) -> bool:
     """Whether kernels of a device take more than 4 KB of parameters."""
-    known = driver.version() >= _LARGE_SINCE and nvrtc.compiler_version() >= _LARGE_SINCE
+    known = cuda_driver.version() >= _LARGE_SINCE and nvrtc.compiler_version() >= _LARGE_SINCE
     return known and gpu_properties.query(device).capability >= (7, 0)
+
+
+def parameter_limits(device: int) -> list[int]:
+    """Return how many bytes of parameters kernels of a device may be given, in rising order."""
+    large = [cuda_driver.LARGE_PARAMETERS] if large_parameters(device) else []
+    return [cuda_driver.PARAMETERS, *large]
 
 
 def capacity(limit: int, lists: int, numbers: int) -> int:
@@ -153,11 +159,10 @@ class Launcher:
     ) -> None:
         self._definition, self._wide, self._count = definition, wide, len(sizes)
         self._device, self._where = device.ordinal, str(device)
-        limits = [driver.PARAMETERS] + [driver.LARGE_PARAMETERS] * large_parameters(device.ordinal)
         shape = len(dtypes[0]), len(definition.numbers)
         self._threads = ask("threads", THREADS, OTHER_THREADS)
         self._chunk = ask("chunk", CHUNK, OTHER_CHUNKS)
-        rooms = tuple(capacity(limit, *shape) for limit in limits)
+        rooms = tuple(capacity(limit, *shape) for limit in parameter_limits(self._device))
         self._parts = parts(dtypes, sizes, rooms, self._chunk)
         self._blocks = sum(part.blocks for part in self._parts)
         self._sums = max(1, self._blocks * definition.sums) if definition.sums else 0
@@ -168,18 +173,21 @@ class Launcher:
         how = {"threads": self._threads, "chunk": self._chunk}
         return source(self._definition, number, part.dtypes, self._wide, part.room, **how)
 
-    def _compiled(self, number: int, which: int) -> driver.Function:
-        """Return the kernel of a pass; it is compiled when it is first launched."""
-        return cubin.function(self._source(number, self._parts[which]), "update", self._device)
+    def _compiled(self, number: int, which: int, name: str, size: int) -> Launch:
+        """Return the launch of a kernel of a pass, compiled when it is first launched."""
+        part = self._parts[which]
+        grid = (1 if name == "finish" else part.blocks), 1
+        text = self._source(number, part)
+        return cubin.launch(text, name, self._device, grid, self._threads, size)
 
-    def deferred(self, run: Callable[..., None]) -> Deferred:
-        """Return ``run``, which launches the passes, with these compiled before."""
+    def env(self, run: Callable[..., None]) -> OpEnv:
+        """Return ``run``, which launches the passes, as a kernel with these compiled before."""
 
         def sources() -> list[str]:
             passes = range(len(self._definition.passes))
             return [self._source(number, part) for number in passes for part in self._parts]
 
-        return cubin.deferred(run, sources, self._device)
+        return cubin.env(run, sources, self._device, self.workspace)
 
     def __call__(
         self,
@@ -203,12 +211,11 @@ class Launcher:
             for p in self._parts
         ]
         for number in range(len(self._definition.passes)):
-            for which, part in enumerate(self._parts):
-                self._kernel(number, which).launch(part.blocks, self._threads, structs[which])
+            for which in range(len(self._parts)):
+                self._kernel(number, which, "update", len(structs[which]))(structs[which])
         if result is not None and not self._parts:
             result.zero_()
         elif result is not None:
             first, out = self._parts[0], result.data_ptr()
             done = packed(first, values, addresses, 0, at, out, self._blocks, self._count)
-            finish = cubin.function(self._source(0, first), "finish", self._device)
-            finish.launch(1, self._threads, done)
+            self._kernel(0, 0, "finish", len(done))(done)

@@ -29,7 +29,7 @@ def fuse_tensor(call: CallValues) -> OpEnv:
         start = out.data_ptr()
         copy((), [[t.data_ptr() for t in data], [start + b for b in begins]])
 
-    return OpEnv(copy.deferred(run), allocates=False)
+    return copy.env(run)
 
 
 @dialect.op(op.defuse_tensor)
@@ -42,7 +42,7 @@ def defuse_tensor(call: CallValues) -> OpEnv:
         start = data.data_ptr()
         copy((), [[start + b for b in begins], [t.data_ptr() for t in out]])
 
-    return OpEnv(copy.deferred(run), allocates=False)
+    return copy.env(run)
 
 
 def _copy(call: CallValues, parts: tuple[TensorType, ...]) -> tuple[Launcher, list[int]]:

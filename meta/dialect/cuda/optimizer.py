@@ -111,7 +111,7 @@ def _make(call: CallValues) -> OpEnv:
             values[end] if norm else None,
         )
 
-    return OpEnv(launch.deferred(run), allocates=False, workspace=launch.workspace)
+    return launch.env(run)
 
 
 for _operator in FORMULAS:

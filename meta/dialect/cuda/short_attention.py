@@ -15,15 +15,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from math import ceil, prod
-from typing import Any
 
 import torch
 
-from meta.dialect.core import OpEnv, Unsupported, decline_if
-from meta.dialect.core.joined_attention import require_masks_only
+from meta.dialect.core import Launch, OpEnv, Unsupported, decline_if
 from meta.dialect.core.knobs import ask
+from meta.dialect.core.packed_qkv import require_masks_only
 from meta.dialect.cuda import cubin
-from meta.dialect.cuda.source import packed, source
+from meta.dialect.cuda.source import Parameters, source
 from meta.ir.types import TensorType
 from meta.op.attention import HEADS_FIRST, heads_first, score_scale
 from meta.op.core.call import CallValues
@@ -36,9 +35,14 @@ ALIGNED = 8
 """What the elements of a head are a multiple of: a thread copies 16 bytes."""
 FIRST_TENSOR_CORES = (8, 0)
 """The compute capability from which on tensor cores multiply these numbers."""
-_POINTERS = (
-    *("query", "key", "value", "mask", "logsumexp", "dy"),
-    *("out", "new_lse", "dkey", "dvalue", "dmask"),
+_SIZES = struct.Struct("<19q8if4x")
+"""Of the parameters: strides, extents and the scale, which are those of the call."""
+_PARAMETERS = Parameters(
+    (
+        *("query", "key", "value", "mask", "logsumexp", "dy"),
+        *("out", "new_lse", "dkey", "dvalue", "dmask"),
+    ),
+    f"{_SIZES.size}s",
 )
 FORWARD, BACKWARD = "short_attention_forward", "short_attention_backward"
 _RESIDENT = {FORWARD: (5, 4), BACKWARD: (3, 2)}
@@ -116,22 +120,21 @@ class Kernels:
             *(self.queries, self.keys, int(a.causal)),
         )
         scale = score_scale(a.scale, width)
-        self.sizes = struct.pack("<19q8if4x", *lies, *counts, scale)
+        self.sizes = _SIZES.pack(*lies, *counts, scale)
         self.kernel = cache(self._kernel)
 
-    def _kernel(self) -> Any:
-        return cubin.function(self.source, self.name, self.device, self.shared)
+    def _kernel(self) -> Launch:
+        how = (self.heads * self.windows * self.chunks, 1), self.threads, _PARAMETERS.size
+        return cubin.launch(self.source, self.name, self.device, *how, self.shared)
 
     def prepared(self, run: Callable[..., None], workspace: int = 0) -> OpEnv:
         """Return what launches the kernel, compiled before."""
         text = self.source
-        kernel = cubin.deferred(run, lambda: [text], self.device)
-        return OpEnv(kernel, allocates=False, workspace=workspace)
+        return cubin.env(run, lambda: [text], self.device, workspace)
 
     def launch(self, **tensors: torch.Tensor) -> None:
         """Launch the kernel with tensors by the names of its parameters."""
-        given = packed(_POINTERS, tensors, "") + self.sizes
-        self.kernel().launch(self.heads * self.windows * self.chunks, self.threads, given)
+        self.kernel()(_PARAMETERS.packed(tensors, self.sizes))
 
 
 def _require_fits(types: list[TensorType], mask: TensorType | None, device: int) -> None:

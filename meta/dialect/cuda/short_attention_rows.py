@@ -15,7 +15,8 @@ import torch
 from meta import op
 from meta.base.device import Device
 from meta.dialect.core import OpEnv, decline_if
-from meta.dialect.core.joined_attention import (
+from meta.dialect.core.knobs import tunable
+from meta.dialect.core.packed_qkv import (
     PARTS,
     ROWS,
     alone,
@@ -24,7 +25,6 @@ from meta.dialect.core.joined_attention import (
     gradients,
     saved,
 )
-from meta.dialect.core.knobs import tunable
 from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda.short_attention import (
     BACKWARD,

@@ -34,11 +34,17 @@ def source(name: str, types: Mapping[str, str], sizes: Mapping[str, object]) -> 
     return cuda_source.with_macros(_FOLDER / f"{name}.cu", {**macros, **sizes})
 
 
-def packed(
-    pointers: tuple[str, ...], tensors: Mapping[str, torch.Tensor], layout: str, *numbers: float
-) -> bytes:
-    """Return the parameters of a launch: the addresses of those of the named tensors that there
-    are, then numbers in the layout that ``struct`` takes.
+class Parameters:
+    """The struct that a kernel takes: the addresses of tensors by name, then numbers in the layout
+    that ``struct`` has.
     """
-    at = [0 if (t := tensors.get(n)) is None else t.data_ptr() for n in pointers]
-    return struct.pack(f"<{len(at)}Q{layout}", *at, *numbers)
+
+    def __init__(self, pointers: tuple[str, ...], layout: str) -> None:
+        self.pointers = pointers
+        self._struct = struct.Struct(f"<{len(pointers)}Q{layout}")
+        self.size = self._struct.size
+
+    def packed(self, tensors: Mapping[str, torch.Tensor], *numbers: float | bytes) -> bytes:
+        """Return the struct of a launch with those of the named tensors that there are."""
+        at = [0 if (t := tensors.get(n)) is None else t.data_ptr() for n in self.pointers]
+        return self._struct.pack(*at, *numbers)

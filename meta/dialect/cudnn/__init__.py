@@ -28,11 +28,11 @@ def probe() -> str | None:
     return None if load("libcudnn.so.9") is not None else "libcudnn not found"
 
 
-def ahead(device: Device) -> None:
+def warmup(device: Device) -> None:
     """Make a handle, for which cuDNN loads its parts."""
-    import_module(f"{__name__}.handles").ahead(device.ordinal)
+    import_module(f"{__name__}.handles").warmup(device.ordinal)
 
 
 cudnn = Dialect(
-    "cudnn", devices=("cuda",), plevel=LIBRARY, probe=probe, package=__name__, ahead=ahead
+    "cudnn", devices=("cuda",), plevel=LIBRARY, probe=probe, package=__name__, warmup=warmup
 )

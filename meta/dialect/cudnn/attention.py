@@ -15,8 +15,8 @@ import torch
 
 from meta import op
 from meta.base.dtype import TO_TORCH, bits
-from meta.dialect.core import OpEnv, decline_if, joined_attention, require_static
-from meta.dialect.core.joined_attention import PARTS
+from meta.dialect.core import OpEnv, decline_if, packed_qkv, require_static
+from meta.dialect.core.packed_qkv import PARTS
 from meta.dialect.cudnn import cudnn as dialect
 from meta.dialect.cudnn.graph import Graph, Operand
 from meta.dialect.cudnn.plans import Run, planned, with_plan
@@ -49,7 +49,7 @@ def described_by(call: CallValues) -> Attention:
     """Return the attention of a call, or of its gradient; Unsupported if there is no graph."""
     a = call.args
     # Its dropout takes a seed of its own, and draws other numbers.
-    joined_attention.require_masks_only(call)
+    packed_qkv.require_masks_only(call)
     types = [t for t in (a.query, a.key, a.value, a.mask) if t is not None]
     require_static(*types)
     decline_if(a.query.dtype not in HALVES, f"cuDNN has no attention of {a.query.dtype}")
@@ -176,4 +176,4 @@ def _joined(call: CallValues) -> OpEnv:
     return with_plan(env, _sdpa_in_rows, described_by(call), **options)
 
 
-joined_attention.register(dialect, _joined)
+packed_qkv.register(dialect, _joined)

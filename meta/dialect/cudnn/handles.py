@@ -32,7 +32,7 @@ _mine = threading.local()
 _creating = threading.Lock()
 
 
-def ahead(device: int) -> None:
+def warmup(device: int) -> None:
     """Make a handle for the first who needs one, on whatever thread."""
     with _creating:
         if not _unused[device]:

@@ -17,7 +17,7 @@ import torch
 from meta import op
 from meta.base.device import Device
 from meta.dialect.core import OpEnv, decline_if
-from meta.dialect.core.joined_attention import PARTS, ROWS, alone, begins, gradient, saved
+from meta.dialect.core.packed_qkv import PARTS, ROWS, alone, begins, gradient, saved
 from meta.dialect.cudnn import cudnn as dialect
 from meta.dialect.cudnn.attention import (
     Attention,

@@ -12,13 +12,15 @@ from pathlib import Path
 import torch
 
 from meta.base.dtype import bits
-from meta.dialect.cuda import cubin, driver
+from meta.dialect.core import Launch
+from meta.dialect.cuda import cubin
 from meta.runtime import cuda_source, gpu_properties
 
 THREADS = 256
 BLOCKS_EACH = 2
 """Thread blocks for each multiprocessor."""
 C_TYPES = {"int32": "int", "int64": "long long"}
+PARAMETERS = struct.Struct("<3Q2iq")
 PIECE = 16
 """Bytes that a thread writes at a time."""
 
@@ -43,13 +45,11 @@ class Ends:
         device = out.device.index
         starts = torch.empty(self.groups + 1, dtype=torch.int32, device=out.device)
         at = offs.data_ptr(), starts.data_ptr(), out.data_ptr()
-        given = struct.pack("<3Q2iq", *at, self.groups, self.row, self.rows)
-        _kernel(self.dtype, device).launch(
-            BLOCKS_EACH * gpu_properties.query(device).processors, THREADS, given
-        )
+        _kernel(self.dtype, device)(PARAMETERS.pack(*at, self.groups, self.row, self.rows))
         return starts, None, None, None
 
 
 @cache
-def _kernel(dtype: str, device: int) -> driver.Function:
-    return cubin.function(source(dtype), "ends", device)
+def _kernel(dtype: str, device: int) -> Launch:
+    grid = BLOCKS_EACH * gpu_properties.query(device).processors, 1
+    return cubin.launch(source(dtype), "ends", device, grid, THREADS, PARAMETERS.size)

@@ -25,16 +25,14 @@ from pathlib import Path
 import torch
 import tvm_ffi
 
-from meta.base import disk_cache
 from meta.base.device import Device
-from meta.dialect.core import Artifact, Compiled
+from meta.dialect.core import Artifact, CompiledKernel, KernelStore, read_artifact
 from meta.dialect.cutlass import INSTALL, VERSIONS
 from meta.dialect.cutlass.kernel import Kernel
 from meta.dialect.cutlass.launch import Plan, launcher
-from meta.dialect.tvm.cache import linker
+from meta.dialect.tvm import linker
 from meta.runtime import gpu_properties
 
-CACHE = "cutlass"
 RUNTIME = "libcute_dsl_runtime.so"
 _compiling = threading.Lock()
 _PACKAGES = (*VERSIONS, "apache-tvm-ffi")
@@ -53,39 +51,35 @@ def _versioned(package: str) -> str:
         return f"no {package}"
 
 
-def compile_all(wanted: Sequence[tuple[Kernel, Plan]]) -> list[Compiled]:
+def compile_all(wanted: Sequence[tuple[Kernel, Plan]]) -> list[CompiledKernel]:
     """Return kernels with their launches, compiled now unless they are kept."""
     return [
-        Compiled(launcher(function(kernel), plan), _artifact(kernel, plan))
+        CompiledKernel(launcher(function(kernel), plan), _artifact(kernel, plan))
         for kernel, plan in wanted
     ]
 
 
 def _artifact(kernel: Kernel, plan: Plan) -> Artifact | None:
-    """Return where a kernel is kept, written again if it is gone; None if nothing is kept."""
-    if disk_cache.path_of(CACHE, key(kernel)) is None:
-        disk_cache.put(CACHE, key(kernel), library(kernel))
-    file = disk_cache.path_of(CACHE, key(kernel))
+    """Return where a kernel is kept; None if nothing is."""
+    file = libraries.file(kernel)
     record = {"symbol": symbol(kernel), "plan": plan.record()}
     return None if file is None else Artifact(file, record)
 
 
-def restore(artifact: Artifact) -> Compiled:
+def restore(artifact: Artifact) -> CompiledKernel:
     """Return the kernel of an artifact; ValueError for a record or a file not in good order."""
-    record = artifact.record
-    if set(record) != {"symbol", "plan"} or not isinstance(record["symbol"], str):
-        raise ValueError(f"{sorted(record)} are not the fields of a kernel's record")
-    plan = Plan.read(record["plan"])
-    content = disk_cache.read(artifact.file)
-    if content is None:
-        raise ValueError(f"{artifact.file} does not hold a kernel in good order")
-    return Compiled(launcher(loaded(content, record["symbol"]), plan), artifact)
+    content, name = read_artifact(artifact, "symbol", "plan"), artifact.record["symbol"]
+    if not isinstance(name, str):
+        raise ValueError(f"{name!r} is no symbol of a kernel")
+    return CompiledKernel(
+        launcher(loaded(content, name), Plan.read(artifact.record["plan"])), artifact
+    )
 
 
 @lru_cache(maxsize=256)
 def function(kernel: Kernel) -> Callable[..., None]:
     """Return the function of a kernel, loaded."""
-    return loaded(library(kernel), symbol(kernel))
+    return loaded(libraries(kernel), symbol(kernel))
 
 
 def key(kernel: Kernel) -> str:
@@ -108,20 +102,14 @@ def symbol(kernel: Kernel) -> str:
     return f"kernel_{hashlib.sha256(kernel.key.encode()).hexdigest()[:16]}"
 
 
-@lru_cache(maxsize=64)
-def library(kernel: Kernel) -> bytes:
-    """Return the library of a kernel, compiled and kept if it is not kept on disk."""
-    content = disk_cache.get(CACHE, key(kernel))
-    if content is None:
-        with _compiling:
-            content = compiled(kernel)
-        disk_cache.put(CACHE, key(kernel), content)
-    return content
-
-
 def compiled(kernel: Kernel) -> bytes:
-    """Compile a kernel and return its library."""
-    command = linker()
+    """Compile a kernel and return its library; one at a time, as the DSL wants it."""
+    with _compiling:
+        return _compiled(kernel)
+
+
+def _compiled(kernel: Kernel) -> bytes:
+    command = linker.command()
     if command is None:
         raise OSError("no linker was found, by which kernels become libraries: ld, lld or gcc")
     with tempfile.TemporaryDirectory() as folder:
@@ -134,6 +122,12 @@ def compiled(kernel: Kernel) -> bytes:
             [*command, "-o", os.fspath(linked), os.fspath(written)], check=True, capture_output=True
         )
         return linked.read_bytes()
+
+
+libraries: KernelStore[Kernel, bytes] = KernelStore(
+    "cutlass", lambda kernel: compiled(kernel), key, limit=64
+)
+"""Libraries of kernels."""
 
 
 def loaded(content: bytes, name: str) -> Callable[..., None]:

@@ -6,11 +6,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from meta.base import disk_cache
-from meta.base.caches import distrust
 from meta.base.device import Device
 from meta.base.errors import MetaError
-from meta.dialect.core import Artifact, Compiled
+from meta.dialect.core import Artifact, CompiledKernel, read_artifact
 from meta.dialect.template.launcher import Runner, loader
 from meta.dialect.template.pieces import Source
 from meta.runtime import gpu_properties
@@ -23,11 +21,10 @@ def environment(device: Device) -> str:
     return gpu_properties.query(device.ordinal).arch if device.kind == "cuda" else ""
 
 
-def restore(artifact: Artifact) -> Compiled:
+def restore(artifact: Artifact) -> CompiledKernel:
     """Return the kernel of an artifact; ValueError for a record or a file not in good order."""
+    code = read_artifact(artifact, *_TEXTS, "values", "written", "fixed")
     record: dict[str, Any] = artifact.record
-    if set(record) != {*_TEXTS, "values", "written", "fixed"}:
-        raise ValueError(f"{sorted(record)} are not the fields of a kernel's record")
     texts = {name: record[name] for name in _TEXTS}
     values, written, fixed = record["values"], record["written"], record["fixed"]
     if not (
@@ -40,12 +37,6 @@ def restore(artifact: Artifact) -> Compiled:
         and (fixed is None or _is_fixed(fixed, values))
     ):
         raise ValueError("a kernel's record is damaged")
-    problem = distrust(artifact.file.stat()) if artifact.file.is_file() else ""
-    if problem:
-        raise ValueError(f"{artifact.file} is not run: {problem}")
-    code = disk_cache.read(artifact.file)
-    if code is None:
-        raise ValueError(f"{artifact.file} does not hold machine code in good order")
     source = Source(
         **texts,
         signature="",
@@ -56,7 +47,7 @@ def restore(artifact: Artifact) -> Compiled:
     )
     try:
         key = None if fixed is None else tuple(map(tuple, fixed))
-        return Compiled(Runner(source, loader(code), key), artifact)
+        return CompiledKernel(Runner(source, loader(code), key), artifact)
     except MetaError as error:
         raise ValueError(f"the text of a kernel's record is damaged: {error.what}") from None
 

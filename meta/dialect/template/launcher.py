@@ -10,9 +10,8 @@ from typing import Any
 import torch
 
 from meta.base.dtype import overflow_rounded
-from meta.dialect.core import Artifact, OpEnv
-from meta.dialect.cuda import cubin, driver
-from meta.dialect.cuda.prepared_launch import PreparedLaunch
+from meta.dialect.core import Artifact, Launch, OpEnv
+from meta.dialect.cuda import cubin
 from meta.dialect.template.host_values import (
     SCALARS,
     STREAM,
@@ -22,17 +21,17 @@ from meta.dialect.template.host_values import (
     plain,
 )
 from meta.dialect.template.pieces import Source
-from meta.dialect.template.program import Launch, Program
-from meta.runtime import gpu_properties
+from meta.dialect.template.program import LaunchCall, Program
+from meta.runtime import cuda_driver
 
 PLANS = 256
 """Combinations of extents and numbers for which a kernel remembers its launches, the last ones."""
 _BOUNDS = {"e": "float16", "f": "float32"}
-Load = Callable[[str, int, int], driver.Function]
+Load = Callable[[str, int, int], cuda_driver.Function]
 """Returns a kernel, by its name, the device, and the bytes of dynamic shared memory."""
 Key = tuple[Any, ...]
 """What decides the launches of a call: for each value its shape, or a number."""
-Bound = tuple[PreparedLaunch, tuple[int, ...]]
+Bound = tuple[Launch, tuple[int, ...]]
 
 
 @lru_cache(maxsize=256)
@@ -41,7 +40,7 @@ def program_of(function: str, call: str, title: str) -> Program:
     return Program(function, call, title)
 
 
-def bound(launch: Launch, load: Load, device: int) -> Bound:
+def bound(launch: LaunchCall, load: Load, device: int) -> Bound:
     """Return a launch on a device, and the places of the tensors whose addresses it is given."""
     formats: list[str] = []
     known: dict[int, Any] = {}
@@ -59,7 +58,7 @@ def bound(launch: Launch, load: Load, device: int) -> Bound:
         else:
             places.append(value.place)
     function = load(launch.kernel.name, device, launch.shared)
-    return PreparedLaunch(function, formats, known, launch.grid, launch.block), tuple(places)
+    return Launch(function, formats, known, launch.grid, launch.block), tuple(places)
 
 
 class Runner:
@@ -75,7 +74,7 @@ class Runner:
         self._bound = lru_cache(maxsize=PLANS)(self._launches)
         self._tensor = next(i for i, (_, _, ndim) in enumerate(source.values) if ndim >= 0)
 
-    def plan(self, *key: Any) -> list[Launch]:
+    def plan(self, *key: Any) -> list[LaunchCall]:
         """Return the launches of a call with these extents and numbers, one entry for each value:
         a shape, or a number with what tells it from equal ones.
         """
@@ -131,7 +130,7 @@ def kept(source: Source, text: str, device: int, fixed: Key | None) -> Artifact 
     """Return where the machine code of a source lies, with what launches it; None if it is kept
     nowhere.
     """
-    file = cubin.file_of(text, gpu_properties.query(device).arch)
+    file = cubin.cubins.file(cubin.compiled(text, device))
     if file is None:
         return None
     record = {
@@ -150,7 +149,7 @@ def loader(machine_code: bytes) -> Load:
     """Return what loads kernels of machine code, each once."""
 
     @cache
-    def load(name: str, device: int, shared: int) -> driver.Function:
-        return driver.load(machine_code, name, device, shared)
+    def load(name: str, device: int, shared: int) -> cuda_driver.Function:
+        return cuda_driver.load(machine_code, name, device, shared)
 
     return load

@@ -40,9 +40,9 @@ MOST_CALLS = 64
 
 
 @dataclass(frozen=True)
-class Launch:
-    """One launch: the kernel, its extents, bytes of dynamic shared memory, and its arguments, as
-    the kernel's parameters have them: numbers, and `Pointer`.
+class LaunchCall:
+    """One launch as host code states it: the kernel, its extents, bytes of dynamic shared memory,
+    and its arguments, as the kernel's parameters have them: numbers, and `Pointer`.
     """
 
     kernel: Kernel
@@ -92,13 +92,13 @@ class Program:
             hint=f"define it in the source text: void {name}(...) {{ ... }}",
         )
 
-    def launches(self, given: dict[str, Value], types: dict[str, str]) -> list[Launch]:
+    def launches(self, given: dict[str, Value], types: dict[str, str]) -> list[LaunchCall]:
         """Return what a call launches; ``given``: the names that its text uses, and their values.
 
         HostError for what host code does wrongly: a name that there is not, a number that its type
         does not hold, a pointer of another type, a launch that no GPU takes.
         """
-        found: list[Launch] = []
+        found: list[LaunchCall] = []
         launch = partial(self._launch, found)
         self._run(self._call, dict(given), dict(types), launch, 0)
         return found
@@ -133,7 +133,7 @@ class Program:
             return
 
     def _launch(
-        self, found: list[Launch], name: str, how: list[Value], values: list[Value], where: str
+        self, found: list[LaunchCall], name: str, how: list[Value], values: list[Value], where: str
     ) -> None:
         kernel = self.kernels.get(name)
         if kernel is None:
@@ -172,7 +172,7 @@ class Program:
                     expected=f"a pointer, or one of {', '.join(SCALARS)}",
                 )
             arguments.append(converted(value, type_, place))
-        found.append(Launch(kernel, grid, block, shared, tuple(arguments)))
+        found.append(LaunchCall(kernel, grid, block, shared, tuple(arguments)))
 
 
 def _written(parameters: Sequence[tuple[str, str]]) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import torch
 
 from meta import op
-from meta.dialect.core.bound import bind_kernel
+from meta.dialect.core.kernel_signature import bind_kernel
 from meta.dialect.core.openv import OpEnv
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.operands import HALF, wide

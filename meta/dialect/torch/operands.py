@@ -13,7 +13,7 @@ from torch import Tensor
 
 from meta.base.dtype import TO_TORCH
 from meta.dialect.core import LIBRARY
-from meta.dialect.core.bound import bind_kernel
+from meta.dialect.core.kernel_signature import bind_kernel
 from meta.dialect.core.openv import Kernel, OpEnv
 from meta.dialect.core.plevel import Levels
 from meta.dialect.torch import torch as dialect

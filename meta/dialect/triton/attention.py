@@ -22,7 +22,7 @@ from meta.dialect.triton.attention_kernels import (
     attention_dquery,
     attention_forward,
 )
-from meta.dialect.triton.prepared import Launch, launching
+from meta.dialect.triton.sequence import TritonLaunch, launch_sequence
 from meta.ir.types import TensorType
 from meta.op.attention import HEADS_FIRST, heads_first, mask_repeats, score_scale
 from meta.op.core.call import CallValues
@@ -57,7 +57,7 @@ BACKWARD: dict[tuple[bool, int], Sizes] = {
 }
 
 
-Launches = tuple[Launch, ...]
+Launches = tuple[TritonLaunch, ...]
 
 
 def _wide(width: int) -> int:
@@ -145,7 +145,7 @@ class Attention:
 
     def launch(
         self, kernel: Any, sizes: dict[str, int], exact: bool, by_key: bool, **tensors: Any
-    ) -> Launch:
+    ) -> TritonLaunch:
         """Prepare a launch; ``by_key``: each block has some keys, not some queries."""
         if by_key:
             blocks = -(-self.keys // sizes["BLOCK_N"]) * self.groups
@@ -155,7 +155,7 @@ class Attention:
         given = {**self.tensors, **tensors, **self.arguments, **sizes}
         # Three products of what TensorFloat-32 has are about one of float32.
         precision = "tf32x3" if exact else "tf32"
-        return Launch(kernel, self.device, grid, PRECISION=precision, **given)
+        return TritonLaunch(kernel, self.device, grid, PRECISION=precision, **given)
 
     def exact(self) -> bool:
         """Whether products are to be as precise as float32, by the knob of now."""
@@ -249,7 +249,7 @@ def fused_attention(call: CallValues) -> OpEnv:
     def run(*values: torch.Tensor) -> None:
         forward(dict(zip(names, values, strict=False)), *values[len(names) :])
 
-    return launching(run, *launches)
+    return launch_sequence(run, *launches)
 
 
 @dialect.op(op.fused_attention_dx, plevel=dialect.levels(LEVEL))
@@ -263,4 +263,4 @@ def fused_attention_dx(call: CallValues) -> OpEnv:
     def run(*values: torch.Tensor) -> None:
         backward(dict(zip(names, values, strict=False)), *values[len(names) :])
 
-    return launching(run, *launches, workspace=made.statistics)
+    return launch_sequence(run, *launches, workspace=made.statistics)

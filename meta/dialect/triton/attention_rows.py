@@ -13,11 +13,11 @@ import torch
 from meta import op
 from meta.base.device import Device
 from meta.dialect.core import OpEnv, decline_if
-from meta.dialect.core.joined_attention import PARTS, ROWS, begins, parts_of_rows, rows_of_parts
 from meta.dialect.core.knobs import tunable
+from meta.dialect.core.packed_qkv import PARTS, ROWS, begins, parts_of_rows, rows_of_parts
 from meta.dialect.triton import triton_dialect as dialect
 from meta.dialect.triton.attention import LEVEL, Attention
-from meta.dialect.triton.prepared import launching
+from meta.dialect.triton.sequence import launch_sequence
 from meta.ir.types import TensorType
 from meta.op.attention import HEADS_LATER
 from meta.op.core.check import normalize_axis
@@ -96,7 +96,7 @@ def attention_of_rows_saved(
     def run(*values: torch.Tensor) -> None:
         forward(_given(starts, names, values), *values[1 + len(names) :])
 
-    return launching(run, *launches)
+    return launch_sequence(run, *launches)
 
 
 @dialect.pattern_op(alone, plevel=dialect.levels(LEVEL))
@@ -116,7 +116,7 @@ def attention_of_rows(
         logsumexp = torch.empty(shape, dtype=torch.float32, device=y.device)
         forward(_given(starts, names, values), y, logsumexp)
 
-    return launching(run, *launches, workspace=made.statistics)
+    return launch_sequence(run, *launches, workspace=made.statistics)
 
 
 @dialect.pattern_op(gradient, plevel=dialect.levels(LEVEL))
@@ -137,4 +137,4 @@ def attention_of_rows_dx(
         results = _parts(values[-1], range(0, PARTS * third, third))
         backward(_given(starts, names, values), *results.values())
 
-    return launching(run, *launches, workspace=made.statistics)
+    return launch_sequence(run, *launches, workspace=made.statistics)

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 import triton
@@ -21,21 +20,19 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.compiler.compiler import make_backend
 
-from meta.base import disk_cache
+from meta.base.device import Device
 from meta.base.errors import BackendError, MetaError
-from meta.base.single_flight import SingleFlightCache
 from meta.base.source import Span
 from meta.base.threads import run_in_threads
+from meta.dialect.core import Artifact, CompiledKernel, Deferred, KernelStore, Unsupported
 from meta.dialect.core.failure import summary
 from meta.dialect.triton import words
-from meta.dialect.triton.binary import FOLDER, Binaries, Binary, packed, unpacked
 from meta.dialect.triton.binding import Bound
 from meta.dialect.triton.configs import Tuning
 from meta.dialect.triton.function import Source
-from meta.dialect.triton.launch import Passed
+from meta.dialect.triton.launch import Binaries, Binary, LaunchPlan, Passed, packed, unpacked
+from meta.runtime import gpu_properties
 
-LIMIT = 256
-"""How many kernels' machine code is kept in memory."""
 DIVISOR = 16
 """What Triton's compiler can know of an address or a number: that it is a multiple of this."""
 
@@ -134,11 +131,15 @@ class Unit:
 
 
 def unit(
-    source: Source, variants: Sequence[Variant], tuning: Tuning, target: int, call: str
+    source: Source, variants: Sequence[Variant], tuning: Tuning, device: Device, call: str
 ) -> Unit:
-    """Return what is to be compiled. ``source``: what its author wrote. ``target``: the compute
-    capability, as 90. Variants that are the same are one.
+    """Return what is to be compiled for a device. ``source``: what its author wrote. Variants that
+    are the same are one. Raises Unsupported for a function that cannot be compiled.
     """
+    if source.interpreted_only:
+        raise Unsupported("TRITON_INTERPRET=1 was set when the function was made: unset it")
+    major, minor = gpu_properties.target_of(device).capability
+    target = 10 * major + minor
     options = {**tuning.options, "enable_fp_fusion": True}
     if source.jit.debug is not None:
         options["debug"] = source.jit.debug
@@ -220,24 +221,45 @@ def _reason(error: Exception) -> str:
     return shown if cause is None else f"{shown}\n            {summary(cause)}"
 
 
-def machine_code(unit: Unit) -> Binaries:
-    """Return the machine code of a kernel's variants, from disk or compiled now."""
-    kept = disk_cache.get(FOLDER, unit.key)
-    found = None if kept is None else unpacked(kept)
-    if found is not None and len(found) == len(unit.variants):
-        return found
-    made = tuple(run_in_threads([partial(compiled, unit, v) for v in unit.variants]))
-    disk_cache.put(FOLDER, unit.key, packed(made))
+def _compile(unit: Unit) -> Binaries:
+    return tuple(run_in_threads([partial(compiled, unit, v) for v in unit.variants]))
+
+
+def _unpacked(unit: Unit, content: bytes) -> Binaries | None:
+    found = unpacked(content)
+    return found if found is not None and len(found) == len(unit.variants) else None
+
+
+kernels: KernelStore[Unit, Binaries] = KernelStore(
+    "triton", _compile, lambda unit: unit.key, packed, _unpacked
+)
+"""Machine code of kernels' variants."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A kernel that was bound in a call, to be compiled."""
+
+    unit: Unit
+    plan: LaunchPlan
+    device: int
+
+    def text(self) -> dict[str, str]:
+        """Return what is compiled, by the ending of the name of a file."""
+        return {".py": "\n\n".join(dict.fromkeys(v.source.text for v in self.unit.variants))}
+
+    def deferred(self) -> Deferred:
+        """Return it as the kernel of an `OpEnv`."""
+        return Deferred(self, _compile_each, Ready.text, lambda one: kernels.begin([one.unit]))
+
+
+def _compile_each(ready: Sequence[Ready]) -> list[CompiledKernel]:
+    made = []
+    codes = kernels.all_of([one.unit for one in ready])
+    for one, binaries in zip(ready, codes, strict=True):
+        file, record = kernels.file(one.unit), one.plan.record()
+        artifact = (
+            None if file is None else Artifact(file, {"launch": record, "device": one.device})
+        )
+        made.append(CompiledKernel(one.plan.bind(binaries, one.device), artifact))
     return made
-
-
-def file_of(unit: Unit, binaries: Binaries) -> Path | None:
-    """Return the file of machine code, written again if it is gone; None if nothing is kept."""
-    found = disk_cache.path_of(FOLDER, unit.key)
-    if found is None:
-        disk_cache.put(FOLDER, unit.key, packed(binaries))
-        found = disk_cache.path_of(FOLDER, unit.key)
-    return found
-
-
-kernels: SingleFlightCache[Unit, Binaries] = SingleFlightCache(machine_code, LIMIT)

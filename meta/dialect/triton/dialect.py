@@ -25,7 +25,7 @@ from meta.dialect.core import HANDWRITTEN, Dialect
 from meta.dialect.core.dialect_op import DialectOp, Maker
 from meta.dialect.core.plevel import Levels
 from meta.dialect.core.scope import GENERIC, registering
-from meta.dialect.triton.stated import as_stated
+from meta.dialect.triton.vendor_configs import with_vendor_configs
 from meta.op.core.call import CallValues
 from meta.op.core.op import Op
 from meta.op.core.registration import require_function, require_op
@@ -70,7 +70,7 @@ class TritonDialect(Dialect):
         state_of: Op | None = None,
     ) -> DialectOp:
         """As `Dialect.register`: generic kernels are launched as the vendor of a chip states."""
-        made = as_stated(base, make) if registering() == GENERIC else make
+        made = with_vendor_configs(base, make) if registering() == GENERIC else make
         return super().register(base, made, site, plevel, init=init, state_of=state_of)
 
     def refusal(self, device: Device) -> str | None:

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from meta.dialect.core import Config, OpEnv
-from meta.dialect.triton.prepared import Launch, launching
+from meta.dialect.triton.sequence import TritonLaunch, launch_sequence
 from meta.op.core.call import CallValues
 from meta.runtime import gpu_properties
 
@@ -114,7 +114,7 @@ def prepared(call: CallValues, t2: bool, order: int, config: Config, plain: OpEn
     processors = (
         gpu_properties.target_of(call.device).processors if call.device.kind == "cuda" else 2
     )
-    launch = Launch(
+    launch = TritonLaunch(
         grouped_tiles, call.device, (processors,), a=x1, b=x2, offs=offs, out=call.out,
         extent=extent, columns=columns, inner=inner, GROUPS=groups,
         POWER=triton.next_power_of_2(groups + 1), ORDER=order, TRANSPOSED=t2, **options,
@@ -126,4 +126,4 @@ def prepared(call: CallValues, t2: bool, order: int, config: Config, plain: OpEn
         else:
             launch(*values)
 
-    return launching(run, launch)
+    return launch_sequence(run, launch)

@@ -8,6 +8,7 @@ is compact, else the general one.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,18 +17,12 @@ from typing import Any
 
 import torch
 
-from meta.base import disk_cache
-from meta.base.caches import distrust
 from meta.base.device import Device
-from meta.dialect.core import Artifact, Compiled
-from meta.dialect.cuda import driver
-from meta.dialect.cuda.prepared_launch import PreparedLaunch
+from meta.dialect.core import Artifact, CompiledKernel, Launch, Unsupported, read_artifact
+from meta.dialect.core.launch import MOST_BLOCKS
 from meta.dialect.triton import words
-from meta.dialect.triton.binary import Binaries, Binary, unpacked
-from meta.runtime import gpu_properties
+from meta.runtime import cuda_driver, gpu_properties
 
-_RECORD = {"launch", "device"}
-"""What the record of an artifact has: a plan, and the number of the device."""
 ALIGNMENT = 16
 """Bytes of which an address is a multiple in the compact variant."""
 WARP = 32
@@ -36,6 +31,81 @@ Passed = tuple[Any, ...]
 ("stride", place, axis) or ("known", word, value)."""
 Run = Callable[..., None]
 _FIELDS = {"pointer": (int,), "number": (int, str), "stride": (int, int)}
+
+
+@dataclass(frozen=True)
+class Binary:
+    """Machine code of a variant, and what its launch needs to know.
+
+    Attributes
+    ----------
+    name: of the kernel in the code. warps, ctas: of a block, and of a cluster. shared: bytes of
+    shared memory. scratch: bytes of global memory that each block wants for itself.
+    """
+
+    code: bytes
+    name: str
+    warps: int
+    ctas: int
+    shared: int
+    scratch: int
+
+
+Binaries = tuple[Binary, ...]
+_NUMBERS = "bytes", "warps", "ctas", "shared", "scratch"
+
+
+def packed(binaries: Sequence[Binary]) -> bytes:
+    """Return what `unpacked` reads: a line of JSON, and the machine codes behind one another."""
+    record = [
+        {
+            "name": b.name,
+            "bytes": len(b.code),
+            "warps": b.warps,
+            "ctas": b.ctas,
+            "shared": b.shared,
+            "scratch": b.scratch,
+        }
+        for b in binaries
+    ]
+    return json.dumps(record).encode() + b"\n" + b"".join(b.code for b in binaries)
+
+
+def unpacked(content: bytes) -> Binaries | None:
+    """Return what `packed` wrote; None for anything else."""
+    head, end, code = content.partition(b"\n")
+    try:
+        records = json.loads(head)
+    except (ValueError, RecursionError):
+        return None
+    if not end or not isinstance(records, list) or not all(map(_is_record, records)):
+        return None
+    if not records or sum(r["bytes"] for r in records) != len(code):
+        return None
+    found, start = [], 0
+    for r in records:
+        piece = code[start : start + r["bytes"]]
+        found.append(Binary(piece, r["name"], r["warps"], r["ctas"], r["shared"], r["scratch"]))
+        start += r["bytes"]
+    return tuple(found)
+
+
+def _is_record(record: Any) -> bool:
+    return (
+        isinstance(record, dict)
+        and set(record) == {"name", *_NUMBERS}
+        and isinstance(record["name"], str)
+        and all(type(record[n]) is int and record[n] >= 0 for n in _NUMBERS)
+    )
+
+
+def checked_grid(grid: Sequence[int]) -> tuple[int, int, int]:
+    """Return the extents of a grid of up to three axes; Unsupported if one is too large."""
+    extents = (*map(int, grid), 1, 1)[:3]
+    for axis, (blocks, most) in enumerate(zip(extents, MOST_BLOCKS, strict=True)):
+        if blocks > most:
+            raise Unsupported(f"the grid has {blocks} blocks along axis {axis}, at most {most}")
+    return extents[0], extents[1], extents[2]
 
 
 @dataclass(frozen=True)
@@ -112,20 +182,15 @@ def environment(device: Device) -> str:
     return gpu_properties.target_of(device).arch if device.kind == "cuda" else ""
 
 
-def restore(artifact: Artifact) -> Compiled:
+def restore(artifact: Artifact) -> CompiledKernel:
     """Return the kernel of an artifact; ValueError for a record or a file not in good order."""
-    record: dict[str, Any] = artifact.record
-    if set(record) != _RECORD or type(record["device"]) is not int:
-        raise ValueError(f"{sorted(record)} are not the fields of a kernel's record")
-    plan = LaunchPlan.read(record["launch"])
-    problem = distrust(artifact.file.stat()) if artifact.file.is_file() else ""
-    if problem:
-        raise ValueError(f"{artifact.file} is not run: {problem}")
-    kept = disk_cache.read(artifact.file)
-    binaries = None if kept is None else unpacked(kept)
+    binaries = unpacked(read_artifact(artifact, "launch", "device"))
+    plan, device = LaunchPlan.read(artifact.record["launch"]), artifact.record["device"]
+    if type(device) is not int:
+        raise ValueError(f"a kernel's record is damaged: {device!r} is no device")
     if binaries is None or len(binaries) != len(plan.passed):
         raise ValueError(f"{artifact.file} does not hold the machine code of a kernel of Triton")
-    return Compiled(plan.bind(binaries, record["device"]), artifact)
+    return CompiledKernel(plan.bind(binaries, device), artifact)
 
 
 def _is_place(value: Any) -> bool:
@@ -226,9 +291,9 @@ class _Variant:
         formats += ["Q", "Q"]
         self.scratch = binary.scratch * blocks * binary.ctas
         known |= {count + 1: 0} if self.scratch else {count: 0, count + 1: 0}
-        function = driver.load(binary.code, binary.name, device, binary.shared)
+        function = cuda_driver.load(binary.code, binary.name, device, binary.shared)
         threads = binary.warps * WARP
-        self.launch = PreparedLaunch(function, formats, known, grid, (threads, 1, 1), binary.ctas)
+        self.launch = Launch(function, formats, known, grid, (threads, 1, 1), binary.ctas)
         self.device = device
         self.given = [p for p in passed if p[0] != "known"]
         only = not self.scratch and all(p[0] == "pointer" for p in self.given)

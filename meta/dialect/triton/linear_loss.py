@@ -19,7 +19,7 @@ from meta import op
 from meta.dialect.core import HANDWRITTEN, OpEnv, Unsupported, ask, require_static, tunable
 from meta.dialect.triton import triton_dialect
 from meta.dialect.triton.dialect import INTERPRETED
-from meta.dialect.triton.prepared import Launch, launching
+from meta.dialect.triton.sequence import TritonLaunch, launch_sequence
 from meta.op.core.call import CallValues
 
 LEVELS = {"cuda": HANDWRITTEN, "cpu": INTERPRETED}
@@ -168,11 +168,11 @@ class _Layer:
         self.columns = ask("BLOCK_N", 128, (256,))
         self.warps = ask("num_warps", 8 if self.columns == 256 else 4, (8,))
 
-    def launch(self, function: Any, classes: int, **named: Any) -> Launch:
+    def launch(self, function: Any, classes: int, **named: Any) -> TritonLaunch:
         """Prepare a launch for tiles of so many classes."""
         tiles = triton.cdiv(self.rows, ROWS) * triton.cdiv(classes, self.columns)
         args = self.call.args
-        return Launch(
+        return TritonLaunch(
             function, self.call.device, (tiles,), x=self.x, weight=args.linear_weight,
             bias=self.bias, target=args.target, rows=self.rows, classes=self.classes,
             WIDTH=self.features, BLOCK_M=ROWS, BLOCK_N=self.columns, BLOCK_K=FEATURES,
@@ -188,7 +188,7 @@ def linear_cross_entropies(call: CallValues) -> OpEnv:
     tiles = triton.cdiv(layer.classes, layer.columns)
     wide = dict.fromkeys(("most", "total"), "float32")
     of_tiles = layer.launch(losses_of_tile, layer.classes, **wide, picked="float32")
-    of_rows = Launch(
+    of_rows = TritonLaunch(
         losses_of_rows, call.device, (triton.cdiv(layer.rows, 32),), **wide,
         target=call.args.target, losses="float32", logsumexp="float32", rows=layer.rows,
         classes=layer.classes, tiles=tiles, BLOCK_M=32, BLOCK_T=32, num_warps=4,
@@ -201,7 +201,7 @@ def linear_cross_entropies(call: CallValues) -> OpEnv:
         of_tiles(x, weight, *(more[:1] if has_bias else ()), target, most, total, losses)
         of_rows(most, total, target, losses, logsumexp)
 
-    return launching(run, of_tiles, of_rows, workspace=8 * tiles * layer.rows)
+    return launch_sequence(run, of_tiles, of_rows, workspace=8 * tiles * layer.rows)
 
 
 def _add_product(out: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> None:
@@ -247,4 +247,4 @@ def linear_cross_entropies_dxwb(call: CallValues) -> OpEnv:
         dx.copy_(whole)
 
     bytes_ = 2 * layer.rows * stride + 4 * layer.rows * layer.features
-    return launching(run, *slope_of.values(), workspace=bytes_)
+    return launch_sequence(run, *slope_of.values(), workspace=bytes_)

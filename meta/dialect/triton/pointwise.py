@@ -14,15 +14,7 @@ from typing import Any
 import triton.language as tl
 
 from meta.base.errors import RegistrationError
-from meta.dialect.core import (
-    Config,
-    Configs,
-    Deferred,
-    OpEnv,
-    Unsupported,
-    may_begin,
-    require_static,
-)
+from meta.dialect.core import Config, Configs, OpEnv, Unsupported, require_static
 from meta.dialect.core.openv import declining
 from meta.dialect.triton import build, configs, elements, words
 from meta.dialect.triton.binding import Bound, Number, Pointers, Static, Stride
@@ -31,7 +23,6 @@ from meta.dialect.triton.elements import Layout, Shape
 from meta.dialect.triton.function import NO_DEFAULT, Source, read
 from meta.dialect.triton.interpreter import interpreted_run
 from meta.dialect.triton.launch import LaunchPlan, choosing
-from meta.dialect.triton.single import Ready, compile_each, target_of
 from meta.ir.types import TensorType
 from meta.op.core.call import (
     CallValues,
@@ -234,15 +225,10 @@ class _Call:
             runs = [interpreted_run(*one, grid) for one in (compact, general)]
             return OpEnv(choosing(runs[0], runs[1], (), places), False, strided)
         source = self.kernel.source
-        if source.interpreted_only:
-            raise Unsupported("TRITON_INTERPRET=1 was set when the function was made: unset it")
         variants = build.variant(*compact, compact=True), build.variant(*general, compact=False)
-        unit = build.unit(source, variants, self.tuning, target_of(self.call), str(self.call))
+        unit = build.unit(source, variants, self.tuning, self.call.device, str(self.call))
         plan = LaunchPlan(tuple(v.passed for v in unit.variants), grid, places)
-        if may_begin():
-            build.kernels.begin([unit])
-        ready = Ready(unit, plan, self.call.device.ordinal)
-        run = Deferred(ready, compile_each, Ready.text)
+        run = build.Ready(unit, plan, self.call.device.ordinal).deferred()
         return OpEnv(run, allocates=False, strided=strided)
 
 

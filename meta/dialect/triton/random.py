@@ -10,7 +10,7 @@ from meta import op
 from meta.dialect.core import OpEnv, decline_if, require_static
 from meta.dialect.core.knobs import ask, tunable
 from meta.dialect.triton import triton_dialect as dialect
-from meta.dialect.triton.prepared import Launch, launching
+from meta.dialect.triton.sequence import TritonLaunch, launch_sequence
 from meta.op.core.call import CallValues
 from meta.runtime import random
 from meta.runtime.philox import keep_threshold
@@ -63,7 +63,7 @@ def dropout_train(call: CallValues) -> OpEnv:
     decline_if(threshold >= 2**32, "nothing is kept")
     block = ask("BLOCK", 256, (128, 512))
     y, mask, _ = call.outputs
-    launch = Launch(
+    launch = TritonLaunch(
         dropout, call.device, (-(-x.size // (4 * block)),), x=x, key="i64" if key is None else key,
         y=y, mask=mask, count=x.size, scale=1 / (1 - p), threshold=threshold, DRAWN=key is None,
         BLOCK=block, num_warps=4,
@@ -73,4 +73,4 @@ def dropout_train(call: CallValues) -> OpEnv:
         *given, y, mask, _ = rest
         launch(x, given[0] if given else random.default.key(), y, mask)
 
-    return launching(run, launch)
+    return launch_sequence(run, launch)

@@ -14,7 +14,7 @@ from meta import op
 from meta.dialect.core import HANDWRITTEN, OpEnv, decline_if, require_static
 from meta.dialect.core.knobs import ask, tunable
 from meta.dialect.triton import triton_dialect as dialect
-from meta.dialect.triton.prepared import Launch, launching
+from meta.dialect.triton.sequence import TritonLaunch, launch_sequence
 from meta.op.core.call import CallValues
 from meta.op.core.check import normalize_axis
 
@@ -82,7 +82,7 @@ def _made(call: CallValues, product: bool) -> OpEnv:
     decline_if(columns == 1 and rows > 1, "there is one column")
     decline_if(max(rows, columns) >= 2**30, "there are too many rows or columns")
     deep, broad = ask("ROWS", 128, (32, 64)), ask("COLUMNS", 32, (64, 128))
-    launch = Launch(
+    launch = TritonLaunch(
         scan_columns, call.device, (outer * -(-columns // broad) if rows else 0,), x=x, out=out,
         rows=rows, columns=columns, PRODUCT=product, EXCLUSIVE=call.args.exclusive,
         HALF=out.dtype in ("float16", "bfloat16"), ROWS=deep, COLUMNS=broad, num_warps=4,
@@ -91,7 +91,7 @@ def _made(call: CallValues, product: bool) -> OpEnv:
     def run(x: torch.Tensor, out: torch.Tensor) -> None:
         launch(x, out)
 
-    return launching(run, launch)
+    return launch_sequence(run, launch)
 
 
 @dialect.op(op.cumsum, plevel=dialect.levels(LEVEL))

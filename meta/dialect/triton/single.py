@@ -4,36 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from meta.base.errors import RegistrationError
 from meta.base.source import Span
-from meta.base.threads import compile_threads
-from meta.dialect.core import (
-    Artifact,
-    Compiled,
-    Config,
-    Configs,
-    Deferred,
-    OpEnv,
-    Unsupported,
-    may_begin,
-)
+from meta.dialect.core import Config, Configs, OpEnv, Unsupported
 from meta.dialect.core.openv import declining
-from meta.dialect.core.scope import GENERIC, Launch, launch_of, registering
-from meta.dialect.cuda.prepared_launch import MOST_BLOCKS
+from meta.dialect.core.scope import GENERIC, LaunchSettings, launch_settings, registering
 from meta.dialect.triton import binding, build, configs
 from meta.dialect.triton.binding import Binder, Bound
 from meta.dialect.triton.configs import Tuning
 from meta.dialect.triton.function import NO_DEFAULT, Source, read
 from meta.dialect.triton.interpreter import interpreted_run
-from meta.dialect.triton.launch import LaunchPlan
+from meta.dialect.triton.launch import LaunchPlan, checked_grid
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues, written_positions
 from meta.op.core.op import Op
 from meta.op.core.schema import NUMBERS
-from meta.runtime import gpu_properties
 
 
 class Meta(Mapping[str, Any]):
@@ -92,19 +79,6 @@ class Meta(Mapping[str, Any]):
 
 
 NO_OPTIONS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {}
-
-
-@dataclass(frozen=True)
-class Ready:
-    """A kernel that was bound in a call, to be compiled."""
-
-    unit: build.Unit
-    plan: LaunchPlan
-    device: int
-
-    def text(self) -> dict[str, str]:
-        """Return what is compiled, by the ending of the name of a file."""
-        return {".py": "\n\n".join(dict.fromkeys(v.source.text for v in self.unit.variants))}
 
 
 class SingleKernel:
@@ -191,7 +165,7 @@ class SingleKernel:
             self._read_once = self._read(self.stated)
         return self._read_once
 
-    def launched_as(self, launch: Launch, call: CallValues) -> SingleKernel:
+    def launched_as(self, launch: LaunchSettings, call: CallValues) -> SingleKernel:
         """Return the same kernel, launched as the vendor of a chip wants: in its configurations if
         it states any, and with its heuristics before the kernel's own.
 
@@ -240,7 +214,8 @@ class SingleKernel:
 
     def make(self, call: CallValues) -> OpEnv:
         """Return the kernel of a call; raises Unsupported."""
-        launch = launch_of(self.op.name, call.device) if self.scope == GENERIC else Launch()
+        known = self.scope == GENERIC
+        launch = launch_settings(self.op.name, call.device) if known else LaunchSettings()
         if launch.scope == GENERIC:
             return self._make(call)
         try:
@@ -276,16 +251,11 @@ class SingleKernel:
             raise Unsupported(f"{what} is empty, and the result is not")
         if call.device.kind == "cpu":
             return self._env(interpreted_run(self.source, bound, grid), strided)
-        if self.source.interpreted_only:
-            raise Unsupported("TRITON_INTERPRET=1 was set when the function was made: unset it")
-        device = call.device.ordinal
-        unit = build.unit(self.source, variants, tuning, target_of(call), str(call))
+        unit = build.unit(self.source, variants, tuning, call.device, str(call))
         plan = LaunchPlan(
             tuple(v.passed for v in unit.variants), plan.grid, plan.strided, plan.compacted
         )
-        if may_begin():
-            build.kernels.begin([unit])
-        return self._env(Deferred(Ready(unit, plan, device), compile_each, Ready.text), strided)
+        return self._env(build.Ready(unit, plan, call.device.ordinal).deferred(), strided)
 
     def _env(self, run: Any, strided: bool) -> OpEnv:
         how = self.not_capturable
@@ -334,11 +304,7 @@ class SingleKernel:
             grid = self._computed("grid=", grid, meta)
         if not _is_grid(grid):
             self._refuse("has a grid that is none", "a tuple of 1 to 3 numbers", repr(grid))
-        whole = (*grid, 1, 1)[:3]
-        for axis, (blocks, most) in enumerate(zip(whole, MOST_BLOCKS, strict=True)):
-            if blocks > most:
-                raise Unsupported(f"the grid has {blocks} blocks along axis {axis}, at most {most}")
-        return whole
+        return checked_grid(grid)
 
     def _plan(
         self, call: CallValues, bound: Bound, grid: tuple[int, int, int]
@@ -382,24 +348,3 @@ def _is_grid(grid: Any) -> bool:
 
 def _nothing(*values: Any) -> None:
     """Launch nothing: the results have no elements."""
-
-
-def target_of(call: CallValues) -> int:
-    """Return the compute capability of a call's device as Triton has it: 90."""
-    major, minor = gpu_properties.target_of(call.device).capability
-    return 10 * major + minor
-
-
-def compile_each(kernels: Sequence[Ready]) -> list[Compiled]:
-    """Return kernels that were prepared, compiled together."""
-    if compile_threads() > 1:
-        build.kernels.begin(one.unit for one in kernels)
-    made = []
-    for one in kernels:
-        binaries = build.kernels(one.unit)
-        file, record = build.file_of(one.unit, binaries), one.plan.record()
-        artifact = (
-            None if file is None else Artifact(file, {"launch": record, "device": one.device})
-        )
-        made.append(Compiled(one.plan.bind(binaries, one.device), artifact))
-    return made

@@ -50,7 +50,7 @@ def probe() -> str | None:
     return None if find_spec("tvm") is not None else "the package apache-tvm is not installed"
 
 
-def ahead(device: Device) -> None:
+def warmup(device: Device) -> None:
     """Let TVM read the symbols of all libraries of the process.
 
     It does so for the backtrace of its first error, and has some while it is imported, which it
@@ -70,7 +70,7 @@ tvm = Dialect(
     plevel=COMPILER,
     probe=probe,
     package=__name__,
-    restorer=f"{__name__}.artifact",
-    ahead=ahead,
+    restorer=f"{__name__}.cache",
+    warmup=warmup,
     compiles=True,
 )

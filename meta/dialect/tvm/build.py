@@ -31,7 +31,7 @@ from meta.base.device import Device
 from meta.base.errors import BackendError
 from meta.base.progress import bar
 from meta.base.threads import compile_threads, run_in_threads
-from meta.dialect.core import Compiled, Deferred, OpEnv
+from meta.dialect.core import Artifact, CompiledKernel, Deferred, OpEnv
 from meta.dialect.tvm import (
     bfloat16,
     cache,
@@ -44,7 +44,6 @@ from meta.dialect.tvm import (
     schedule_cuda,
     workspace,
 )
-from meta.dialect.tvm.artifact import artifact_of
 from meta.dialect.tvm.configured import configs_of, take_scheduled
 from meta.dialect.tvm.launch import PLAIN, Kernel, LaunchPlan
 from meta.dialect.tvm.lower import SCHEDULED
@@ -52,26 +51,15 @@ from meta.dialect.tvm.realigned import realigned
 from meta.dialect.tvm.target import for_device
 from meta.runtime import nvrtc as compiler
 
-
-@dataclass(frozen=True, slots=True)
-class CompiledFunction:
-    """A compiled function; ``stored`` is None if it is in memory only. ``workspace``: the bytes of
-    its intermediate arrays.
-    """
-
-    run: Kernel
-    stored: cache.Stored | None
-    workspace: int
-
-
 Key = tuple[tvm_ffi.StructuralKey, str]
+Source = tuple[tirx.PrimFunc, Target, LaunchPlan]
 LEAST_BATCH = {"llvm": 4, "cuda": 1}
 """Kernels that are compiled together at least: a library more costs about as much as one of them,
 and on the CPU several processes often share the cores."""
 KERNELS = 4096
 """Kernels that are remembered in memory; those that a program or an eager call holds live on."""
 _lock = threading.RLock()
-_kernels: dict[Key, CompiledFunction] = {}
+_kernels: dict[Key, CompiledKernel] = {}
 
 
 CPU = "meta_cpu"
@@ -134,7 +122,7 @@ def deferred(
     return made(function)
 
 
-def _text(source: tuple[tirx.PrimFunc, Target, LaunchPlan]) -> dict[str, str]:
+def _text(source: Source) -> dict[str, str]:
     """Return a PrimFunc as TVM's script, before it is scheduled."""
     function, target, _ = source
     return {".py": f"# {target}\n{function.script()}\n"}
@@ -145,9 +133,9 @@ def _rules(target: Target) -> Any:
     return schedule_cuda if target.kind.name == "cuda" else schedule_cpu
 
 
-def _build_each(sources: Sequence[tuple[tirx.PrimFunc, Target, LaunchPlan]]) -> list[Compiled]:
+def _build_each(sources: Sequence[Source]) -> list[CompiledKernel]:
     targets = {str(target): target for _, target, _ in sources}
-    built: dict[str, CompiledFunction] = {}
+    built: dict[str, CompiledKernel] = {}
     for where, target in targets.items():
         functions = {f"kernel{i}": f for i, (f, t, _) in enumerate(sources) if str(t) == where}
         built.update(build(functions, target))
@@ -155,12 +143,14 @@ def _build_each(sources: Sequence[tuple[tirx.PrimFunc, Target, LaunchPlan]]) -> 
     for i, (_, target, launch) in enumerate(sources):
         made = built[f"kernel{i}"]
         launch = replace(launch, aligned=target.kind.name == "cuda" and launch.lists is None)
-        kept = None if made.stored is None else artifact_of(made.stored, launch)
-        compiled.append(Compiled(launch.bind(made.run), kept, made.workspace))
+        artifact = made.artifact
+        if artifact is not None:
+            artifact = Artifact(artifact.file, {**artifact.record, "launch": launch.record()})
+        compiled.append(CompiledKernel(launch.bind(made.run), artifact, made.workspace))
     return compiled
 
 
-def build(functions: Mapping[str, tirx.PrimFunc], target: Target) -> dict[str, CompiledFunction]:
+def build(functions: Mapping[str, tirx.PrimFunc], target: Target) -> dict[str, CompiledKernel]:
     """Return the functions compiled for ``target``, under the same names.
 
     What was built before, in this process or (see `cache`) in another, is not built again; the
@@ -179,18 +169,18 @@ def build(functions: Mapping[str, tirx.PrimFunc], target: Target) -> dict[str, C
     return {name: built[key] for name, key in keys.items()}
 
 
-def _known(key: Key) -> CompiledFunction | None:
+def _known(key: Key) -> CompiledKernel | None:
     """Return what was built, unless it was kept and its file is gone: it is to be kept again."""
     found = _kernels.get(key)
-    if found is None or found.stored is None or found.stored.file.is_file():
+    if found is None or found.artifact is None or found.artifact.file.is_file():
         return found
     return None
 
 
 def _build_missing(
     missing: Mapping[Key, str], functions: Mapping[str, tirx.PrimFunc], target: Target
-) -> dict[Key, CompiledFunction]:
-    made: dict[Key, CompiledFunction] = {}
+) -> dict[Key, CompiledKernel]:
+    made: dict[Key, CompiledKernel] = {}
     wanted: list[_Wanted] = []
     for key, name in missing.items():
         known = _known(key)
@@ -200,10 +190,9 @@ def _build_missing(
         text = _key_text(functions[name], target)
         found = cache.load(text)
         if found is not None:
-            run = found.module.get_function(found.symbol)
-            made[key] = _ready(run, found, found.workspaces)
+            made[key] = found
             continue
-        symbol = f"meta_{cache.digest(text)[:24]}"
+        symbol = f"meta_{hashlib.sha256(text.encode()).hexdigest()[:24]}"
         wanted.append(_Wanted(key, symbol, name, functions[name], text))
     least = LEAST_BATCH[target.kind.name]
     batches = _batches(wanted, least, compile_threads())
@@ -243,7 +232,7 @@ def _batches(wanted: Sequence[_Wanted], least: int, most: int) -> list[list[_Wan
     return batches
 
 
-def _built(batch: Sequence[_Wanted], target: Target) -> dict[Key, CompiledFunction]:
+def _built(batch: Sequence[_Wanted], target: Target) -> dict[Key, CompiledKernel]:
     """Return the functions of a batch, compiled in one module."""
     try:
         module, needs = _compile({one.symbol: one.function for one in batch}, target)
@@ -252,18 +241,12 @@ def _built(batch: Sequence[_Wanted], target: Target) -> dict[Key, CompiledFuncti
     stored = cache.store(module, {one.symbol: one.text for one in batch}, needs) or {}
     built = {}
     for one in batch:
-        found = stored.get(one.symbol)
-        library = module if found is None else found.module
-        built[one.key] = _ready(library.get_function(one.symbol), found, needs[one.symbol])
+        found, arrays = stored.get(one.symbol), needs[one.symbol]
+        if found is None:  # in memory only
+            run = workspace.launcher(module.get_function(one.symbol), arrays)
+            found = CompiledKernel(run, None, workspace.total_bytes(arrays))
+        built[one.key] = found
     return built
-
-
-def _ready(
-    run: Kernel, stored: cache.Stored | None, workspaces: Sequence[workspace.Workspace]
-) -> CompiledFunction:
-    return CompiledFunction(
-        workspace.launcher(run, workspaces), stored, workspace.total_bytes(workspaces)
-    )
 
 
 def _key_text(function: tirx.PrimFunc, target: Target) -> str:

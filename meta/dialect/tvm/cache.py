@@ -1,18 +1,12 @@
-"""The kernel cache on disk: compiled functions of earlier runs, found by their content.
+"""Kernels of TVM on disk: found by their content, loaded without TVM's Python package.
 
-Under the folder there is one small file per function, ``keys/ab/abcd....json``, named after the
-hash of the function's key (its TIR, target, versions). It holds the key itself, which is compared
-in full, lists the workspaces that the function takes, and names a library and a symbol.
-Libraries, ``libraries/<sha256>.so``, are named after their content, which is verified before the
-first load: the loader would crash on a truncated one.
-Several processes may share the folder: files appear under their final name complete, and are
-never changed.
+A compiled module is a library, and of each of its functions there is a record under the function's
+key (its TIR, target, versions): the library's file, the symbol, the intermediate arrays that it
+takes. Both are files of `meta.base.disk_cache`: complete, verified before they are loaded, as the
+loader would crash on a truncated one, and never changed.
 
-Nothing here fails a run: a damaged or foreign file is as good as none, `status` says why there is
-no cache, and what cannot be written, on a full disk for one, stays in memory, with a warning.
-
-Loading a library runs its code. One is loaded only out of a folder that belongs to this user and
-that others cannot write to.
+Nothing here fails a run: `status` says why nothing is kept, and what cannot be written, on a full
+disk for one, stays in memory, with a warning.
 """
 
 from __future__ import annotations
@@ -20,14 +14,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -36,22 +31,22 @@ import torch
 import tvm_ffi
 from tvm_ffi.libinfo import load_lib_ctypes
 
-from meta.base import caches, config
+from meta.base import caches, config, disk_cache
 from meta.base.bounded_cache import bounded_insert
-from meta.base.caches import cache_folder, distrust, open_private
-from meta.dialect.tvm.object_code import in_memory, object_files, object_of, path_of
-from meta.dialect.tvm.openmp import LAUNCHER, adopt
-from meta.dialect.tvm.workspace import Workspace
+from meta.base.caches import cache_folder
+from meta.base.device import Device
+from meta.dialect.core import Artifact, CompiledKernel
+from meta.dialect.core.kernel_store import require_trusted
+from meta.dialect.tvm import linker
+from meta.dialect.tvm.launch import LaunchPlan
+from meta.dialect.tvm.openmp import adopt
+from meta.dialect.tvm.workspace import Workspace, launcher, total_bytes
+from meta.runtime import gpu_properties
 
-MAX_ENTRY_BYTES = 16 << 20
-"""Larger key files are not ours."""
-
+CACHE = "kernels"
 LIBRARIES = 1024
 """Libraries that are remembered; those whose functions somebody holds stay loaded."""
 _LIBRARY_NAME = re.compile(r"[0-9a-f]{64}\.so")
-_SYMBOL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
-_COMPILERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
-_LINKERS = ("ld.lld", "ld")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,82 +59,47 @@ class Status:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """A function in a library on disk; ``module`` is that library, loaded."""
-
-    file: Path
-    module: Any
-    symbol: str
-    workspaces: tuple[Workspace, ...]
-
-
 _lock = threading.RLock()
 _libraries: dict[Path, Any] = {}
 _trouble: dict[Path, str] = {}
 """Why writing to a folder failed; this process does not try it again."""
 
 
-def folder() -> Path:
-    """Return the folder of the cache; it need not exist."""
-    return cache_folder("kernels")
-
-
 def status() -> Status:
     """Return the state of the cache, creating its folder if it can."""
-    where = folder()
+    where = cache_folder(CACHE)
     if not config.get("META_CACHE"):
         return Status(where, False, False, "switched off by META_CACHE")
-    problem = open_private(where)
-    if problem:
-        return Status(where, False, False, problem)
-    if not os.access(where, os.W_OK):
-        return Status(where, True, False, "the folder is read-only")
-    if linker() is None:
-        wanted = ", ".join((*_LINKERS, *_COMPILERS))
-        return Status(where, True, False, f"no linker was found ({wanted})")
-    trouble = _trouble.get(where, "")
-    return Status(where, True, not trouble, trouble)
+    unreadable, unwritable = caches.problems(where)
+    if unreadable:
+        return Status(where, False, False, unreadable)
+    if not unwritable and linker.command() is None:
+        unwritable = f"no linker was found ({', '.join(linker.NAMES)})"
+    reason = unwritable or _trouble.get(where, "")
+    return Status(where, True, not reason, reason)
 
 
-def digest(key: str) -> str:
-    """Return the hash under which a key is filed."""
-    return hashlib.sha256(key.encode()).hexdigest()
-
-
-def load(key: str) -> Stored | None:
+def load(key: str) -> CompiledKernel | None:
     """Return the function of ``key``, or None if it is not in the cache in good order."""
-    where = folder()
-    if not config.get("META_CACHE") or open_private(where):
+    content = disk_cache.get(CACHE, key)
+    if content is None:
         return None
-    path = _entry_path(where, digest(key))
-    entry = _read_entry(path)
-    if entry is None or entry["key"] != key:
+    try:
+        record = json.loads(content)
+        library = record.pop("library")
+        if not _LIBRARY_NAME.fullmatch(library):
+            return None
+        found = _kernel(Artifact(cache_folder(CACHE) / library, record))
+    except (ValueError, TypeError, AttributeError, LookupError):  # of another version: built anew
         return None
-    file = where / "libraries" / entry["library"]
-    module = load_verified(file)
-    if module is None or not module.implements_function(entry["symbol"]):
-        return None
-    workspaces = read_workspaces(entry["workspaces"])
-    if workspaces is None:
-        return None
-    for used in (path, file):
-        caches.touch(used)
-    return Stored(file, module, entry["symbol"], workspaces)
-
-
-def read_workspaces(records: Any) -> tuple[Workspace, ...] | None:
-    """Return the workspaces of records out of a file, None if one of them is none."""
-    if not isinstance(records, list):
-        return None
-    found = [Workspace.read(record) for record in records]
-    workspaces = tuple(w for w in found if w is not None)
-    return workspaces if len(workspaces) == len(found) else None
+    assert found.artifact is not None
+    caches.touch(found.artifact.file)
+    return found
 
 
 def store(
     module: Any, keys: dict[str, str], workspaces: dict[str, tuple[Workspace, ...]]
-) -> dict[str, Stored] | None:
+) -> dict[str, CompiledKernel] | None:
     """Write a compiled module and return its functions as loaded back, or None if that cannot be
     done.
 
@@ -152,17 +112,78 @@ def store(
             caches.warn_unwritable(state.reason)
         return None
     try:
-        library = _write(state.folder, module, keys, workspaces)
-        size = library.stat().st_size + sum(map(len, keys.values()))
+        file = _write(state.folder, module)
     except (OSError, subprocess.SubprocessError) as error:
         _trouble[state.folder] = f"writing failed: {_cause(error)}"
         caches.warn_unwritable(_trouble[state.folder])
         return None
-    loaded = load_verified(library)
-    if loaded is None:  # the folder may be gone by now
+    if file is None or load_verified(file) is None:  # the folder may be gone by now
         return None
-    caches.count_written(size)
-    return {symbol: Stored(library, loaded, symbol, workspaces[symbol]) for symbol in keys}
+    found = {}
+    for symbol, key in keys.items():
+        record = {"symbol": symbol, "workspaces": [w.record() for w in workspaces[symbol]]}
+        disk_cache.put(CACHE, key, json.dumps({**record, "library": file.name}).encode())
+        found[symbol] = _kernel(Artifact(file, record))
+    return found
+
+
+def restore(artifact: Artifact) -> CompiledKernel:
+    """Return the kernel of an artifact; ValueError for a record or a file not in good order."""
+    record: dict[str, Any] = artifact.record
+    if set(record) != {"symbol", "workspaces", "launch"} or not isinstance(record["launch"], dict):
+        raise ValueError(f"{sorted(record)} are not the fields of a kernel's record")
+    require_trusted(artifact.file)
+    made = _kernel(artifact)
+    return replace(made, run=LaunchPlan.read(record["launch"]).bind(made.run))
+
+
+def _kernel(artifact: Artifact) -> CompiledKernel:
+    """Return a function in a library; ValueError for a record or a file not in good order."""
+    file, record = artifact.file, artifact.record
+    module, symbol = load_verified(file), record.get("symbol")
+    if module is None or not isinstance(symbol, str) or not module.implements_function(symbol):
+        raise ValueError(f"{file} does not hold the kernel {symbol!r} in good order")
+    workspaces = read_workspaces(record.get("workspaces"))
+    return CompiledKernel(
+        launcher(module.get_function(symbol), workspaces), artifact, total_bytes(workspaces)
+    )
+
+
+def read_workspaces(records: Any) -> tuple[Workspace, ...]:
+    """Return the workspaces of records out of a file; ValueError if one of them is none."""
+    found = [Workspace.read(one) for one in records] if isinstance(records, list) else [None]
+    workspaces = tuple(w for w in found if w is not None)
+    if len(workspaces) != len(found):
+        raise ValueError("a kernel's record is damaged")
+    return workspaces
+
+
+def environment(device: Device) -> str:
+    """Return what decides whether compiled code runs: TVM's version, and the processor."""
+    versions = ", ".join(map(_versioned, ("apache-tvm", "apache-tvm-ffi")))
+    if device.kind == "cuda":
+        return f"{versions}, {platform.machine()}, {gpu_properties.query(device.ordinal).arch}"
+    wanted = config.get("META_CPU_TARGET")
+    features = hashlib.sha256(_features().encode()).hexdigest()[:16]
+    return f"{versions}, {platform.machine()}, features {features}, target {wanted!r}"
+
+
+def _versioned(package: str) -> str:
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError:
+        return f"no {package}"
+
+
+@lru_cache(maxsize=1)
+def _features() -> str:
+    """Return what the processor can do, as Linux lists it; elsewhere, its name."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return platform.processor()
+    found = {line for line in lines if line.startswith(("model name", "flags", "Features"))}
+    return "\n".join(sorted(found))
 
 
 def _cause(error: OSError | subprocess.SubprocessError) -> str:
@@ -171,51 +192,19 @@ def _cause(error: OSError | subprocess.SubprocessError) -> str:
     return " ".join([str(error), *said.decode(errors="replace").split()])
 
 
-def _entry_path(where: Path, name: str) -> Path:
-    return where / "keys" / name[:2] / f"{name}.json"
-
-
-def _read_entry(path: Path) -> dict[str, Any] | None:
-    try:
-        if path.stat().st_size > MAX_ENTRY_BYTES:
-            return None
-        entry = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):  # absent, unreadable or garbage: rebuilt
-        return None
-    fits = (
-        isinstance(entry, dict)
-        and all(isinstance(entry.get(name), str) for name in ("key", "library", "symbol"))
-        and _LIBRARY_NAME.fullmatch(entry["library"])
-        and _SYMBOL_NAME.fullmatch(entry["symbol"])
-    )
-    return entry if fits else None
-
-
-def load_verified(path: Path) -> Any | None:
-    """Return a library that is named after its content, loaded; None if it is not in good order.
-
-    It must not be writable by others: `distrust`.
-    """
-    if not _LIBRARY_NAME.fullmatch(path.name):
-        return None
+def load_verified(file: Path) -> Any | None:
+    """Return a library, loaded; None if it is not in good order, or others may write to it."""
     with _lock:
-        if path not in _libraries:
-            try:
-                with path.open("rb") as file:
-                    if distrust(os.fstat(file.fileno())):
-                        return None
-                    content = file.read()
-            except OSError:
-                return None
-            if hashlib.sha256(content).hexdigest() != path.stem:
+        if file not in _libraries:
+            if disk_cache.read(file) is None:
                 return None
             try:
-                return bounded_insert(_libraries, path, load_library(path), LIBRARIES)
+                return bounded_insert(_libraries, file, load_library(file), LIBRARIES)
             except (OSError, RuntimeError) as error:  # gone, or where nothing may be run (noexec)
-                _trouble[path.parents[1]] = f"a library cannot be loaded: {error}"
-                caches.warn_unwritable(_trouble[path.parents[1]])
+                _trouble[file.parent] = f"a library cannot be loaded: {error}"
+                caches.warn_unwritable(_trouble[file.parent])
                 return None
-        return _libraries[path]
+        return _libraries[file]
 
 
 def load_library(path: str | os.PathLike[str]) -> Any:
@@ -240,53 +229,12 @@ def _runtime() -> None:
         load_lib_ctypes("apache-tvm", "tvm_runtime_cuda", "RTLD_GLOBAL", extra_lib_paths=folders)
 
 
-def _write(
-    where: Path, module: Any, keys: dict[str, str], workspaces: dict[str, tuple[Workspace, ...]]
-) -> Path:
-    libraries = where / "libraries"
-    libraries.mkdir(mode=0o700, exist_ok=True)
+def _write(where: Path, module: Any) -> Path | None:
+    """Link a module to a library and keep it; return its file, None if that cannot be written."""
     with tempfile.TemporaryDirectory(dir=where, prefix=caches.TEMPORARY_PREFIX) as workspace:
-        linked = os.path.join(workspace, "kernels.so")
-        _link(linked, module)
-        os.chmod(linked, 0o600)
-        with open(linked, "rb") as file:
-            path = libraries / f"{hashlib.sha256(file.read()).hexdigest()}.so"
-        os.replace(linked, path)
-    for symbol, key in keys.items():
-        entry = {
-            "symbol": symbol,
-            "library": path.name,
-            "workspaces": [workspace.record() for workspace in workspaces[symbol]],
-            "key": key,
-        }
-        at = _entry_path(where, digest(key))
-        at.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        caches.write_atomically(at, json.dumps(entry).encode())
-    return path
-
-
-@lru_cache(maxsize=1)
-def linker() -> tuple[str, ...] | None:
-    """The command that links a shared library.
-
-    The linker itself will do, and is faster: objects are complete, and what they need of the C
-    library is in the process already.
-    """
-    for name in (*_LINKERS, *_COMPILERS):
-        found = shutil.which(name)
-        if found:
-            return (found, "-shared") if name in _LINKERS else (found, "-shared", "-nostdlib")
-    return None
-
-
-def _link(output: str, module: Any) -> None:
-    command = linker()
-    assert command is not None
-    with object_files(module) as objects, in_memory(object_of(LAUNCHER)) as launcher:
-        files = [*objects, launcher]
-        subprocess.run(
-            [*command, "-o", output, *map(path_of, files)],
-            check=True,
-            capture_output=True,
-            pass_fds=files,
-        )
+        linked = Path(workspace, "kernels.so")
+        linker.link(linked, module)
+        content = linked.read_bytes()
+    key = hashlib.sha256(content).hexdigest()
+    disk_cache.put(CACHE, key, content, ".so")
+    return disk_cache.path_of(CACHE, key, ".so")

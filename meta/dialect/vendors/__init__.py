@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from meta.base.device import Device
-from meta.dialect.core.scope import LAUNCHES, VENDORS, Launch, Scope
+from meta.dialect.core.scope import LAUNCH_SETTINGS, VENDORS, LaunchSettings, Scope
 
 if TYPE_CHECKING:
     from meta.dialect.vendors.detect import active, verdicts
@@ -50,10 +50,10 @@ def _scopes(device: Device) -> tuple[Scope, ...]:
     return found
 
 
-def _launch(name: str, device: Device) -> Launch:
-    found: Launch = import_module("meta.dialect.vendors.force").launch_on(name, device)
+def _launch(name: str, device: Device) -> LaunchSettings:
+    found: LaunchSettings = import_module("meta.dialect.vendors.force").launch_on(name, device)
     return found
 
 
 VENDORS.append(_scopes)
-LAUNCHES.append(_launch)
+LAUNCH_SETTINGS.append(_launch)

@@ -35,7 +35,7 @@ from meta.base.source import Span, python_span
 from meta.dialect.core.catalog import DIALECTS, discover
 from meta.dialect.core.dialect import Dialect
 from meta.dialect.core.preference import forget
-from meta.dialect.core.scope import GENERIC, Launch, Scope, registering_as
+from meta.dialect.core.scope import GENERIC, LaunchSettings, Scope, registering_as
 from meta.dialect.vendors.aten import Form, check_signature, forms_of, kernel_maker, operators_of
 from meta.dialect.vendors.aten_names import ROWS, is_other_form
 from meta.dialect.vendors.idioms import spoken
@@ -227,11 +227,11 @@ class Reading:
         return sorted({name for p in self.parts for name in (*p.tuned, *p.heuristics)})
 
 
-def launch(parts: list[Part], name: str) -> Launch:
+def launch(parts: list[Part], name: str) -> LaunchSettings:
     """Return how the kernels of a name are to be launched, by the most specific that says so."""
     tuned = next((p for p in parts if name in p.tuned), None)
     heuristic = next((p for p in parts if name in p.heuristics), None)
-    return Launch(
+    return LaunchSettings(
         tuned.tuned[name].configs if tuned else (),
         heuristic.heuristics[name] if heuristic else {},
         tuned.scope if tuned else GENERIC,

@@ -8,7 +8,7 @@ import warnings
 from meta.base import config
 from meta.base.device import BUILT_IN, Device
 from meta.base.errors import MetaError, MetaWarning
-from meta.dialect.core.scope import Launch, Scope
+from meta.dialect.core.scope import LaunchSettings, Scope
 from meta.dialect.vendors.detect import active
 from meta.dialect.vendors.folder import Part, architecture_of, launch, read
 
@@ -53,6 +53,6 @@ def scopes(device: Device) -> tuple[Scope, ...]:
     return tuple(part.scope for part in parts_on(device))
 
 
-def launch_on(name: str, device: Device) -> Launch:
-    """Return how kernels of a name are launched on a device; see `core.scope.LAUNCHES`."""
+def launch_on(name: str, device: Device) -> LaunchSettings:
+    """Return how kernels of a name are launched on a device; see `core.scope.LAUNCH_SETTINGS`."""
     return launch(parts_on(device), name)

@@ -10,7 +10,7 @@ from meta.base.errors import ArgumentError, RegistrationError
 from meta.base.registry import nearest
 from meta.base.source import Span, user_span
 from meta.dialect.core.plevel import HANDWRITTEN
-from meta.dialect.core.stated import check_level
+from meta.dialect.core.registration_checks import check_level
 from meta.op.core.call import CallValues
 from meta.op.core.registration import require_function
 

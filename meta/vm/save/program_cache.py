@@ -99,9 +99,7 @@ def find(key: str) -> BoundProgram | None:
 def keep(key: str, program: BoundProgram) -> None:
     """Keep a compiled program, if the folder can be used."""
     where = cache_folder("programs")
-    problem = open_private(where)
-    if not problem and not os.access(where, os.W_OK):
-        problem = "the folder is read-only"
+    _, problem = caches.problems(where)
     if problem:
         caches.warn_unwritable(problem)
         return

@@ -53,7 +53,7 @@ def test_kernels_of_a_program_are_compiled_together(compiler: Compiler):
     assert sorted(compiler.seen) == ["a", "b", "c", "d"]
     assert [one.run() for one in envs] == [("a", "b"), ("b", "c"), ("d",)]
     assert envs[0].workspace_bytes == 64
-    assert cubin.cubin("c", "sm_90") == b"sm_90 c"
+    assert cubin.cubins(("c", "sm_90")) == b"sm_90 c"
     assert len(compiler.seen) == 4
 
 
@@ -61,7 +61,7 @@ def test_it_begins_when_a_kernel_is_chosen(compiler: Compiler):
     env("c", "d")
     with compiling():
         made = env("a", "b")
-    assert [cubin.cubin(name, "sm_90") for name in "ab"] == [b"sm_90 a", b"sm_90 b"]
+    assert [cubin.cubins((name, "sm_90")) for name in "ab"] == [b"sm_90 a", b"sm_90 b"]
     assert sorted(compiler.seen) == ["a", "b"]
     assert made.run() == ("a", "b")
 
@@ -79,10 +79,10 @@ def test_what_is_not_used_for_the_longest_time_is_forgotten(
     compiler: Compiler, monkeypatch: pytest.MonkeyPatch
 ):
     compiler.both = threading.Barrier(1)
-    monkeypatch.setattr(cubin.cubins, "limit", 2)
+    monkeypatch.setattr(cubin.cubins.memory, "limit", 2)
     for name in "abac":
-        assert cubin.cubin(name, "sm_90") == f"sm_90 {name}".encode()
-    assert list(cubin.cubins.made) == [("a", "sm_90"), ("c", "sm_90")]
+        assert cubin.cubins((name, "sm_90")) == f"sm_90 {name}".encode()
+    assert list(cubin.cubins.memory.made) == [("a", "sm_90"), ("c", "sm_90")]
 
 
 def test_what_is_on_disk_is_not_compiled(compiler: Compiler):

@@ -15,8 +15,9 @@ from meta import op
 from meta.base.device import Device
 from meta.base.dtype import FROM_TORCH, TO_TORCH
 from meta.dialect.core import Unsupported
-from meta.dialect.cuda import driver, fold_batch_norm
+from meta.dialect.cuda import fold_batch_norm
 from meta.ir import TensorType
+from meta.runtime import cuda_driver as driver
 
 CUDA = Device("cuda:0")
 TOLERANCES = {"float16": 1e-3, "bfloat16": 8e-3, "float32": 1e-6, "float64": 1e-13}

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from meta.base.errors import DeviceError
-from meta.dialect.cuda import driver, graph_fills
+from meta.dialect.cuda import graph_fills
 from meta.dialect.cuda.graph_fills import MOST_BYTES, fill_by_kernels
+from meta.runtime import cuda_driver as driver
 
 KERNEL, MEMCPY, MEMSET = 0, 1, 2
 Params = tuple[int, int, int, int, int, int]

@@ -109,13 +109,13 @@ def test_machine_code_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setenv("META_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(cubin.nvrtc, "compile_source", compile_source)
-    machine_code = cubin.machine_code
-    assert [machine_code("a", "sm_90") for _ in range(3)] == [b"code"] * 3
+    machine_code = cubin.cubins.load
+    assert [machine_code(("a", "sm_90")) for _ in range(3)] == [b"code"] * 3
     assert compiled == ["a"]
     (file,) = (tmp_path / "cubin").iterdir()
     file.write_bytes(file.read_bytes()[:-1])  # damaged
-    assert machine_code("a", "sm_90") == b"code"
-    assert machine_code("a", "sm_80") == b"code"
+    assert machine_code(("a", "sm_90")) == b"code"
+    assert machine_code(("a", "sm_80")) == b"code"
     assert compiled == ["a", "a", "a"]
 
 

@@ -141,11 +141,12 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> Any:
         assert name == machine.symbol(kernel)
         return function(kernel)
 
-    for name, value in (("function", function), ("library", library), ("loaded", loaded)):
+    for name, value in (("function", function), ("compiled", library), ("loaded", loaded)):
         monkeypatch.setattr(machine, name, value)
     monkeypatch.setattr(launch, "Ends", EmulatedEnds)
     monkeypatch.setattr(cutlass, "unavailable", None)
     monkeypatch.setattr(cutlass, "devices", ("cpu",))
     forget()
+    machine.libraries.forget()
     yield made
     forget()

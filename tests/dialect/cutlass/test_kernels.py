@@ -219,7 +219,7 @@ def test_programs_are_saved_with_their_kernels(
     emulated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A kernel lies in the folder, and is loaded without its compiler."""
-    monkeypatch.setattr(machine, "library", lambda kernel: repr(kernel).encode())
+    monkeypatch.setattr(machine, "compiled", lambda kernel: repr(kernel).encode())
     with only("cutlass", "torch"), prefer("cutlass"):
         run = meta.vm.compile(infer_type(parse(TEXT)))
     assert run.kernels() == {"cutlass.dense_add": 1, "cutlass.dense_silu": 1}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from meta.dialect.cuda import driver
+from meta.runtime import cuda_driver as driver
 
 STREAM = 77
 

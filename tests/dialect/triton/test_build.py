@@ -18,7 +18,7 @@ from meta.base import config, disk_cache
 from meta.base.errors import BackendError
 from meta.dialect.core import Artifact, OpEnv, Unsupported, compile_together, compiling
 from meta.dialect.triton import TritonDialect, build
-from meta.dialect.triton.binary import packed, unpacked
+from meta.dialect.triton.launch import packed, unpacked
 from meta.ir.types import TensorType
 from tests.conftest import run_python
 from tests.dialect.triton import kernels
@@ -232,7 +232,7 @@ def test_a_saved_kernel_is_made_again(
         with pytest.raises(ValueError, match="record"):
             tested.restore(Artifact(copy, wrong))
     copy.write_bytes(copy.read_bytes()[:-1])
-    with pytest.raises(ValueError, match="does not hold the machine code"):
+    with pytest.raises(ValueError, match="does not hold machine code"):
         tested.restore(Artifact(copy, json.loads(record)))
     copy.chmod(0o666)
     with pytest.raises(ValueError, match="others may write to it"):

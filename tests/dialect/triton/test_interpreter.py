@@ -16,7 +16,7 @@ import meta
 from meta.base.device import CPU
 from meta.base.errors import BackendError
 from meta.dialect.triton.device_math import FUNCTIONS
-from meta.dialect.triton.prepared import Launch
+from meta.dialect.triton.sequence import TritonLaunch
 from tests.dialect.triton import kernels
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -73,7 +73,7 @@ def test_arithmetic(kernel: Any, expected: Callable[..., torch.Tensor], dtype: s
     torch.manual_seed(0)
     x, y = ((torch.rand(13) + 0.5).to(getattr(torch, dtype)) for _ in range(2))
     out = torch.empty_like(x)
-    Launch(kernel, CPU, (1,), x=dtype, y=dtype, out=dtype, n=13, BLOCK=16)(x, y, out)
+    TritonLaunch(kernel, CPU, (1,), x=dtype, y=dtype, out=dtype, n=13, BLOCK=16)(x, y, out)
     exact = expected(x.double(), y.double())
     # Operations in half precision round each, so that errors add up.
     error = 4 * TOLERANCE[dtype]
@@ -95,7 +95,7 @@ def product(a, b, c, N: tl.constexpr):
 def test_products_and_atomics(dtype: str):
     a, b = (torch.randn(16, 16).to(getattr(torch, dtype)) for _ in range(2))
     c = torch.zeros(16 * 16 + 1)
-    Launch(product, CPU, (3,), a=dtype, b=dtype, c="float32", N=16)(a, b, c)
+    TritonLaunch(product, CPU, (3,), a=dtype, b=dtype, c="float32", N=16)(a, b, c)
     torch.testing.assert_close(c[:-1].view(16, 16), a.float() @ b.float(), rtol=1e-5, atol=1e-5)
     assert c[-1] == 3
 
@@ -112,7 +112,7 @@ def test_casts_round_as_torch(dtype: str, target: str):
     values = torch.tensor([0.0, 1.0, 1.00390625, 3.1415926, 77.7, 1.0 + 2**-9, 2.5, 3.5])
     x = values.to(getattr(torch, dtype))
     out = torch.empty(8, dtype=getattr(torch, target))
-    Launch(casts, CPU, (1,), x=dtype, out=target, BLOCK=8)(x, out)
+    TritonLaunch(casts, CPU, (1,), x=dtype, out=target, BLOCK=8)(x, out)
     assert torch.equal(out, x.to(out.dtype))
 
 
@@ -136,7 +136,7 @@ def of_device(x, out, NAME: tl.constexpr, BLOCK: tl.constexpr):
 def test_libdevice(name: str, dtype: str):
     x = torch.rand(8, dtype=getattr(torch, dtype))
     out = torch.empty_like(x)
-    Launch(of_device, CPU, (1,), x=dtype, out=dtype, NAME=name, BLOCK=8)(x, out)
+    TritonLaunch(of_device, CPU, (1,), x=dtype, out=dtype, NAME=name, BLOCK=8)(x, out)
     expected = FUNCTIONS[name](x, 2.0) if name == "pow" else FUNCTIONS[name](x).to(x.dtype)
     torch.testing.assert_close(out, expected)
 
@@ -144,7 +144,7 @@ def test_libdevice(name: str, dtype: str):
 def test_what_it_has_not_is_an_error_that_names_the_kernel():
     x, out = torch.rand(8), torch.empty(8)
     with pytest.raises(BackendError, match="has no normcdfinv of libdevice") as caught:
-        Launch(of_device, CPU, (1,), x="float32", out="float32", NAME="", BLOCK=8)(x, out)
+        TritonLaunch(of_device, CPU, (1,), x="float32", out="float32", NAME="", BLOCK=8)(x, out)
     assert "test_interpreter.py" in str(caught.value) and "'of_device'" in str(caught.value)
 
 
@@ -164,10 +164,10 @@ def untouched() -> Iterator[None]:
 def test_it_leaves_triton_as_it_was(untouched: None):
     x, y, out = torch.rand(13), torch.rand(13), torch.empty(13)
     for kernel in (reduced, functions):
-        Launch(kernel, CPU, (1,), x="float32", y="float32", out="float32", n=13, BLOCK=16)(
+        TritonLaunch(kernel, CPU, (1,), x="float32", y="float32", out="float32", n=13, BLOCK=16)(
             x, y, out
         )
-    Launch(kernels.relu, CPU, (1,), x="float32", out="float32", numel=13, BLOCK=16)(x, out)
+    TritonLaunch(kernels.relu, CPU, (1,), x="float32", out="float32", numel=13, BLOCK=16)(x, out)
     assert torch.equal(out, x)
     with pytest.raises(RuntimeError, match="outside of the scope of a kernel"):
         kernels.positive(x)

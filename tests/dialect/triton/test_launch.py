@@ -20,13 +20,13 @@ from meta import op
 from meta.base import config
 from meta.base.device import Device
 from meta.base.errors import DeviceError
-from meta.dialect.cuda import driver
-from meta.dialect.cuda.prepared_launch import PreparedLaunch
+from meta.dialect.core.launch import Launch
 from meta.dialect.triton import TritonDialect, build
 from meta.dialect.triton.launch import LaunchPlan
-from meta.dialect.triton.prepared import Launch
+from meta.dialect.triton.sequence import TritonLaunch
 from meta.dialect.triton.words import FORMAT
 from meta.ir.types import TensorType
+from meta.runtime import cuda_driver as driver
 from tests.dialect.triton import kernels
 from tests.dialect.triton.fake_driver import STREAM, FakeDriver
 
@@ -151,7 +151,9 @@ def test_memory_that_the_code_wants(fake: FakeDriver, monkeypatch: pytest.Monkey
         asked.append(size)
         return empty(size, dtype=dtype)
 
-    launch = Launch(described, Device("cuda:0"), (8,), x="float32", out="float32", n=64, BLOCK=32)
+    launch = TritonLaunch(
+        described, Device("cuda:0"), (8,), x="float32", out="float32", n=64, BLOCK=32
+    )
     launch.load()
     monkeypatch.setattr(torch, "empty", on_cpu)
     x, odd, out = torch.ones(64, 32), torch.ones(2049)[1:].view(64, 32), torch.zeros(64, 32)
@@ -166,7 +168,7 @@ def test_memory_that_the_code_wants(fake: FakeDriver, monkeypatch: pytest.Monkey
 
 def test_each_launch_has_memory_of_its_own(fake: FakeDriver):
     function = fake.load(b"", "k", 0)
-    launch = PreparedLaunch(function, ["q", "i"], {1: 5}, (1, 1, 1), (32, 1, 1))
+    launch = Launch(function, ["q", "i"], {1: 5}, (1, 1, 1), (32, 1, 1))
     seen: list[int] = []
     inner = fake.launch
 
@@ -195,13 +197,13 @@ def test_each_launch_has_memory_of_its_own(fake: FakeDriver):
 
 def test_clusters_and_errors(fake: FakeDriver):
     function = fake.load(b"", "k", 0, 1000)
-    PreparedLaunch(function, ["d"], {}, (3, 2, 1), (64, 1, 1), cluster=4)(1.5)
+    Launch(function, ["d"], {}, (3, 2, 1), (64, 1, 1), cluster=4)(1.5)
     (one,) = fake.launched
     assert one.grid == (12, 2, 1) and one.threads == 64 and one.shared == 1000
     assert one.attributes == {4: [4, 1, 1], 5: [1, 0, 0]}
     fake.code = 1
     with pytest.raises(DeviceError, match="cuLaunchKernelEx failed"):
-        PreparedLaunch(function, ["d"], {}, (1, 1, 1), (64, 1, 1))(1.5)
+        Launch(function, ["d"], {}, (1, 1, 1), (64, 1, 1))(1.5)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -14,10 +15,10 @@ import torch
 import tvm
 from tvm import te
 
-from meta.base import caches, config
+from meta.base import caches, config, disk_cache
 from meta.base.device import CPU
 from meta.base.errors import MetaWarning
-from meta.dialect.tvm import build, cache
+from meta.dialect.tvm import build, cache, linker
 from meta.dialect.tvm.lower import prim_func
 from meta.dialect.tvm.target import for_device
 from tests.dialect.tvm.functions import tensor
@@ -52,8 +53,13 @@ def _fresh(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return compilations
 
 
-def _files(pattern: str) -> list[Path]:
-    return sorted(cache.folder().glob(pattern))
+def folder() -> Path:
+    return caches.cache_folder(cache.CACHE)
+
+
+def _files(suffix: str) -> list[Path]:
+    """Return the libraries (".so") of the cache, or the records of functions ("")."""
+    return sorted(f for f in folder().iterdir() if f.suffix == suffix)
 
 
 def test_memory(monkeypatch):
@@ -68,7 +74,7 @@ def test_batch_serves_single_calls(monkeypatch):
     names = {f"f{i}": _function(float(i)) for i in range(5)} | {"again": _function(3.0)}
     kernels = build.build(names, TARGET)
     assert list(kernels) and kernels["again"] is kernels["f3"]
-    assert compilations == [5] and len(_files("libraries/*.so")) == 1
+    assert compilations == [5] and len(_files(".so")) == 1
     compilations = _fresh(monkeypatch)
     assert all(_works(float(i)) for i in range(5))
     assert compilations == []
@@ -97,7 +103,7 @@ def test_other_processes_hit(tmp_path):
 def test_processes_at_once(tmp_path):
     processes = [_run_elsewhere(tmp_path, 6.0) for _ in range(3)]
     assert all("compilations" in p.communicate(timeout=120)[0] for p in processes)
-    assert not list(cache.folder().glob("link-*")) and not _files("keys/*/.new-*")
+    assert not list(folder().glob(".new-*"))
 
 
 def test_threads_at_once(monkeypatch):
@@ -117,10 +123,10 @@ def _flip(content: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("damage", [_truncate, _flip, lambda _: b"", None])
-@pytest.mark.parametrize("pattern", ["libraries/*.so", "keys/*/*.json"])
-def test_damage_is_repaired(monkeypatch, damage, pattern):
+@pytest.mark.parametrize("suffix", [".so", ""])
+def test_damage_is_repaired(monkeypatch, damage, suffix):
     assert _works()
-    for path in _files(pattern):
+    for path in _files(suffix):
         content = path.read_bytes()
         path.unlink()  # this process has the library mapped: leave that file as it is
         if damage is not None:
@@ -135,13 +141,12 @@ def test_damage_is_repaired(monkeypatch, damage, pattern):
     "entry",
     [
         [],
-        {"key": 1, "library": 2, "symbol": 3},
+        {"library": 2, "symbol": 3},
         {"symbol": "f"},
         {"library": "../../../evil.so"},
         {"library": "/etc/passwd"},
         {"symbol": "a b; c"},
         {"symbol": "absent"},
-        {"key": "another function"},
         {"workspaces": 1},
         {"workspaces": [1]},
         {"workspaces": [[[4, -1], "float32"]]},
@@ -150,18 +155,12 @@ def test_damage_is_repaired(monkeypatch, damage, pattern):
 )
 def test_foreign_entries_are_ignored(monkeypatch, entry):
     assert _works()
-    (path,) = _files("keys/*/*.json")
-    record = json.loads(path.read_text())
-    path.write_text(json.dumps({**record, **entry} if isinstance(entry, dict) else entry))
+    (path,) = _files("")
+    record = json.loads(disk_cache.read(path) or b"")
+    changed = json.dumps({**record, **entry} if isinstance(entry, dict) else entry).encode()
+    path.write_bytes(changed + hashlib.sha256(changed).digest())
     compilations = _fresh(monkeypatch)
     assert _works() and compilations == [1]
-
-
-def test_the_whole_key_is_compared(monkeypatch):
-    """Two functions with one hash do not get each other's code."""
-    monkeypatch.setattr(cache, "digest", lambda key: "0" * 64)
-    compilations = _fresh(monkeypatch)
-    assert _works(1.0) and _works(2.0) and compilations == [1, 1]
 
 
 def test_versions_are_part_of_the_key(monkeypatch):
@@ -173,19 +172,19 @@ def test_versions_are_part_of_the_key(monkeypatch):
 
 def test_switched_off(monkeypatch):
     with config.override(META_CACHE=False):
-        assert _works() and not cache.folder().exists()
+        assert _works() and not folder().exists()
         assert "META_CACHE" in cache.status().reason
 
 
 def test_writable_by_others_is_not_trusted(monkeypatch):
     assert _works()
-    cache.folder().chmod(0o777)
+    folder().chmod(0o777)
     compilations = _fresh(monkeypatch)
     with pytest.warns(MetaWarning, match="others may write"):
         assert _works() and compilations == [1]
     assert "others may write" in cache.status().reason
-    cache.folder().chmod(0o700)
-    for path in _files("libraries/*.so"):
+    folder().chmod(0o700)
+    for path in _files(".so"):
         path.chmod(0o666)
     compilations = _fresh(monkeypatch)
     assert _works() and compilations == [1]
@@ -196,7 +195,7 @@ def test_another_owner_is_not_trusted(monkeypatch):
     compilations = _fresh(monkeypatch)
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
     if os.getuid() == 0:  # the administrator's files are trusted
-        os.chown(cache.folder(), 54321, -1)
+        os.chown(folder(), 54321, -1)
     with pytest.warns(MetaWarning, match="another user"):
         assert _works() and compilations == [1]
     assert "another user" in cache.status().reason
@@ -205,7 +204,7 @@ def test_another_owner_is_not_trusted(monkeypatch):
 def test_read_only_folder(monkeypatch):
     """Root may write anywhere, so the answer of the system is replaced as well."""
     assert _works(1.0)
-    cache.folder().chmod(0o500)
+    folder().chmod(0o500)
     access = os.access
     monkeypatch.setattr(os, "access", lambda p, mode: mode != os.W_OK and access(p, mode))
     compilations = _fresh(monkeypatch)
@@ -214,7 +213,7 @@ def test_read_only_folder(monkeypatch):
         assert _works(2.0) and compilations == [1]
     assert _works(2.5)  # one warning is enough
     assert cache.status().readable and "read-only" in cache.status().reason
-    cache.folder().chmod(0o700)
+    folder().chmod(0o700)
 
 
 def test_folder_that_cannot_be(tmp_path):
@@ -226,22 +225,22 @@ def test_folder_that_cannot_be(tmp_path):
 
 
 def test_no_linker(monkeypatch):
-    monkeypatch.setattr(cache, "linker", lambda: None)
+    monkeypatch.setattr(linker, "command", lambda: None)
     with pytest.warns(MetaWarning, match="no linker"):
         assert _works(4.0)
     assert "linker" in cache.status().reason and not cache.status().writable
 
 
 def test_broken_linker(monkeypatch):
-    monkeypatch.setattr(cache, "linker", lambda: ("false",))
+    monkeypatch.setattr(linker, "command", lambda: ("false",))
     with pytest.warns(MetaWarning, match="writing failed"):
         assert _works(4.5)
     assert "writing failed" in cache.status().reason
 
 
 def test_compiler_where_there_is_no_bare_linker(monkeypatch):
-    cache.linker.cache_clear()
-    monkeypatch.setattr(cache, "_LINKERS", ())
+    linker.command.cache_clear()
+    monkeypatch.setattr(linker, "_LINKERS", ())
     try:
         compilations = _fresh(monkeypatch)
         assert _works(8.0)
@@ -249,7 +248,7 @@ def test_compiler_where_there_is_no_bare_linker(monkeypatch):
         monkeypatch.setattr(build, "_kernels", {})
         assert _works(8.0) and compilations == []
     finally:
-        cache.linker.cache_clear()
+        linker.command.cache_clear()
 
 
 def test_clear(monkeypatch):

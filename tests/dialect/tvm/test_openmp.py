@@ -47,7 +47,7 @@ def test_any_number_of_threads(count: int) -> None:
 
 
 def test_the_library_launches_by_openmp() -> None:
-    stored = doubled().stored
+    stored = doubled().artifact
     if stored is None:
         pytest.skip(f"no cache on disk: {cache.status().reason}")
     library = ctypes.CDLL(str(stored.file))
@@ -58,7 +58,7 @@ def test_the_library_launches_by_openmp() -> None:
 
 
 def test_without_openmp_the_library_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    stored = doubled().stored
+    stored = doubled().artifact
     if stored is None:
         pytest.skip(f"no cache on disk: {cache.status().reason}")
     library = ctypes.CDLL(str(stored.file))

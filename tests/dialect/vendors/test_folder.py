@@ -17,7 +17,7 @@ from meta.base.device import CPU
 from meta.base.errors import FormatError, MetaWarning, RegistrationError, UnknownName
 from meta.cli.main import main
 from meta.dialect import Dialect, only, vendors
-from meta.dialect.core.scope import Launch, launch_of
+from meta.dialect.core.scope import LaunchSettings, launch_settings
 from tests.dialect.vendors.conftest import Write
 
 X = meta.array([[-1.0, 2.0, 3.0]])
@@ -177,15 +177,15 @@ def test_configurations_and_heuristics_are_the_most_specific_ones(
             },
         )
     )
-    assert launch_of("a", CPU) == Launch()
+    assert launch_settings("a", CPU) == LaunchSettings()
     with config.override(META_VENDOR="acme"):
-        a, b, c = (launch_of(name, CPU) for name in "abc")
+        a, b, c = (launch_settings(name, CPU) for name in "abc")
     assert (a.configs[0]["kwargs"], str(a.configs_of)) == ({"B": 1}, "vendor acme")
     assert a.heuristics["E"]({}) == 3 and str(a.heuristics_of) == "vendor acme"
     assert str(a.place).endswith("tune_configs.yaml:2")
     assert (b.configs[0]["kwargs"], b.configs[0]["num_warps"]) == ({"B": 4}, 1)
     assert str(b.scope) == "architecture acme/fast" and not b.heuristics
-    assert c == Launch()
+    assert c == LaunchSettings()
 
 
 def test_nothing_comes_from_another_vendor(write: Write, chips: Dialect) -> None:

@@ -17,7 +17,14 @@ from meta.dialect.core import candidates, scope
 from meta.dialect.core.costs import bucket_of, key_of
 from meta.dialect.core.dispatch import dispatch
 from meta.dialect.core.preference import current, forget
-from meta.dialect.core.scope import GENERIC, Launch, Scope, launch_of, marks, registering_as
+from meta.dialect.core.scope import (
+    GENERIC,
+    LaunchSettings,
+    Scope,
+    launch_settings,
+    marks,
+    registering_as,
+)
 from meta.op.core import CallValues
 
 VENDOR = Scope("acme", source="1")
@@ -218,5 +225,5 @@ def test_registrations_that_contradict_are_refused(chips: Dialect) -> None:
 
 
 def test_launches_of_nobody_are_empty() -> None:
-    assert launch_of("softmax", CPU) == Launch()
-    assert Launch().scope == GENERIC
+    assert launch_settings("softmax", CPU) == LaunchSettings()
+    assert LaunchSettings().scope == GENERIC

@@ -1,8 +1,8 @@
-"""One launch of a kernel of Triton among several, for makers of their own.
+"""Sequences of launches: one launch of a kernel of Triton among several, for makers of their own.
 
 An operator that takes more than one launch, or memory in between, is registered with
 `TritonDialect.op`, as on any dialect. Its maker prepares each launch and says how they follow one
-another; `launching` makes the `OpEnv`, whose kernels are compiled together::
+another; `launch_sequence` makes the `OpEnv`, whose kernels are compiled together::
 
     @triton_dialect.op(op.mean_of_squares)
     @tunable
@@ -10,15 +10,16 @@ another; `launching` makes the `OpEnv`, whose kernels are compiled together::
         x, n = call.args.x, call.args.x.size
         block = ask("BLOCK", 1024, (512, 2048))
         blocks = -(-n // block)
-        sums = Launch(sum_squares, call.device, (blocks,), x=x, out="float32", n=n, BLOCK=block)
-        last = Launch(finish, call.device, (1,), x="float32", out=x, n=n, blocks=blocks)
+        given = {"x": x, "out": "float32", "n": n, "BLOCK": block}
+        sums = TritonLaunch(sum_squares, call.device, (blocks,), **given)
+        last = TritonLaunch(finish, call.device, (1,), x="float32", out=x, n=n, blocks=blocks)
 
         def run(x, out):
             partial = torch.empty(blocks, dtype=torch.float32, device=x.device)
             sums(x, partial)
             last(partial, out)
 
-        return launching(run, sums, last, workspace=4 * blocks)
+        return launch_sequence(run, sums, last, workspace=4 * blocks)
 """
 
 from __future__ import annotations
@@ -29,21 +30,18 @@ from typing import Any, NoReturn
 from meta.base.device import Device
 from meta.base.dtype import TO_TORCH
 from meta.base.errors import RegistrationError
-from meta.base.threads import compile_threads
-from meta.dialect.core import Compiled, Deferred, OpEnv, Unsupported, may_begin
-from meta.dialect.cuda.prepared_launch import MOST_BLOCKS
+from meta.dialect.core import CompiledKernel, Deferred, OpEnv
 from meta.dialect.triton import build, words
 from meta.dialect.triton.binding import Bound, Number, Pointers, Static
 from meta.dialect.triton.configs import OPTIONS, Tuning, check_option
 from meta.dialect.triton.function import NO_DEFAULT, Parameter, read
 from meta.dialect.triton.interpreter import interpreted_run
-from meta.dialect.triton.launch import LaunchPlan, Run
+from meta.dialect.triton.launch import LaunchPlan, Run, checked_grid
 from meta.ir.types import TensorType
 from meta.op.core.schema import NUMBERS
-from meta.runtime import gpu_properties
 
 
-class Launch:
+class TritonLaunch:
     """A launch of a function of ``@triton.jit``, whose arguments are described by name.
 
     Parameters
@@ -67,11 +65,7 @@ class Launch:
         self, function: Any, device: Device, grid: Sequence[int], /, **arguments: Any
     ) -> None:
         self.source, self.device = read(function), device
-        whole = (*map(int, grid), 1, 1)
-        self.grid = whole[0], whole[1], whole[2]
-        for axis, (blocks, most) in enumerate(zip(self.grid, MOST_BLOCKS, strict=True)):
-            if blocks > most:
-                raise Unsupported(f"the grid has {blocks} blocks along axis {axis}, at most {most}")
+        self.grid = checked_grid(grid)
         parameters = {p.name: p for p in self.source.parameters}
         options = {n: v for n, v in arguments.items() if n in OPTIONS and n not in parameters}
         for name, value in options.items():
@@ -125,14 +119,8 @@ class Launch:
         return self.count - 1
 
     def _prepare(self, options: dict[str, int]) -> None:
-        if self.source.interpreted_only:
-            raise Unsupported("TRITON_INTERPRET=1 was set when the function was made: unset it")
-        major, minor = gpu_properties.target_of(self.device).capability
         variants = build.variants(self.source, self.bound)
-        tuning = Tuning({}, options)
-        self.unit = build.unit(self.source, variants, tuning, 10 * major + minor, "")
-        if may_begin():
-            build.kernels.begin([self.unit])
+        self.unit = build.unit(self.source, variants, Tuning({}, options), self.device, "")
 
     def load(self) -> Run:
         """Return the kernel, loaded on the device, and compiled now if nobody has."""
@@ -150,26 +138,30 @@ def _nothing(*values: Any) -> None:
     """The launch of an empty grid."""
 
 
-def launching(run: Callable[..., Any], *launches: Launch, **how: Any) -> OpEnv:
+def launch_sequence(run: Callable[..., Any], *launches: TritonLaunch, **how: Any) -> OpEnv:
     """Return a kernel that is a function of a run's values, which launches what was prepared.
 
     ``how``: as of `OpEnv`; the function fills its results unless ``allocates=True`` is given.
     """
     how = {"allocates": False, **how}
-    return OpEnv(Deferred((run, launches), _compile_each, _text), **how)
+    return OpEnv(Deferred((run, launches), _compile_each, _text, _begin), **how)
 
 
-def _text(kernel: tuple[Callable[..., Any], Sequence[Launch]]) -> dict[str, str]:
+Launches = tuple[Callable[..., Any], Sequence[TritonLaunch]]
+
+
+def _text(kernel: Launches) -> dict[str, str]:
     """Return the functions that are launched, by the ending of the name of a file."""
     return {".py": "\n\n".join(dict.fromkeys(one.source.text for one in kernel[1]))}
 
 
-def _compile_each(
-    kernels: Sequence[tuple[Callable[..., Any], Sequence[Launch]]],
-) -> list[Compiled]:
+def _begin(kernel: Launches) -> None:
+    build.kernels.begin(one.unit for one in kernel[1] if one.unit is not None)
+
+
+def _compile_each(kernels: Sequence[Launches]) -> list[CompiledKernel]:
     wanted = [one for _, launches in kernels for one in launches if 0 not in one.grid]
-    if compile_threads() > 1:
-        build.kernels.begin(one.unit for one in wanted if one.unit is not None)
+    build.kernels.all_of([one.unit for one in wanted if one.unit is not None])
     for one in wanted:
         one.load()
-    return [Compiled(run) for run, _ in kernels]
+    return [CompiledKernel(run) for run, _ in kernels]

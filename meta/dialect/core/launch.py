@@ -1,4 +1,4 @@
-"""Launches of a kernel with parameters of any number, of which most are known before.
+"""`Launch`: a kernel with its grid, thread blocks, shared memory and parameters, ready to launch.
 
 What a launch passes to the driver is prepared once: the grid, the addresses of the parameters, and
 the values that do not change. A launch writes the others in one go. Several threads may launch the
@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from meta.dialect.cuda import driver
+from meta.runtime import cuda_driver as driver
 
 _CLUSTER_DIMENSION, _CLUSTER_POLICY, _SPREAD = 4, 5, 1
 """CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION and ..._SCHEDULING_POLICY_PREFERENCE, and a value."""
@@ -46,7 +46,7 @@ class _Memory:
 
     __slots__ = ("addresses", "attributes", "buffer", "config", "config_at", "launch")
 
-    def __init__(self, launch: PreparedLaunch) -> None:
+    def __init__(self, launch: Launch) -> None:
         self.buffer = ctypes.create_string_buffer(launch.content, len(launch.content))
         begin = ctypes.addressof(self.buffer)
         places = [begin + offset for offset in launch.offsets]
@@ -82,12 +82,12 @@ def run({values}, *more):
     if code:
         check(code, "cuLaunchKernelEx")
 """
-"""`PreparedLaunch.of_tensors` as one function: each call of another one takes longer than what is
+"""`Launch.of_tensors` as one function: each call of another one takes longer than what is
 to be done here, and a launch takes the driver 2 to 5 microseconds.
 """
 
 
-class PreparedLaunch:
+class Launch:
     """A kernel, its grid and its parameters.
 
     Parameters
@@ -129,6 +129,15 @@ class PreparedLaunch:
         self.content = bytes(content)
         self.free: list[_Memory] = []
         self.device = function.device
+
+    @classmethod
+    def of_struct(
+        cls, function: driver.Function, size: int, grid: tuple[int, int], threads: int
+    ) -> Launch:
+        """Return a launch of a kernel whose only parameter is a struct of so many bytes, which is
+        given at each launch, by thread blocks along two axes.
+        """
+        return cls(function, [f"{size}s"], {}, (*grid, 1), (threads, 1, 1))
 
     def __call__(self, *values: Any) -> None:
         """Launch it on torch's current stream of the device, with the values that were not known.

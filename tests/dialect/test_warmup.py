@@ -9,7 +9,7 @@ import pytest
 from meta.base import config
 from meta.base.device import CPU, Device
 from meta.base.errors import DeviceError
-from meta.dialect.core import Dialect, ahead, begin_ahead
+from meta.dialect.core import Dialect, warm_up, warmup
 from meta.dialect.core.catalog import DIALECTS
 from tests.conftest import run_python
 
@@ -24,28 +24,28 @@ def begun(monkeypatch):
         done.set()
         raise DeviceError("a library is missing")
 
-    made = Dialect("eager_beaver", devices=("cpu",), ahead=begin)
-    off = Dialect("sleeper", devices=("cpu",), probe=lambda: "is asleep", ahead=begin)
+    made = Dialect("eager_beaver", devices=("cpu",), warmup=begin)
+    off = Dialect("sleeper", devices=("cpu",), probe=lambda: "is asleep", warmup=begin)
     for one in (made, off):
         del DIALECTS._entries[one.name]
-    monkeypatch.setattr(ahead, "_begun", set())
-    monkeypatch.setattr(ahead, "DIALECTS", {"one": made, "two": off})
+    monkeypatch.setattr(warmup, "_begun", set())
+    monkeypatch.setattr(warmup, "DIALECTS", {"one": made, "two": off})
     return seen, done
 
 
 def test_begins_once_on_a_thread(begun):
     seen, done = begun
-    with config.override(META_COMPILE_THREADS=ahead.FEWEST):
+    with config.override(META_COMPILE_THREADS=warmup.FEWEST_CORES):
         for device in (CPU, CPU, Device("cuda")):
-            begin_ahead(device)
+            warm_up(device)
     assert done.wait(10)
     ((device, thread),) = seen
     assert device == CPU and thread is not threading.current_thread() and thread.daemon
 
 
 def test_few_cores_have_something_else_to_do(begun):
-    with config.override(META_COMPILE_THREADS=ahead.FEWEST - 1):
-        begin_ahead(CPU)
+    with config.override(META_COMPILE_THREADS=warmup.FEWEST_CORES - 1):
+        warm_up(CPU)
     assert not begun[0]
 
 
@@ -54,8 +54,8 @@ import sys
 import torch
 import meta
 from meta.base.device import CPU
-from meta.dialect.tvm import ahead
-ahead(CPU)
+from meta.dialect.tvm import warmup
+warmup(CPU)
 assert "tvm" not in sys.modules
 x = meta.array(torch.ones(3))
 print(meta.vm.compile(meta.model.trace(lambda x: meta.exp(x)), x)(x).numpy().sum())

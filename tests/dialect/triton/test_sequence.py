@@ -18,7 +18,7 @@ from meta.base.errors import RegistrationError
 from meta.dialect import only
 from meta.dialect.core import OpEnv, Unsupported, ask, compile_together, tunable
 from meta.dialect.triton import TritonDialect, interpreted
-from meta.dialect.triton.prepared import Launch, launching
+from meta.dialect.triton.sequence import TritonLaunch, launch_sequence
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 from tests.dialect.triton import kernels
@@ -45,16 +45,18 @@ def total(call: CallValues) -> OpEnv:
     block = ask("BLOCK", 32, (64,))
     blocks = -(-x.size // block)
     power = triton.next_power_of_2(max(blocks, 1))
-    first = Launch(sums, call.device, (blocks,), x=x, partial="float32", n=x.size, BLOCK=block)
+    first = TritonLaunch(
+        sums, call.device, (blocks,), x=x, partial="float32", n=x.size, BLOCK=block
+    )
     how: dict[str, Any] = {"blocks": blocks, "BLOCK": power, "num_warps": 1}
-    last = Launch(finish, call.device, (1,), partial="float32", out=x, by="fp32", **how)
+    last = TritonLaunch(finish, call.device, (1,), partial="float32", out=x, by="fp32", **how)
 
     def run(x: torch.Tensor, out: torch.Tensor) -> None:
         partial = torch.empty(blocks, dtype=torch.float32)
         first(x, partial)
         last(partial, out, 2.0)
 
-    return launching(run, first, last, workspace=4 * blocks)
+    return launch_sequence(run, first, last, workspace=4 * blocks)
 
 
 def test_launches_follow_one_another(tested: TritonDialect):
@@ -91,11 +93,11 @@ def test_what_is_wrong_is_said_with_the_kernels_line():
         ({"num_warps": 3}, "num_warps=3"),
     ):
         with pytest.raises(RegistrationError, match=message) as caught:
-            Launch(sums, CPU, (1,), **{**good, **change})
-        assert "test_prepared.py" in str(caught.value)
+            TritonLaunch(sums, CPU, (1,), **{**good, **change})
+        assert "test_sequence.py" in str(caught.value)
     with pytest.raises(RegistrationError, match="is not told 'BLOCK'"):
-        Launch(sums, CPU, (1,), x="float32", partial="float32", n=3)
+        TritonLaunch(sums, CPU, (1,), x="float32", partial="float32", n=3)
     with pytest.raises(Unsupported, match="complex64, which Triton does not have"):
-        Launch(sums, CPU, (1,), **{**good, "x": "complex64"})
+        TritonLaunch(sums, CPU, (1,), **{**good, "x": "complex64"})
     with pytest.raises(Unsupported, match="70000 blocks along axis 1"):
-        Launch(sums, Device("cuda:0"), (1, 70000), **good)
+        TritonLaunch(sums, Device("cuda:0"), (1, 70000), **good)

@@ -19,6 +19,7 @@ from meta.dialect import HANDWRITTEN, Dialect, OpEnv, ask, tunable
 from meta.dialect.core import DIALECTS
 from tests.registered import remove_dialects
 
+HERE = "test_registration_checks.py"
 X = meta.array([[1.0, 2.0, 3.0]])
 
 
@@ -51,7 +52,7 @@ DIALECT: list[tuple[dict[str, Any], str]] = [
     ({"devices": None}, "no kinds of devices"),
     ({"probe": "numpy is missing"}, "probe= of the dialect 'acme' is no plain function"),
     ({"declines": "never"}, "declines= of the dialect 'acme' is no plain function"),
-    ({"ahead": 3}, "ahead= of the dialect 'acme' is no plain function"),
+    ({"warmup": 3}, "warmup= of the dialect 'acme' is no plain function"),
     ({"package": torch}, "no name of a module"),
     ({"once": "reduce"}, "no tuple of operator families"),
     ({"time_limit": -1}, "no number of seconds"),
@@ -63,14 +64,14 @@ DIALECT: list[tuple[dict[str, Any], str]] = [
 def test_a_dialect_that_is_stated_wrongly(how: dict[str, Any], message: str) -> None:
     with pytest.raises(RegistrationError, match=message) as caught:
         acme(**how)
-    assert "test_stated.py" in str(caught.value) and "acme" not in DIALECTS
+    assert HERE in str(caught.value) and "acme" not in DIALECTS
 
 
 @pytest.mark.parametrize("name", ["my acme", "acme.fast", "", 3, "softmax"])
 def test_a_name_that_is_none(name: Any) -> None:
     with pytest.raises(RegistrationError, match="name") as caught:
         Dialect(name, devices=("cpu",))
-    assert "test_stated.py" in str(caught.value)
+    assert HERE in str(caught.value)
 
 
 def test_devices_may_be_a_list() -> None:
@@ -121,7 +122,7 @@ def test_a_kernel_that_is_stated_wrongly(
     mine = acme()
     with pytest.raises(RegistrationError, match=message) as caught:
         mine.kernel(base, **how)(kernel)
-    assert "test_stated.py" in str(caught.value) and not mine.ops
+    assert HERE in str(caught.value) and not mine.ops
 
 
 class Scaled:
@@ -151,12 +152,12 @@ def test_an_answer_that_reads_both_ways(answer: Any, where: str) -> None:
     mine.kernel(op.relu, **(says if where == "when" else {}))(lambda x: x)
     if where == "probe":  # the backend is not used, and it is said why
         assert meta.relu(X).tolist() == X.tolist()
-        assert "its probe returns" in str(mine.unavailable) and "test_stated.py" in mine.unavailable
+        assert "its probe returns" in str(mine.unavailable) and HERE in mine.unavailable
         return
     with pytest.raises(RegistrationError, match=rf"{where}= returns") as caught:
         meta.relu(X)
     assert "None to accept, or a string with the reason to decline" in str(caught.value)
-    assert "test_stated.py" in str(caught.value)
+    assert HERE in str(caught.value)
 
 
 @pytest.mark.parametrize("probe", [lambda: 1 / 0, lambda: exit(3), lambda device: None])
@@ -164,7 +165,7 @@ def test_a_probe_that_fails_makes_the_backend_unavailable(probe: Callable[..., A
     mine = acme(probe=probe)
     mine.kernel(op.relu)(lambda x: x)
     assert meta.relu(-X).tolist() == [[0.0, 0.0, 0.0]]
-    assert "its probe at" in str(mine.unavailable) and "test_stated.py" in str(mine.unavailable)
+    assert "its probe at" in str(mine.unavailable) and HERE in str(mine.unavailable)
 
 
 def fails(call: Any) -> Any:
@@ -189,7 +190,7 @@ def test_what_is_found_at_the_first_call_names_the_author(
     register(acme())
     with pytest.raises(kind, match=message) as caught:
         exec("import meta; meta.relu(meta.ones(3))", {})  # a user's line, in no file
-    assert "test_stated.py" in str(caught.value)
+    assert HERE in str(caught.value)
     with meta.dialect.exclude("acme"):
         assert meta.relu(X).shape == (1, 3)
 
@@ -234,7 +235,7 @@ def test_a_pattern_that_answers_wrongly(how: dict[str, Any], message: str) -> No
     module = meta.model.trace(lambda x: meta.exp(meta.relu(x))).program(X).module
     with pytest.raises((RegistrationError, BackendError), match=message) as caught:
         meta.passes.fuse_dialect(module, device=meta.ones(1).device)
-    assert "test_stated.py" in str(caught.value)
+    assert HERE in str(caught.value)
 
 
 @pytest.mark.parametrize("made", [None, fills])
@@ -243,7 +244,7 @@ def test_a_maker_of_a_pattern_that_makes_none(made: Any) -> None:
     module = meta.model.trace(lambda x: meta.exp(meta.relu(x))).program(X).module
     with pytest.raises(RegistrationError, match="returns no kernel") as caught:
         meta.passes.fuse_dialect(module, device=meta.ones(1).device)
-    assert "test_stated.py" in str(caught.value)
+    assert HERE in str(caught.value)
 
 
 def test_a_pattern_of_what_is_no_function() -> None:
@@ -267,7 +268,7 @@ def test_a_number_that_is_asked_for_wrongly(name: Any, default: Any, options: An
 
     with pytest.raises(RegistrationError, match="ask") as caught:
         meta.relu(X)
-    assert "test_stated.py" in str(caught.value)
+    assert HERE in str(caught.value)
 
 
 def test_a_configuration_that_the_kernel_does_not_have() -> None:

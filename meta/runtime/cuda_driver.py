@@ -1,4 +1,4 @@
-"""The few functions of the CUDA driver that launch a kernel, through ctypes."""
+"""The few functions of the CUDA driver that load kernels and launch them, through ctypes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import ctypes
 import threading
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import torch
 
@@ -32,27 +31,6 @@ class Function:
     module: ctypes.c_void_p
     device: int
     shared: int = 0
-
-    def launch(self, blocks: int, threads: int, parameters: bytes, columns: int = 1) -> None:
-        """Launch it with one parameter, a struct, on torch's current stream of the device: a grid
-        of ``blocks`` times ``columns`` thread blocks of ``threads`` threads.
-
-        The driver copies the struct, so that a CUDA graph keeps the values of this call.
-        """
-        arguments = (ctypes.c_char_p * 1)(parameters)
-        if torch._C._cuda_getDevice() == self.device:
-            code = self._launched(blocks, threads, arguments, columns)
-        else:
-            with torch.cuda.device(self.device):
-                code = self._launched(blocks, threads, arguments, columns)
-        check(code, "cuLaunchKernel")
-
-    def _launched(self, blocks: int, threads: int, arguments: Any, columns: int) -> int:
-        # The stream's handle without an object around it, which takes longer than the launch.
-        stream = torch._C._cuda_getCurrentRawStream(self.device)
-        grid, block = (blocks, columns, 1), (threads, 1, 1)
-        launch = library().cuLaunchKernel
-        return int(launch(self.handle, *grid, *block, self.shared, stream, arguments, None))
 
 
 def load(cubin: bytes, name: str, device: int, shared: int = 0) -> Function:
@@ -84,8 +62,7 @@ def library() -> ctypes.CDLL:
         found = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
         raise DeviceError("the CUDA driver's library cannot be loaded", found=str(error)) from error
-    unsigned, pointer = ctypes.c_uint, ctypes.c_void_p
-    found.cuLaunchKernel.argtypes = [pointer, *[unsigned] * 7, pointer, pointer, pointer]
+    pointer = ctypes.c_void_p
     found.cuModuleLoadData.argtypes = [pointer, ctypes.c_char_p]
     found.cuModuleGetFunction.argtypes = [pointer, pointer, ctypes.c_char_p]
     found.cuFuncSetAttribute.argtypes = [pointer, ctypes.c_int, ctypes.c_int]

@@ -1,4 +1,4 @@
-"""Object files of compiled modules, in memory: LLVM writes to no disk.
+"""Compiled modules as shared libraries: their object files are in memory, LLVM writes to no disk.
 
 What LLVM cannot write, on a full disk for one, ends the process ("LLVM ERROR: IO failure"). Here it
 writes to files that are in memory alone; the linker, which is a process of its own, reads these and
@@ -10,6 +10,8 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import shutil
+import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -18,8 +20,43 @@ from typing import Any
 
 import tvm_ffi
 
+from meta.dialect.tvm.openmp import LAUNCHER
+
 LARGEST = 256 << 20
 """Bytes that an object file may have: no file's size is limited to less while one is written."""
+
+
+_COMPILERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
+_LINKERS = ("ld.lld", "ld")
+NAMES = (*_LINKERS, *_COMPILERS)
+
+
+@cache
+def command() -> tuple[str, ...] | None:
+    """The command that links a shared library, None where there is none.
+
+    The linker itself will do, and is faster: objects are complete, and what they need of the C
+    library is in the process already.
+    """
+    for name in (*_LINKERS, *_COMPILERS):
+        found = shutil.which(name)
+        if found:
+            return (found, "-shared") if name in _LINKERS else (found, "-shared", "-nostdlib")
+    return None
+
+
+def link(output: Path, module: Any) -> None:
+    """Link a compiled module, with those that it imports, to a shared library."""
+    linker = command()
+    assert linker is not None
+    with object_files(module) as objects, in_memory(object_of(LAUNCHER)) as launcher:
+        files = [*objects, launcher]
+        subprocess.run(
+            [*linker, "-o", os.fspath(output), *map(path_of, files)],
+            check=True,
+            capture_output=True,
+            pass_fds=files,
+        )
 
 
 @contextmanager

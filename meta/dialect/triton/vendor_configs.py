@@ -16,19 +16,19 @@ from inspect import unwrap
 from meta.dialect.core.knobs import preset
 from meta.dialect.core.openv import OpEnv, Unsupported
 from meta.dialect.core.preference import Config
-from meta.dialect.core.scope import Launch, launch_of
+from meta.dialect.core.scope import LaunchSettings, launch_settings
 from meta.op.core.call import CallValues
 from meta.op.core.op import Op
 
 Maker = Callable[[CallValues], OpEnv]
 
 
-def as_stated(base: Op, make: Maker) -> Maker:
+def with_vendor_configs(base: Op, make: Maker) -> Maker:
     """Return a maker of generic kernels that asks what the vendor in force states before."""
 
     @wraps(unwrap(make))
     def maker(call: CallValues) -> OpEnv:
-        launch = launch_of(base.name, call.device)
+        launch = launch_settings(base.name, call.device)
         if not launch.configs:
             return make(call)
         with _answers(launch) as used:
@@ -57,7 +57,7 @@ def as_stated(base: Op, make: Maker) -> Maker:
     return maker
 
 
-def _answers(launch: Launch) -> AbstractContextManager[set[str]]:
+def _answers(launch: LaunchSettings) -> AbstractContextManager[set[str]]:
     stated = launch.configs[0]
     numbers = {**stated["kwargs"], **{n: v for n, v in stated.items() if n != "kwargs"}}
     return preset({name: value for name, value in numbers.items() if type(value) is int})

@@ -20,7 +20,7 @@ from meta.op.core.registration import require_function
 if TYPE_CHECKING:
     from meta.dialect.core.backend import Backend
 
-FUNCTIONS = ("probe", "ahead", "declines")
+FUNCTIONS = ("probe", "warmup", "declines")
 """What a `Dialect` states as functions."""
 
 
