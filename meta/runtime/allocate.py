@@ -1,4 +1,4 @@
-"""Fresh compact tensors, of the type and on the device of an array key."""
+"""Fresh compact tensors, of the type and on the device of an array key; where a tensor lies."""
 
 from __future__ import annotations
 
@@ -33,3 +33,8 @@ def compact_strides(shape: Sequence[int]) -> tuple[int, ...]:
         strides.append(step)
         step *= max(extent, 1)
     return tuple(reversed(strides))
+
+
+def storage_address(tensor: torch.Tensor) -> int:
+    """Return the address of the memory that a tensor is in; -1 for one without elements."""
+    return tensor.untyped_storage().data_ptr() or -1

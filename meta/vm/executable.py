@@ -24,6 +24,7 @@ from meta.ir.types import bind_dims
 from meta.passes import PassRecord
 from meta.runtime import buffer_replacement as replaced
 from meta.runtime import view_copies
+from meta.runtime.allocate import storage_address
 from meta.runtime.heap import keep_freed_memory
 from meta.runtime.inplace_writes import require_writable
 from meta.runtime.master_weights import master_pairs
@@ -42,11 +43,11 @@ from meta.vm.graphs.link_regions import lent
 from meta.vm.inspect.debug import DebugRun, debug
 from meta.vm.inspect.explain import ProgramExplanation, explain_program
 from meta.vm.inspect.profile import Profile, profile
+from meta.vm.run.launch_errors import launch_error, passed_on
 from meta.vm.run.link import MEMORY_HINT, Linked, link
-from meta.vm.run.observers import finite_observer, watched
+from meta.vm.run.observers import finite_observer, observed
 from meta.vm.run.preparation import Preparation
 from meta.vm.run.results import keys_of, mark, wrapped
-from meta.vm.run.steps import buffer, launch_error, passed_on
 from meta.vm.run.stream_order import StreamOrder
 from meta.vm.run.verify_values import ComparedProgram, verified
 from meta.vm.save.folder import save
@@ -144,7 +145,7 @@ class Executable:
     def _checked(self) -> Linked:
         """The program with every kernel checked (META_CHECK_FINITE)."""
         observer = finite_observer(lambda: self.module)
-        return watched(self.program, observer)
+        return observed(self.program, observer)
 
     @cached_property
     def _one_by_one(self) -> Linked:
@@ -330,7 +331,7 @@ class Executable:
             self._preparation.allocate(str(self.device))
             first = len(self._keys) - self.code.prepared
             own = (
-                buffer(self._preparation.tensors[r - first])
+                storage_address(self._preparation.tensors[r - first])
                 for r in self._linked.returned
                 if r >= first
             )

@@ -21,8 +21,7 @@ from meta.base.errors import ArgumentError, DistributedError
 from meta.dialect import only
 from meta.passes.distributed import chunk_updates
 from meta.runtime.ndarray import ndarray
-from meta.vm.graphs.region_step import GraphStep
-from tests.vm.recorder import TapeRecorder, standing_in
+from tests.vm.recorder import TapeRecorder, let_recording_fail, standing_in
 
 COUNTS = [1, 2, 3, 4]
 SHAPE = 4, 3, 2
@@ -291,16 +290,7 @@ def test_views_between_two_graphs(
     """What cannot be recorded is between a view of the model's and what writes to it: both are in
     the second graph, or there is none.
     """
-    steps = GraphStep.body
-
-    def failing(self: Any, own: Any) -> None:
-        for at, launched in enumerate(self.invokes):
-            if launched.name == "torch.sin":
-                self.running = at
-                raise ZeroDivisionError("not this one")
-        steps(self, own)
-
-    monkeypatch.setattr(GraphStep, "body", failing)
+    let_recording_fail(monkeypatch, "torch.sin", ZeroDivisionError, lambda: True)
 
     class Counter(meta.Model):
         def build(self) -> None:

@@ -16,10 +16,9 @@ from meta import op
 from meta.base.errors import CaptureError, DistributedError
 from meta.dialect import only
 from meta.vm.graphs import rank_agreement
-from meta.vm.graphs.region_step import GraphStep
 from tests.distributed.test_simulated_mesh import CALLS, values
 from tests.distributed.training import MAKERS, trained
-from tests.vm.recorder import TapeRecorder, standing_in
+from tests.vm.recorder import TapeRecorder, let_recording_fail, standing_in
 
 
 @pytest.fixture
@@ -77,16 +76,7 @@ def recorded(body: Any, runs: int = 4, **options: Any) -> tuple[list[Any], str]:
 
 def failing_on(place: int, monkeypatch: pytest.MonkeyPatch, error: type[Exception]) -> None:
     """Let the kernel of `sin` fail on one rank, while it is recorded."""
-    steps = GraphStep.body
-
-    def body(self: Any, own: Any) -> None:
-        for at, launched in enumerate(self.invokes):
-            if launched.name == "torch.sin" and dist.rank("dp") == place:
-                self.running = at
-                raise error("not this one")
-        steps(self, own)
-
-    monkeypatch.setattr(GraphStep, "body", body)
+    let_recording_fail(monkeypatch, "torch.sin", error, lambda: dist.rank("dp") == place)
 
 
 def body(x: Any) -> Any:

@@ -229,3 +229,25 @@ def standing_in(
     # As on CUDA, nobody looks at indices; a program that does has no graphs.
     monkeypatch.setattr("meta.vm.compiler.emit_values.checks_indices", lambda device: False)
     return recorder
+
+
+def let_recording_fail(
+    monkeypatch: pytest.MonkeyPatch, kernel: str, error: type[Exception], where: Callable[[], bool]
+) -> None:
+    """Let a kernel fail while it is recorded, ``where`` that is so."""
+    body = GraphStep.body
+
+    def fail(*_: Any) -> None:
+        raise error("not this one")
+
+    def failing(self: GraphStep, own: list[Any]) -> None:
+        names = self.run.__globals__
+        numbers = {s.instruction.kernel for s in self.sites() if s.kernel.name == kernel}
+        before = {f"k{n}": names[f"k{n}"] for n in numbers if where()}
+        names.update(dict.fromkeys(before, fail))
+        try:
+            body(self, own)
+        finally:
+            names.update(before)
+
+    monkeypatch.setattr(GraphStep, "body", failing)

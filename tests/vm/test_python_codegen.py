@@ -9,7 +9,7 @@ import meta
 from meta.base.errors import BackendError
 from meta.dialect.core import OpEnv, prefer
 from meta.vm.compiler.bytecode import Invoke, ViewTensor
-from meta.vm.run.observers import watched
+from meta.vm.run.observers import observed
 
 
 @meta.model.trace
@@ -67,7 +67,7 @@ def test_an_error_of_a_kernel_names_it_and_the_line() -> None:
     def fail(site, run, values):
         raise RuntimeError("out of luck")
 
-    exe._linked = watched(exe.program, fail)
+    exe._linked = observed(exe.program, fail)
     with pytest.raises(BackendError, match="out of luck") as found:
         exe(x)
     assert found.value.op == "exp"

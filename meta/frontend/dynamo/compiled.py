@@ -30,11 +30,11 @@ from meta.frontend.dynamo.images import traced_value
 from meta.frontend.dynamo.kept import Bundle, Kept
 from meta.frontend.dynamo.layout import copy_with_strides, inverse, is_contiguous_order, order_of
 from meta.frontend.dynamo.outputs import ConstantOutput
+from meta.runtime.allocate import storage_address
 from meta.runtime.buffer_replacement import replace_buffer
 from meta.runtime.ndarray import ndarray
 from meta.vm.executable import Executable
 from meta.vm.graphs.borrowed_outputs import Loans
-from meta.vm.run.steps import buffer
 
 _aten = torch.ops.aten
 
@@ -212,7 +212,7 @@ class CompiledGraph:
 
     def _bring_back(self, number: int, tensor: Tensor, given: Tensor) -> None:
         """Copy what was written to an input, if it was not written where it lies."""
-        if buffer(tensor) != buffer(given):
+        if storage_address(tensor) != storage_address(given):
             given.copy_(tensor.permute(inverse(self.converted.orders[number])))
 
     def _shared(self, results: Sequence[Tensor], tensors: Sequence[Tensor]) -> list[int]:
@@ -220,12 +220,12 @@ class CompiledGraph:
         they do not. That is so in all calls or in none: a program is a straight line.
         """
         assert self.executable is not None
-        taken = {buffer(t) for t in tensors}
+        taken = {storage_address(t) for t in tensors}
         before = set(self.executable.kept_memory)
         among_kept: set[int] = set()
         copied = []
         for output, result in zip(self.converted.results, results, strict=True):
-            where = buffer(result)
+            where = storage_address(result)
             if where in before or (where in taken and not output.shares):
                 copied.append(output.number)
             elif self._gives is not None and output.number in self._lent:

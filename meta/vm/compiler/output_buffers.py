@@ -1,9 +1,9 @@
 """Results that a program can put where its caller wants them.
 
-A result has a *place* if it is the value of one register, or a view of one, and of no other result,
-argument or constant. A straight-line program that is given a tensor for it allocates none where a
-kernel fills what is allocated for it, and copies to the tensor what is in the memory of a CUDA
-graph. Other results are where they are, and whoever wants them elsewhere copies them.
+A result is an *output* if it is the value of one register, or a view of one, and of no other
+result, argument or constant. A straight-line program that is given a tensor for it allocates none
+where a kernel fills what is allocated for it, and copies to the tensor what is in the memory of a
+CUDA graph. Other results are where they are, and whoever wants them elsewhere copies them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from meta.vm.compiler.code import Block
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Output:
     """Of the results, flat, which one a register holds. shape: of what is allocated for a kernel to
     fill; None where a kernel returns the result.
     """
@@ -28,9 +28,9 @@ class Place:
     shape: tuple[int, ...] | None
 
 
-def result_places(block: Block, params: int) -> dict[bc.Register, Place]:
-    """Return the places of the results of a straight-line program with so many parameters, by the
-    register that is allocated or that a kernel sets, and by those that are views of it on the way.
+def own_outputs(block: Block, params: int) -> dict[bc.Register, Output]:
+    """Return the outputs of a straight-line program with so many parameters, by the register that
+    is allocated or that a kernel sets, and by those that are views of it on the way.
     """
     last = block[-1]
     assert isinstance(last, bc.Return)
@@ -50,7 +50,7 @@ def result_places(block: Block, params: int) -> dict[bc.Register, Place]:
     chains = [_chain(r, sources) for r in bc.registers_of(last.value)]
     count = Counter(chain[-1] for chain in chains)
     return {
-        r: Place(number, allocated.get(r))
+        r: Output(number, allocated.get(r))
         for number, chain in enumerate(chains)
         if count[chain[-1]] == 1 and chain[-1] in made and chain[-1] >= params
         for r in chain
@@ -67,25 +67,24 @@ def _chain(
     return tuple(found)
 
 
-class Given:
+class OutputBuffers:
     """The tensors that a caller gives for results, while a program runs.
 
     Attributes
     ----------
-    filled: the registers that are allocated for a kernel to fill. tensors: by the register of their
-    place; empty between runs, and while a graph is recorded, which would write to them whenever it
-    is replayed.
+    filled: the registers that are allocated for a kernel to fill. tensors: by register; empty
+    between runs, and while a graph is recorded, which would write to them whenever it is replayed.
     """
 
-    def __init__(self, places: Mapping[bc.Register, Place]) -> None:
-        self.places = places
-        self.filled = frozenset(r for r, place in places.items() if place.shape is not None)
+    def __init__(self, outputs: Mapping[bc.Register, Output]) -> None:
+        self.outputs = outputs
+        self.filled = frozenset(r for r, output in outputs.items() if output.shape is not None)
         self.tensors: dict[bc.Register, torch.Tensor] = {}
 
-    def take(self, into: Sequence[torch.Tensor | None]) -> None:
+    def use(self, into: Sequence[torch.Tensor | None]) -> None:
         """Note the tensors for all results, None for one that may be anywhere."""
-        wanted = ((r, into[place.result]) for r, place in self.places.items())
-        self.tensors = {r: t for r, t in wanted if t is not None}
+        buffers = ((r, into[output.result]) for r, output in self.outputs.items())
+        self.tensors = {r: t for r, t in buffers if t is not None}
 
     def clear(self) -> None:
         """Forget them."""
@@ -95,10 +94,10 @@ class Given:
         self, register: bc.Register, make: Callable[[], torch.Tensor]
     ) -> Callable[[], torch.Tensor]:
         """Return a function that gives the tensor for a register, or makes one."""
-        place = self.places.get(register)
-        if place is None or place.shape is None:
+        output = self.outputs.get(register)
+        if output is None or output.shape is None:
             return make
-        shape = place.shape
+        shape = output.shape
 
         def allocate() -> torch.Tensor:
             found = self.tensors.get(register)

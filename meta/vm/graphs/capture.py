@@ -24,12 +24,12 @@ from meta.base.errors import CaptureError
 from meta.base.source import Span
 from meta.dialect.cuda.graph_fills import fill_by_kernels
 from meta.runtime import random
+from meta.runtime.allocate import storage_address
 from meta.vm.compiler.code import Code
-from meta.vm.compiler.output_buffers import Given
+from meta.vm.compiler.output_buffers import OutputBuffers
 from meta.vm.graphs.borrowed_outputs import Loans
 from meta.vm.graphs.region_step import GraphStep
 from meta.vm.graphs.regions import RegionStatus, key_registers
-from meta.vm.run.steps import buffer
 
 _ONE = threading.Lock()
 """One recording at a time: all are made on one stream."""
@@ -181,7 +181,7 @@ class Binding:
     def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
         self.tensors = list(tensors)
         self.statics = set(map(id, self.tensors))
-        self.memory = frozenset(map(buffer, self.tensors))
+        self.memory = frozenset(map(storage_address, self.tensors))
 
 
 def _addresses(tensors: Iterable[torch.Tensor]) -> tuple[int, ...]:
@@ -218,8 +218,8 @@ class Graphs:
         self.loans = Loans()
         self.taken: Loans | None = None
         self.alike: int | None = None
-        # What the caller gives for results.
-        self.given = Given({})
+        # What the caller has for results.
+        self.buffers = OutputBuffers({})
         self._fixed: set[int] = set()
         # What was recorded, by where the arrays were; and where they were when it was forgotten.
         self._bindings: dict[tuple[int, ...], Binding] = {}
@@ -228,7 +228,7 @@ class Graphs:
 
     def fix(self, tensors: Sequence[Any]) -> None:
         """Note tensors of the program that never move: constants and what is in the arena."""
-        self._fixed.update(buffer(t) for t in tensors if isinstance(t, torch.Tensor))
+        self._fixed.update(storage_address(t) for t in tensors if isinstance(t, torch.Tensor))
 
     def bind(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Take the model's arrays as static; return tensors for them: the same ones each time that
@@ -267,11 +267,11 @@ class Graphs:
 
     def is_static(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor's memory is that of an array, a constant or the arena."""
-        return buffer(tensor) in self.binding.memory or self.is_fixed(tensor)
+        return storage_address(tensor) in self.binding.memory or self.is_fixed(tensor)
 
     def is_fixed(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor's memory is that of a constant or the arena, which nobody else sees."""
-        return buffer(tensor) in self._fixed
+        return storage_address(tensor) in self._fixed
 
     def release(self) -> None:
         """Forget what was recorded; where it runs again, it is warmed up and recorded again."""

@@ -1,18 +1,19 @@
-"""Linking with CUDA graphs: the regions of a function become `GraphStep`s, the rest stays."""
+"""Linking with CUDA graphs: which regions of a function become `GraphStep`s."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Iterator
+from types import FunctionType
 
 import torch
 
 from meta.vm.compiler import bytecode as bc
 from meta.vm.compiler.code import Block, Code
 from meta.vm.compiler.kernels import BoundProgram
+from meta.vm.compiler.launch_sites import LaunchSite
 from meta.vm.graphs.capture import MIN_KERNELS, Graphs
 from meta.vm.graphs.rank_agreement import HOLDERS, ranks_of
-from meta.vm.graphs.region_step import GraphStep, Launched
+from meta.vm.graphs.region_step import GraphStep
 from meta.vm.graphs.regions import (
     GraphRegion,
     RegionStatus,
@@ -21,9 +22,8 @@ from meta.vm.graphs.regions import (
     regions,
     why_not,
 )
-from meta.vm.run.steps import Step
 
-Link = Callable[..., "tuple[Step, ...]"]
+Link = Callable[..., FunctionType]
 TOO_FEW = f"a graph pays from {MIN_KERNELS} kernels in a row on"
 
 
@@ -88,29 +88,16 @@ class Grapher:
         tensor = self.graphs.keys.tensor
         return {r: tensor[at : at + 1] for r, at in self._keys[name].items()}
 
-    def steps(
-        self,
-        name: str,
-        block: Block,
-        begin: int,
-        end: int,
-        fixed: frozenset[bc.Register],
-        link: Link,
-        drawn: bool = False,
-    ) -> tuple[Step, ...]:
-        """Link instructions of a block; ``drawn``: their random keys are drawn already."""
-        steps: list[Step] = []
-        at = begin
+    def regions(self, name: str, block: Block, begin: int, end: int) -> Iterator[GraphRegion]:
+        """Iterate over the regions among instructions of a block that may be recorded."""
+        fixed = self.code.functions[name].fixed()
         for region in regions(block, fixed, self.reason, self.is_key):
             if not begin <= region.begin < end:
                 continue
             if region.kernels < MIN_KERNELS and not region.keys:
                 self.graphs.reasons[TOO_FEW] = None
                 continue
-            steps += link(block[at : region.begin])
-            steps.append(self.graph_step(name, block, region, fixed, link, drawn))
-            at = region.end
-        return (*steps, *link(block[at:end]))
+            yield region
 
     def reason(self, instruction: bc.Instruction) -> str | None:
         """Return why a graph cannot hold an instruction, and note it."""
@@ -131,18 +118,12 @@ class Grapher:
         return is_key(self.code.kernels[invoke.kernel])
 
     def graph_step(
-        self,
-        name: str,
-        block: Block,
-        region: GraphRegion,
-        fixed: frozenset[bc.Register],
-        link: Link,
-        drawn: bool,
+        self, name: str, block: Block, region: GraphRegion, link: Link, drawn: bool
     ) -> GraphStep:
         """Link a region; ``drawn``: its random keys are drawn by what runs it."""
         inside = block[region.begin : region.end]
-        places = self._keys[name]
-        first = places[region.keys[0]] if region.keys else 0
+        keys = self._keys[name]
+        first = keys[region.keys[0]] if region.keys else 0
         status = RegionStatus(name, region.kernels)
         if region.kernels < MIN_KERNELS:
             status.reason = TOO_FEW
@@ -153,30 +134,15 @@ class Grapher:
         arguments = len(self.code.params) if name == self.code.entry else 0
         first_array = max(arguments - self.graphs.arrays, 0)
         escaping = self.escaping
-        steps: list[Step] = []
-        launched: list[Launched] = []
-        link_inside = partial(link, keys=self.keys(name))
-        begin = region.begin
-        for at, i in enumerate(inside, region.begin):
-            if isinstance(i, bc.Invoke):
-                steps += link_inside(block[begin : at + 1])
-                here = Launched(at, self.code.kernels[i.kernel].name, i.span)
-                launched += [here] * (len(steps) - len(launched))
-                begin = at + 1
-        steps += link_inside(block[begin : region.end])  # views
-        launched += launched[-1:] * (len(steps) - len(launched))
 
-        def split(invoke: int, reason: str) -> tuple[Step, ...]:
-            failed = block[invoke]
-            assert isinstance(failed, bc.Invoke)
-            self._failed[failed.kernel] = reason
-            return self.steps(name, block, region.begin, region.end, fixed, link_inside, drawn=True)
+        def split(site: LaunchSite, reason: str) -> FunctionType:
+            self._failed[site.instruction.kernel] = reason
+            return link(region.begin, region.end, split=True)
 
         step = GraphStep(
             self.graphs,
             region,
-            tuple(steps),
-            tuple(launched),
+            link(region.begin, region.end, split=False),
             split,
             status,
             written=_written(inside),

@@ -17,37 +17,29 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import prod
 from operator import itemgetter
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.autograd.graph import increment_version
 
 from meta.base.errors import DistributedError
-from meta.base.source import Span
+from meta.runtime.allocate import storage_address
 from meta.runtime.mesh import current_mesh, use_mesh
 from meta.runtime.out_of_memory import is_out_of_memory
 from meta.vm.compiler import bytecode as bc
+from meta.vm.compiler.launch_sites import SITES, LaunchSite, site_of
 from meta.vm.graphs.borrowed_outputs import LENDERS, Loan, Lot
 from meta.vm.graphs.rank_agreement import Ranks
 from meta.vm.graphs.regions import GraphRegion, RegionStatus
-from meta.vm.run.steps import Registers, Step, buffer
 
 if TYPE_CHECKING:
     from meta.vm.graphs.capture import Binding, Graphs
 
+Registers = list[Any]
+Step = Callable[[Registers], None]
 MAX_VARIANTS = 16
 """Of one region, for different static arguments: a function that is called once per layer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Launched:
-    """The instruction that a step launches the kernel of: its number in its block, the kernel's
-    name, and the user's line.
-    """
-
-    at: int
-    name: str
-    span: Span | None
 
 
 @dataclass(eq=False)
@@ -56,9 +48,8 @@ class GraphStep:
 
     Parameters
     ----------
-    region: its registers. steps: its instructions, linked; ``invokes``: for each, the instruction
-    that launches its kernel, or the next one. split: returns the steps of the region without a
-    kernel that could not be recorded, by the number of its instruction and why.
+    region: its registers. run: its instructions, as a generated function. split: returns what runs
+    them without a kernel that could not be recorded in a graph, by where it is launched and why.
     written: registers that its kernels write in place. keys: the places of its random keys.
     arguments: how many registers, the first ones, are arguments of the program. bound: those that
     hold the same static tensor at every run. escapes: registers whose values live longer than the
@@ -67,9 +58,8 @@ class GraphStep:
 
     graphs: Graphs
     region: GraphRegion
-    steps: tuple[Step, ...]
-    invokes: tuple[Launched, ...]
-    split: Callable[[int, str], tuple[Step, ...]]
+    run: FunctionType
+    split: Callable[[LaunchSite, str], FunctionType]
     status: RegionStatus
     written: frozenset[bc.Register]
     keys: slice
@@ -82,7 +72,6 @@ class GraphStep:
         self.draw = self.graphs.keys.drawer(self.keys)
         self.inner = tuple(r for r in self.region.ins if r not in self.bound)
         self.only_arguments = all(r < self.arguments for r in self.inner)
-        self.running = 0
         # By where the model's arrays were.
         self.recordings: dict[Binding, Recordings] = {}
 
@@ -117,7 +106,7 @@ class GraphStep:
         elif replay.back and share_memory(regs, [r for r, _ in replay.copied]):
             self.plain_on_all(regs)
         else:
-            replay(regs, self.graphs.given.tensors)
+            replay(regs, self.graphs.buffers.tensors)
 
     def key(self, regs: Registers, recorded: Recordings) -> tuple[int, ...]:
         """Return which of the arguments are static, and which tensors those are."""
@@ -139,8 +128,7 @@ class GraphStep:
 
     def plain(self, regs: Registers) -> None:
         """Run kernel by kernel."""
-        for step in self.steps:
-            step(regs)
+        self.run(regs)
         for r in self.region.released:
             regs[r] = None
 
@@ -202,14 +190,16 @@ class GraphStep:
             replay = self.recorded(regs, given, lent)
         except DistributedError:
             raise
+        except FailedOnRank as failed:
+            self.refuse(failed.site, failed.reason)
         except Exception as error:
-            self.refuse(self.invokes[self.running], error)
+            self.refuse(self.site(error), error)
         else:
             replay.lot.settle()
             replay.kept = tuple([regs[r] for r in self.inner if r not in given])
             if taken is not None:
                 replay.holds = tuple(taken.hold(replay.tensors()))
-            replay.finish(regs, self.graphs.given.tensors)
+            replay.finish(regs, self.graphs.buffers.tensors)
             recorded.replays.setdefault(key, []).append(replay)
             self.graphs.loans.add(replay.lot.loans)
             self.status.graphs += 1
@@ -223,7 +213,7 @@ class GraphStep:
 
         def memory(registers: Iterable[bc.Register]) -> set[int]:
             tensors = [regs[r] for r in registers if isinstance(regs[r], torch.Tensor)]
-            return {buffer(t) for t in tensors if t.numel()}
+            return {storage_address(t) for t in tensors if t.numel()}
 
         kept = memory({*self.region.ins, *self.written}.difference(given))
         return bool(memory(given) & kept & memory(self.written))
@@ -234,31 +224,38 @@ class GraphStep:
         """Record the region for copies of its inputs, run it once, return what runs it again;
         ``lent``: registers that are not copied out.
         """
-        self.running = 0
         own = regs.copy()
         copied = {r: regs[r].clone() for r in given}
         for r, tensor in copied.items():
             own[r] = tensor
         written = {r: own[r] for r in self.written}
-        given_for_results = self.graphs.given.tensors
-        self.graphs.given.clear()
+        results = self.graphs.buffers.tensors
+        self.graphs.buffers.clear()
         try:
             if self.ranks is None:
                 launch = self.graphs.recorder.record(partial(self.body, own))
             else:
                 launch = self.recorded_on_all(own, self.ranks)
         finally:
-            self.graphs.given.tensors = given_for_results
+            self.graphs.buffers.tensors = results
         # What was made in the region, and is forgotten in it, is None now.
         written = {r: own[r] if t is None else t for r, t in written.items()}
         return self.replay(own, copied, written, lent, launch)
 
     def body(self, own: Registers) -> None:
         """Launch the kernels, to be recorded."""
-        for self.running, step in enumerate(self.steps):  # noqa: B020 (read where it stops)
-            step(own)
+        self.run(own)
         if self.ranks is not None:  # nor behind it for what it began
             current_mesh().finish_all()
+
+    def sites(self) -> list[LaunchSite]:
+        """Return where its kernels are launched, in order."""
+        found: dict[int, LaunchSite] = self.run.__globals__[SITES]
+        return [found[line] for line in sorted(found)]
+
+    def site(self, error: Exception) -> LaunchSite:
+        """Return what an error stopped, or would have; the last kernel, if that is not known."""
+        return site_of(error, nearest=True) or self.sites()[-1]
 
     def recorded_on_all(self, own: Registers, ranks: Ranks) -> Callable[[], None]:
         """Record the region on all ranks, or raise the same error on all of them: once on trial,
@@ -270,13 +267,14 @@ class GraphStep:
                 tried = self.graphs.recorder.try_out(partial(self.body, own.copy()))
         except Exception as error:
             failed = error
-        failure = ranks.failure(self.running, failed)
+        failure = ranks.failure(0 if failed is None else self.site(failed).number, failed)
         if failure is not None:
-            self.running, reason = failure
-            raise reason from failed
+            number, reason = failure
+            reason.__cause__ = failed
+            raise FailedOnRank(next(s for s in self.sites() if s.number == number), reason)
 
         def agree(error: Exception | None) -> None:
-            failure = ranks.failure(self.running, error)
+            failure = ranks.failure(0 if error is None else self.site(error).number, error)
             if failure is not None:
                 raise DistributedError(
                     "recording collectives failed, behind which they cannot be called any more",
@@ -288,7 +286,7 @@ class GraphStep:
         del tried  # it kept the memory that both take
         return launch
 
-    def refuse(self, invoke: Launched, error: Exception) -> None:
+    def refuse(self, site: LaunchSite, error: Exception) -> None:
         """Give up: for lack of memory altogether, which is an error where graphs are required, else
         the kernel that could not be recorded.
         """
@@ -297,10 +295,10 @@ class GraphStep:
             raise error
         reason = f"recording it failed: {first_line(error)}"
         self.status.reason = reason
-        self.graphs.refused(f"{invoke.name}: {reason}", error, invoke.span)
+        self.graphs.refused(f"{site.kernel.name}: {reason}", error, site.span)
         if not short_of_memory:
             self.status.split = True
-            self.steps = self.split(invoke.at, reason)
+            self.run = self.split(site, reason)
 
     def replay(
         self,
@@ -311,14 +309,14 @@ class GraphStep:
         launch: Callable[[], None],
     ) -> Replay:
         """Return what runs the recorded region."""
-        memory = {buffer(t): r for r, t in copied.items() if t.numel()}
+        memory = {storage_address(t): r for r, t in copied.items() if t.numel()}
         views: list[tuple[bc.Register, bc.Register, tuple[int, ...], int]] = []
         fresh: list[tuple[bc.Register, torch.Tensor]] = []
         loans: dict[bc.Register, torch.Tensor] = {}
         same: dict[bc.Register, torch.Tensor] = {}
         for r in self.region.outs:
             tensor = own[r]
-            source = memory.get(buffer(tensor))
+            source = memory.get(storage_address(tensor))
             if source is not None:
                 views.append((r, source, tuple(tensor.shape), tensor.storage_offset()))
             elif self.escapes(r) and not self.graphs.is_static(tensor):
@@ -341,6 +339,14 @@ class GraphStep:
         released = tuple(r for r in self.region.released if r >= self.arguments)
         lot = Lot(loans.values())
         return Replay(launch, given, back, counted, views, fresh, ready, released, lot)
+
+
+class FailedOnRank(Exception):
+    """Ends a recording that some rank cannot make: which kernel stops it, and why."""
+
+    def __init__(self, site: LaunchSite, reason: Exception) -> None:
+        super().__init__(str(reason))
+        self.site, self.reason = site, reason
 
 
 class Recordings:
@@ -444,7 +450,7 @@ def taking(
 
 def share_memory(regs: Registers, inputs: Sequence[bc.Register]) -> bool:
     """Whether two inputs are one memory: a write to one would not be seen in the copies."""
-    memory = [buffer(regs[r]) for r in inputs if regs[r].numel()]
+    memory = [storage_address(regs[r]) for r in inputs if regs[r].numel()]
     return len(set(memory)) < len(memory)
 
 

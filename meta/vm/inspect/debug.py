@@ -12,7 +12,8 @@ from meta.base.html import fragment, table, tag
 from meta.base.source import Span
 from meta.runtime.ndarray import ndarray
 from meta.vm.compiler.kernels import BoundProgram
-from meta.vm.run.observers import LaunchSite, operands, watched
+from meta.vm.compiler.launch_sites import LaunchSite
+from meta.vm.run.observers import observed, operands
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ def debug(program: BoundProgram, arguments: list[torch.Tensor], stop_at_nan: boo
         return result
 
     try:
-        watched(program, observer).run(arguments)
+        observed(program, observer).run(arguments)
     except _FirstNaN:
         return DebugRun(steps, steps[-1])
     return DebugRun(steps, None)

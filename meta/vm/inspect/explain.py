@@ -28,9 +28,9 @@ from meta.passes.dispatch import declared_call
 from meta.passes.plan_dialects import contenders
 from meta.vm.compiler.code import FusedRef, KernelRef
 from meta.vm.compiler.kernels import BoundProgram
+from meta.vm.compiler.launch_sites import LaunchSite, launch_sites
 from meta.vm.eager.example_calls import example_calls
 from meta.vm.graphs.capture import GraphReport
-from meta.vm.run.observers import LaunchSite, sites
 
 
 class Explanation(list[Candidate]):
@@ -373,7 +373,7 @@ def explain_program(
     """Ask the candidates of every call of a program, under the preference it was compiled with."""
     functions = program.module().functions
     found = []
-    for site in sites(program.code):
+    for site in launch_sites(program.code):
         calls = _calls(site, functions, program.device)
         told = (_explained(c, answers(c, preference)) for c in calls)
         found.append(ExplainedSite(site, tuple(told)))

@@ -19,8 +19,9 @@ from meta.base.html import Html, bytes_text, fragment, table, tag, time_text
 from meta.ir import TensorType, type_bytes
 from meta.runtime.mesh import current_mesh
 from meta.vm.compiler.kernels import BoundProgram
+from meta.vm.compiler.launch_sites import LaunchSite
 from meta.vm.inspect.traces import Place, write_trace
-from meta.vm.run.observers import LaunchSite, operands, watched
+from meta.vm.run.observers import observed, operands
 from meta.vm.run.rank_consistency import collectives, slot
 
 
@@ -228,7 +229,7 @@ def profile(
 
     world = current_mesh()
     axes = {slot(kernel, "over") for kernel, _ in collectives(program.code)}
-    linked = watched(program, observer)
+    linked = observed(program, observer)
     runs = []
     for number in range(warmup + repeat):
         given = arguments()

@@ -25,8 +25,8 @@ from meta.vm.compiler.code import KernelRef
 from meta.vm.run.rank_consistency import slot
 
 if TYPE_CHECKING:
+    from meta.vm.compiler.launch_sites import LaunchSite
     from meta.vm.inspect.profile import TimedLaunch
-    from meta.vm.run.observers import LaunchSite
 
 Event = dict[str, Any]
 KERNELS, EXCHANGES = 0, 1

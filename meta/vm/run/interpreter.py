@@ -40,11 +40,11 @@ from meta.ir.types import TensorType
 from meta.op.core import tree
 from meta.op.core.op import by_schema
 from meta.runtime import view_copies
+from meta.runtime.allocate import storage_address
 from meta.runtime.master_weights import master_pairs, synchronize_masters
 from meta.runtime.ndarray import ndarray
 from meta.runtime.no_gradient import ClosureConstant, is_recording
 from meta.vm.compiler.calling_convention import Program
-from meta.vm.run.steps import buffer
 
 
 def interpret(program: Program, *args: Any, **kwargs: Any) -> Any:
@@ -205,7 +205,7 @@ class _Machine:
         if isinstance(atom, Var):
             return env[atom]
         if isinstance(atom, Constant):
-            self.constants.add(buffer(atom.data))
+            self.constants.add(storage_address(atom.data))
             array = ndarray(atom.data)
             if atom in self.closed_over:
                 array.tracked, array.node = True, self.closed_over[atom]
@@ -222,7 +222,7 @@ class _Machine:
         """Return a result with what is in a constant's memory copied, for the user to write to."""
         if isinstance(value, tuple):
             return tuple(map(self.without_constants, value))
-        if isinstance(value, ndarray) and buffer(value.tensor) in self.constants:
+        if isinstance(value, ndarray) and storage_address(value.tensor) in self.constants:
             copied = ndarray(value.tensor.clone())
             if is_recording():
                 copied.tracked, copied.node = value.tracked, value.node

@@ -1,49 +1,36 @@
-"""From code and kernels to what the machine runs.
+"""From code and kernels to what runs.
 
-A straight-line program becomes one flat list of steps over one set of registers, in which
-everything that is the same at every run is in place already. Other programs become `Routine`s.
+Each function of the code becomes Python functions (`python_codegen.py`) in which everything that is
+the same at every run is in place already: a straight-line program one function of its arguments,
+another one the segments of a `Routine` for the machine. Regions that CUDA graphs may hold are
+called in these as `GraphStep`s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import MappingProxyType
+from types import FunctionType
 from typing import Any
 
 import torch
 
 from meta.base.dtype import TO_TORCH
-from meta.base.source import Span
 from meta.ir import type_bytes
-from meta.runtime.allocate import allocator
-from meta.runtime.array_key import array_key
+from meta.runtime.allocate import storage_address
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
 from meta.vm.compiler import bytecode as bc
-from meta.vm.compiler.code import Block, FunctionCode, KernelRef
+from meta.vm.compiler.code import Block
 from meta.vm.compiler.code_analysis import CONSTANT, CodeSummary, summaries
 from meta.vm.compiler.kernels import BoundProgram
-from meta.vm.compiler.output_buffers import Given, result_places
+from meta.vm.compiler.launch_sites import launch_sites
+from meta.vm.compiler.output_buffers import OutputBuffers, own_outputs
 from meta.vm.graphs.capture import Graphs
 from meta.vm.graphs.link_regions import Grapher, escaping
-from meta.vm.run.machine import Enter, Fork, Goto, Leave, Routine, RoutineClosure, Segment, run
-from meta.vm.run.python_codegen import Run, written_out
-from meta.vm.run.rank_consistency import together
-from meta.vm.run.steps import (
-    Registers,
-    Step,
-    buffer,
-    filling_step,
-    fixed_step,
-    guarded,
-    located,
-    marked,
-    plain_step,
-    reader,
-    returning_step,
-    setting,
-)
+from meta.vm.run.machine import Enter, Fork, Goto, Leave, Registers, Routine, Segment, run
+from meta.vm.run.python_codegen import PythonWriter, returned_twice
+from meta.vm.run.rank_consistency import with_equal_programs
 
 MEMORY_HINT = (
     "a smaller batch; compile(..., memory_budget=BYTES), which computes values anew instead of "
@@ -74,7 +61,7 @@ def link(program: BoundProgram, graphs: Graphs | None = None) -> Linked:
     code = program.code
     found = summaries(code)
     entry = found[code.entry]
-    addresses = frozenset(buffer(c) for c in code.constants if isinstance(c, torch.Tensor))
+    addresses = frozenset(storage_address(c) for c in code.constants if isinstance(c, torch.Tensor))
     function = code.functions[code.entry]
     guards = any(CONSTANT in summary.written for summary in found.values())
     if guards and graphs is not None:
@@ -89,14 +76,14 @@ def link(program: BoundProgram, graphs: Graphs | None = None) -> Linked:
     jumps = bc.CallFunction | bc.MakeClosure | bc.Branch | bc.Jump | bc.TailCall
     is_straight = not any(isinstance(i, jumps) for i in function.instructions())
     linked = Linked(
-        linker.straight(function, entry) if is_straight else linker.general(),
+        linker.straight(entry) if is_straight else linker.general(),
         frozenset(r for r in entry.written if r >= 0),
         frozenset(r for r in entry.returned if r >= 0),
         addresses if CONSTANT in entry.returned else frozenset(),
         sum(storages),
         linker.fill,
     )
-    return together(program, linked, graphs)
+    return with_equal_programs(program, linked, graphs)
 
 
 class _Linker:
@@ -104,55 +91,50 @@ class _Linker:
         self, program: BoundProgram, addresses: frozenset[int], guards: bool, graphs: Graphs | None
     ) -> None:
         self.program = program
-        self.code, self.kernels, self.device = program.code, program.kernels, program.device
+        self.code, self.device = program.code, program.device
         self.grapher = None if graphs is None else Grapher(program, graphs)
-        # Where constants lie; whether there may be a kernel that writes one.
-        self.addresses, self.guards = addresses, guards
+        # Where constants lie, if there may be a kernel that writes one.
+        self.constants = addresses if guards else None
+        self.sites = {id(site.instruction): site for site in launch_sites(program.code)}
         self.routines = {n: Routine(n, f.params) for n, f in self.code.functions.items()}
-        self.given: Given | None = None
+        self.buffers: OutputBuffers | None = None
         self.fill: Callable[..., Any] | None = None
 
-    def straight(
-        self, function: FunctionCode, summary: CodeSummary
-    ) -> Callable[[list[torch.Tensor]], Any]:
-        """Return a straight-line function as a function of its arguments."""
-        template = self.template(self.code.entry, function)
+    def straight(self, summary: CodeSummary) -> Callable[[list[torch.Tensor]], Any]:
+        """Return the entry, a straight-line function, as a function of its arguments."""
+        name = self.code.entry
+        function = self.code.functions[name]
+        template = self.template(name)
         (block,) = function.blocks
-        last = block[-1]
-        assert isinstance(last, bc.Return)
-        given = Given(result_places(block, function.params))
+        buffers = OutputBuffers(own_outputs(block, function.params))
         if self.grapher is None:
-            shared = summary.written | summary.returned
-            constants = self.addresses if self.guards else None
-            write = partial(written_out, self.program, template, shared, constants)
-            self.fill = _filling(write, given) if given.filled else None
+            shared = summary.written | summary.returned | returned_twice(block)
+            write = partial(self.whole, template, block, shared)
+            self.fill = _filling(write, buffers) if buffers.filled else None
             return write()
         self.grapher.escaping = escaping(block)
-        self.given = self.grapher.graphs.given = given
-        steps = self.steps(self.code.entry, block, 0, len(block) - 1, template, function.fixed())
-        read = reader(last.value)
+        self.grapher.graphs.buffers = self.buffers = buffers
+        run = self.whole(template, block)
         rest = template[function.params :]
 
         def execute(args: list[torch.Tensor]) -> Any:
-            registers = [*args, *rest]
-            for step in steps:
-                step(registers)
-            return read(registers)
+            return run([*args, *rest])
 
-        self.fill = _filling(lambda _: execute, given) if given.places else None
+        self.fill = _filling(lambda _: execute, buffers) if buffers.outputs else None
         return execute
 
     def general(self) -> Callable[[list[torch.Tensor]], Any]:
         """Return the entry, run on the machine."""
-        for name, function in self.code.functions.items():
-            self.routine(self.routines[name], function)
+        for routine in self.routines.values():
+            self.link_routine(routine)
         entry = self.routines[self.code.entry]
         return lambda args: run(entry, args)
 
     # What is in the registers of a frame before it runs.
 
-    def template(self, name: str, function: FunctionCode) -> Registers:
+    def template(self, name: str) -> Registers:
         """Return registers with constants in place, and tensors in memory that is allocated now."""
+        function = self.code.functions[name]
         registers: Registers = [None] * function.registers
         fixed = function.fixed()
         keys = {} if self.grapher is None else self.grapher.keys(name)
@@ -186,30 +168,70 @@ class _Linker:
 
     # Functions.
 
-    def routine(self, routine: Routine, function: FunctionCode) -> None:
+    def writer(self, name: str, template: Registers, **options: Any) -> PythonWriter:
+        options.setdefault("buffers", self.buffers)
+        return PythonWriter(
+            self.program,
+            self.code.functions[name],
+            template,
+            self.sites,
+            routines=self.routines,
+            constants=self.constants,
+            **options,
+        )
+
+    def whole(
+        self,
+        template: Registers,
+        block: Block,
+        shared: frozenset[bc.Register] | None = None,
+        buffers: OutputBuffers | None = None,
+    ) -> Callable[[list[Any]], Any]:
+        """Return the one block of the entry as a function: of arguments if there is ``shared``, and
+        of registers, among which are regions, if there is not.
+        """
+        last = block[-1]
+        assert isinstance(last, bc.Return)
+        name = self.code.entry
+        writer = self.writer(name, template, shared=shared, buffers=buffers or self.buffers)
+        writer.begin("run")
+        self.write(writer, name, block, 0, len(block) - 1)
+        writer.end(writer.operand(last.value))
+        found: Callable[[list[Any]], Any] = writer.functions().pop("run")
+        return found
+
+    def link_routine(self, routine: Routine) -> None:
         """Link one function; those that it calls may be linked later."""
-        routine.template = self.template(routine.name, function)
-        fixed = function.fixed()
+        name = routine.name
+        routine.template = self.template(name)
+        function = self.code.functions[name]
+        writer = self.writer(name, routine.template)
         starts = [Segment() for _ in function.blocks]
         routine.start = starts[0]
-        for segment, block in zip(starts, function.blocks, strict=True):
-            self.segments(routine.name, segment, block, starts, routine.template, fixed)
+        segments: list[Segment] = []
+        for start, block in zip(starts, function.blocks, strict=True):
+            self.write_block(writer, name, start, block, starts, segments)
+        functions = writer.functions()
+        for number, segment in enumerate(segments):
+            segment.run = functions.pop(f"s{number}")
 
-    def segments(
+    def write_block(
         self,
+        writer: PythonWriter,
         name: str,
         segment: Segment,
         block: Block,
         starts: list[Segment],
-        known: Registers,
-        fixed: frozenset[bc.Register],
+        segments: list[Segment],
     ) -> None:
-        """Link a block: a segment up to each call, and one for the rest."""
+        """Write a block: a segment up to each call, and one for the rest; note them in order."""
         begin = 0
         for at, i in enumerate(block):
             if not isinstance(i, bc.CallFunction | bc.Terminator):
                 continue
-            segment.steps = self.steps(name, block, begin, at, known, fixed)
+            writer.begin(f"s{len(segments)}")
+            segments.append(segment)
+            self.write(writer, name, block, begin, at)
             begin = at + 1
             match i:
                 case bc.CallFunction():
@@ -218,123 +240,86 @@ class _Linker:
                     dead = tuple(r for r in released if r != i.out)
                     if released == dead:
                         begin += bool(dead)  # that was all the release had to do
-                    segment.exit = self.enter(i, i.out, follower, dead, i.span)
+                    writer.end(_entered(writer, i), dead)
+                    segment.exit = Enter(self.callee(i), i.out, follower, i.span)
                     segment = follower
                 case bc.TailCall():
-                    segment.exit = self.enter(i)
+                    writer.end(_entered(writer, i))
+                    segment.exit = Enter(self.callee(i))
                 case bc.Branch():
-                    segment.exit = Fork(i.condition, starts[i.then], starts[i.otherwise])
+                    writer.end(writer.name(i.condition))
+                    segment.exit = Fork(starts[i.then], starts[i.otherwise])
                 case bc.Jump():
+                    writer.end()
                     segment.exit = Goto(starts[i.target])
                 case bc.Return():
-                    segment.exit = Leave(reader(i.value))
+                    writer.end(writer.operand(i.value))
+                    segment.exit = Leave()
 
-    def enter(
+    def callee(self, i: bc.CallFunction | bc.TailCall) -> Routine | None:
+        return self.routines[i.callee] if isinstance(i.callee, str) else None
+
+    # Instructions.
+
+    def write(
         self,
-        i: bc.CallFunction | bc.TailCall,
-        out: bc.Register = -1,
-        after: Segment | None = None,
-        dead: tuple[bc.Register, ...] = (),
-        span: Span | None = None,
-    ) -> Enter:
-        read = reader(i.args)
-        if isinstance(i.callee, str):
-            return Enter(self.routines[i.callee], -1, read, out, after, dead, span)
-        return Enter(None, i.callee, read, out, after, dead, span)
-
-    # Steps.
-
-    def steps(
-        self,
+        writer: PythonWriter,
         name: str,
         block: Block,
         begin: int,
         end: int,
-        known: Registers,
-        fixed: frozenset[bc.Register],
-    ) -> tuple[Step, ...]:
-        """Link instructions of a block, no call; ``known``: values of registers in ``fixed``."""
-        if self.grapher is None:
-            return self.plain_steps(block[begin:end], known, fixed)
-        link = partial(self.plain_steps, known=known, fixed=fixed)
-        return self.grapher.steps(name, block, begin, end, fixed, link)
+        drawn: bool = False,
+    ) -> None:
+        """Write instructions of a block, no call, of which regions become steps; ``drawn``: their
+        random keys are drawn already.
+        """
+        if self.grapher is not None:
+            link = partial(self.region, name, writer.template, block)
+            for region in self.grapher.regions(name, block, begin, end):
+                writer.instructions(block[begin : region.begin])
+                step = self.grapher.graph_step(name, block, region, link, drawn)
+                writer.run_on_registers(step)
+                begin = region.end
+        writer.instructions(block[begin:end])
 
-    def plain_steps(
-        self,
-        instructions: Sequence[bc.Instruction],
-        known: Registers,
-        fixed: frozenset[bc.Register],
-        keys: Mapping[bc.Register, torch.Tensor] = MappingProxyType({}),
-    ) -> tuple[Step, ...]:
-        """Link instructions one by one; ``keys``: where random keys are that are drawn already."""
-        steps: list[Step] = []
-        fresh: dict[bc.Register, Callable[[], torch.Tensor]] = {}
-        for i in instructions:
-            match i:
-                case bc.AllocateTensor(storage=None):
-                    # Left to the kernel that fills it: one step for both.
-                    make = allocator(array_key(i.type.static_shape, i.type.dtype, self.device))
-                    fresh[i.out] = make if self.given is None else self.given.allocator(i.out, make)
-                case bc.MakeClosure():
-                    steps.append(_closure_step(self.routines[i.function], i.captured, i.out))
-                case bc.Invoke() if i.outs and i.outs[0] in keys:
-                    fresh.pop(i.outs[0], None)
-                    if i.outs[0] not in fixed:
-                        steps.append(setting(i.outs[0], partial(_same, keys[i.outs[0]])))
-                case bc.Invoke():
-                    steps.append(self.kernel_step(i, known, fresh))
-                case bc.ViewTensor() if i.out in fixed:
-                    pass
-                case _ if (step := plain_step(i, str(self.device))) is not None:
-                    steps.append(step)
-        return tuple(steps)
-
-    def kernel_step(
-        self, i: bc.Invoke, known: Registers, fresh: dict[bc.Register, Callable[[], torch.Tensor]]
-    ) -> Step:
-        run = self.kernels[i.kernel].run
-        if not i.fills:
-            step = returning_step(run, i.args, i.outs)
+    def region(
+        self, name: str, template: Registers, block: Block, begin: int, end: int, split: bool
+    ) -> FunctionType:
+        """Return instructions of a region as a function of the registers; ``split``: what is left
+        of it are smaller regions.
+        """
+        assert self.grapher is not None
+        writer = self.writer(name, template, keys=self.grapher.keys(name))
+        writer.begin("run")
+        if split:
+            self.write(writer, name, block, begin, end, drawn=True)
         else:
-            places = (*i.args, *i.outs)
-            values = tuple(known[r] for r in places)
-            if all(v is not None for v in values):
-                step = fixed_step(run, values)
-            else:
-                mine = tuple((r, fresh.pop(r)) for r in i.outs if r in fresh)
-                step = filling_step(run, places, mine)
-        kernel = self.code.kernels[i.kernel]
-        if isinstance(kernel, KernelRef) and not kernel.is_static:
-            step = located(step, i.span)  # its types are inferred when it runs
-        if i.written and self.guards:
-            guard = guarded(step, i.written, self.addresses, kernel.name)
-            step = located(guard, i.span)
-        return marked(step, kernel, i.span)
+            writer.instructions(block[begin:end])
+        writer.end()
+        found: FunctionType = writer.functions().pop("run")
+        return found
 
 
-def _filling(made: Callable[[Given], Run], given: Given) -> Callable[..., Any]:
+def _entered(writer: PythonWriter, i: bc.CallFunction | bc.TailCall) -> str:
+    """Return what a call hands to the machine, as text."""
+    arguments = writer.operand(i.args)
+    return arguments if isinstance(i.callee, str) else f"{writer.name(i.callee)}, {arguments}"
+
+
+def _filling(made: Callable[..., Any], buffers: OutputBuffers) -> Callable[..., Any]:
     """Return a program that puts results where its caller wants them; ``made`` makes it, at the
     first run.
     """
-    run: Run | None = None
+    run: Callable[[list[torch.Tensor]], Any] | None = None
 
     def fill(args: list[torch.Tensor], into: Sequence[torch.Tensor | None]) -> Any:
         nonlocal run
         if run is None:
-            run = made(given)
-        given.take(into)
+            run = made(buffers)
+        buffers.use(into)
         try:
             return run(args)
         finally:
-            given.clear()
+            buffers.clear()
 
     return fill
-
-
-def _same(value: torch.Tensor, _: Registers) -> torch.Tensor:
-    return value
-
-
-def _closure_step(routine: Routine, captured: tuple[bc.Operand, ...], out: bc.Register) -> Step:
-    read = reader(captured)
-    return setting(out, lambda regs: RoutineClosure(routine, read(regs)))

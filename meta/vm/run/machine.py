@@ -1,8 +1,8 @@
 """The machine: runs linked functions on a stack of frames.
 
 A frame is the registers of one activation. Between two decisions (a branch, a call, a return) a
-function is a `Segment`: a list of steps that are run one after the other. Calls do not recurse in
-Python: frames that wait are on a list, and a tail call leaves none.
+function is a `Segment`: a Python function of the registers. Calls do not recurse in Python: frames
+that wait are on a list, and a tail call leaves none.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from meta.base import config
 from meta.base.errors import IRError
 from meta.base.source import Span
 from meta.vm.compiler.bytecode import Register
-from meta.vm.run.steps import Registers, Step
+
+Registers = list[Any]
 
 
 class Segment:
-    """Steps, and what comes after them."""
+    """What runs on the registers, and what comes after it, by the value that it returns."""
 
-    __slots__ = ("exit", "steps")
+    __slots__ = ("exit", "run")
 
     def __init__(self) -> None:
-        self.steps: tuple[Step, ...] = ()
+        self.run: Callable[[Registers], Any]
         self.exit: Goto | Fork | Enter | Leave
 
 
@@ -52,14 +53,6 @@ class Routine:
 
 
 @dataclass(slots=True)
-class RoutineClosure:
-    """A function value."""
-
-    routine: Routine
-    captured: tuple[Any, ...]
-
-
-@dataclass(slots=True)
 class Goto:
     """Go on with a segment."""
 
@@ -68,34 +61,27 @@ class Goto:
 
 @dataclass(slots=True)
 class Fork:
-    """Go on with one of two segments."""
+    """Go on with one of two segments, by the value."""
 
-    condition: Register
     then: Segment
     otherwise: Segment
 
 
 @dataclass(slots=True)
 class Enter:
-    """Call ``routine``, or the closure in a register; ``after`` is None for a tail call.
-
-    ``dead`` registers are released before the function is entered.
+    """Call ``routine`` with the value, its arguments; without a routine, the value is a closure and
+    further arguments. ``after`` is None for a tail call.
     """
 
     routine: Routine | None
-    closure: Register
-    read: Callable[[Registers], tuple[Any, ...]]
     out: Register = -1
     after: Segment | None = None
-    dead: tuple[Register, ...] = ()
     span: Span | None = None
 
 
 @dataclass(slots=True)
 class Leave:
-    """Return a value."""
-
-    read: Callable[[Registers], Any]
+    """Return the value."""
 
 
 def run(routine: Routine, args: list[Any]) -> Any:
@@ -109,16 +95,15 @@ def run(routine: Routine, args: list[Any]) -> Any:
     registers = routine.frame(args)
     segment = routine.start
     while True:
-        for step in segment.steps:
-            step(registers)
+        value = segment.run(registers)
         exit = segment.exit
         if isinstance(exit, Fork):
-            segment = exit.then if registers[exit.condition] else exit.otherwise
+            segment = exit.then if value else exit.otherwise
         elif isinstance(exit, Enter):
-            values, callee = exit.read(registers), exit.routine
+            callee = exit.routine
             if callee is None:
-                closure = registers[exit.closure]
-                callee, values = closure.routine, closure.captured + values
+                closure, value = value
+                callee, value = closure.routine, closure.captured + value
                 del closure
             if exit.after is not None:
                 if len(stack) >= max_depth:
@@ -128,18 +113,14 @@ def run(routine: Routine, args: list[Any]) -> Any:
                         "result is the function's own result takes no frame",
                         span=exit.span,
                     )
-                for register in exit.dead:
-                    registers[register] = None
                 stack.append((registers, exit.out, exit.after))
-            registers = callee.frame(values)
+            registers = callee.frame(value)
             segment = callee.start
-            del values
         elif isinstance(exit, Leave):
-            value = exit.read(registers)
             if not stack:
                 return value
             registers, out, segment = stack.pop()
             registers[out] = value
-            del value
         else:
             segment = exit.target
+        value = None

@@ -1,4 +1,4 @@
-"""A program whose kernels are watched: the profiler and the debugger are observers of one.
+"""A program whose kernels are observed: the profiler and the debugger are observers of one.
 
 The program is linked anew, with a kernel of its own for every instruction that launches one, so
 that what is linked for speed pays nothing.
@@ -11,7 +11,7 @@ itself is not seen.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,73 +20,27 @@ import torch
 from meta.base import config
 from meta.base.dtype import FROM_TORCH
 from meta.base.errors import NonFiniteError
-from meta.base.source import Span
 from meta.dialect.core import OpEnv
 from meta.ir import Module, TensorType
 from meta.runtime.ndarray import ndarray
 from meta.vm.compiler.bytecode import Invoke
-from meta.vm.compiler.code import Block, Code, FusedRef, Kernel, KernelRef
+from meta.vm.compiler.code import Block, FusedRef, KernelRef
 from meta.vm.compiler.kernels import BoundProgram
+from meta.vm.compiler.launch_sites import LaunchSite, launch_sites
 from meta.vm.eager.kernel_contracts import results_of
 from meta.vm.eager.launch_checks import kinds_of, require_finite
 from meta.vm.run.interpreter import run_module
 from meta.vm.run.link import Linked, link
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchSite:
-    """An instruction that launches a kernel: its number in the program, and where it is."""
-
-    number: int
-    function: str
-    instruction: Invoke
-    kernel: Kernel
-
-    @property
-    def dialect(self) -> str:
-        """The name of the dialect; empty if that is decided when the program runs."""
-        return self.kernel.dialect
-
-    @property
-    def operator(self) -> str:
-        """The name of the base operator, or of the fused function."""
-        return self.kernel.base
-
-    @property
-    def span(self) -> Span | None:
-        """The user's line."""
-        return self.instruction.span
-
-    def record(self) -> dict[str, Any]:
-        """Return this as values that JSON has."""
-        return {
-            "instruction": self.number,
-            "function": self.function,
-            "dialect": self.dialect,
-            "operator": self.operator,
-            "line": None if self.span is None else str(self.span),
-        }
-
 
 # Called with the site, the kernel and the tensors and numbers that it is given; runs the kernel and
 # returns what it returns.
 Observer = Callable[[LaunchSite, Callable[..., Any], "tuple[Any, ...]"], Any]
 
 
-def sites(code: Code) -> list[LaunchSite]:
-    """Return the instructions that launch kernels, in the order of the code."""
-    found: list[LaunchSite] = []
-    for name, function in code.functions.items():
-        for i in function.instructions():
-            if isinstance(i, Invoke):
-                found.append(LaunchSite(len(found), name, i, code.kernels[i.kernel]))
-    return found
-
-
-def watched(program: BoundProgram, observer: Observer) -> Linked:
+def observed(program: BoundProgram, observer: Observer) -> Linked:
     """Return a program that runs every kernel through ``observer``."""
     code = program.code
-    found = sites(code)
+    found = launch_sites(code)
     numbers = iter(range(len(found)))
 
     def renumbered(block: Block) -> Block:
@@ -100,13 +54,13 @@ def watched(program: BoundProgram, observer: Observer) -> Linked:
     }
     own = replace(code, functions=functions, kernels=tuple(site.kernel for site in found))
     kernels = tuple(
-        _watched(program.kernels[site.instruction.kernel], partial(observer, site))
+        _observed(program.kernels[site.instruction.kernel], partial(observer, site))
         for site in found
     )
     return link(replace(program, code=own, kernels=kernels))
 
 
-def _watched(env: OpEnv, observer: Callable[..., Any]) -> OpEnv:
+def _observed(env: OpEnv, observer: Callable[..., Any]) -> OpEnv:
     def run(*values: Any) -> Any:
         return observer(env.run, values)
 

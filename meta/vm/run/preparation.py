@@ -22,10 +22,10 @@ from meta.ir import Block, Function, Module, TensorType, Tuple, Var, operands, t
 from meta.op.core.handler import Default, use
 from meta.passes.call_graph import PREPARED_BY
 from meta.runtime import buffer_replacement, external_memory
+from meta.runtime.allocate import storage_address
 from meta.runtime.ndarray import ndarray
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
 from meta.vm.run.interpreter import run_module
-from meta.vm.run.steps import buffer
 
 HINT = (
     "fewer arrays and programs that are still referred to; compile(..., memory_budget=BYTES), "
@@ -127,9 +127,10 @@ class Preparation:
         self._seen = buffer_replacement.replacement_count, external_memory.share_count
         self._sources = [a.tensor for a in self._read]
         self._state = None
-        written = {buffer(a.tensor) for a in self._written}
+        written = {storage_address(a.tensor) for a in self._written}
         self._counted = all(
-            external_memory.counts_writes(t) and buffer(t) not in written for t in self._sources
+            external_memory.counts_writes(t) and storage_address(t) not in written
+            for t in self._sources
         )
 
     def _compute(self, part: Module, tensor: torch.Tensor) -> None:

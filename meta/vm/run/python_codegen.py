@@ -1,72 +1,60 @@
-"""A straight-line program written out as one Python function.
+"""The instructions of a function as Python functions, bound to kernels and memory.
 
 A small kernel runs for a microsecond or two, and a training step has hundreds: what Python does
 between two of them counts. A function that names its values, and in which each kernel, constant and
-allocator is a global, takes a third less than a loop over steps that look registers up. Of
+allocator is a global, takes a third less than a loop over closures that look registers up. Of
 
     r2 = new float32[2, 8]
     k0(r0, r1; r2)
     r3 = view r2 as float32[16]
     release r2
 
-it makes ``a2()``, ``k0(r0, r1, r2)``, ``view(r2, *v3)`` and ``r2 = None``. The text is made of the
-numbers of registers and kernels alone, so no text of a file or a user is run.
+it makes ``r2 = a0()``, ``k0(r0, r1, r2)``, ``r3 = view(r2, v3, w3, 0)`` and ``r2 = None``. What the
+machine runs between two decisions, and a region of a CUDA graph, works on a list of registers:
+``regs[2] = a0()``. The text is made of the numbers of registers and kernels alone, so no text of a
+file or a user is run.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch._C._dynamo import guards
 
-from meta.base.errors import MetaError
+from meta.base.errors import IRError, MetaError
 from meta.base.source import Span
-from meta.ir import TensorType
-from meta.runtime.allocate import allocator, compact_strides
+from meta.ir import PRIMITIVES, TensorType
+from meta.runtime.allocate import allocator, compact_strides, storage_address
 from meta.runtime.array_key import array_key
 from meta.runtime.shards import rank_along
 from meta.vm.compiler import bytecode as bc
-from meta.vm.compiler.code import Block, FunctionCode, Kernel, KernelRef
+from meta.vm.compiler.code import Block, FunctionCode, KernelRef
 from meta.vm.compiler.kernels import BoundProgram
-from meta.vm.compiler.output_buffers import Given
+from meta.vm.compiler.launch_sites import SITES, LaunchSite
+from meta.vm.compiler.output_buffers import OutputBuffers
 from meta.vm.eager.kernel_contracts import FirstRun
 from meta.vm.eager.launch_checks import looker
-from meta.vm.run.steps import SITES, Registers, guard, plain_step
-
-Run = Callable[[list[torch.Tensor]], Any]
-Site = tuple[Kernel, "Span | None"]
 
 # A view past torch's dispatcher, as inductor's code has them: 0.7 us where `view` takes 1.6.
 _view = guards._reinterpret_tensor  # type: ignore[attr-defined]
 
 
-def written_out(
-    program: BoundProgram,
-    template: Registers,
-    shared: frozenset[bc.Register],
-    constants: frozenset[int] | None,
-    given: Given | None = None,
-) -> Run:
-    """Return the entry of a program, one block, as a function of its arguments, which are compact.
+@dataclass(slots=True)
+class Closure:
+    """A function value of a running program: what the machine runs, and its first arguments."""
 
-    template: registers with the values that are the same at every run. shared: arguments in whose
-    memory the program, or who has its results, may write. constants: addresses that kernels may not
-    write to; None: none would. given: tensors for results that a caller may give.
-    """
-    code = program.code
-    function = code.functions[code.entry]
-    (block,) = function.blocks
-    shared |= _returned_twice(block)
-    writer = _Writer(program, function, template, shared, constants, given)
-    return writer.function_of(block)
+    routine: Any
+    captured: tuple[Any, ...]
 
 
-def _returned_twice(block: Block) -> frozenset[bc.Register]:
+def returned_twice(block: Block) -> frozenset[bc.Register]:
     """Return the registers whose memory may be that of several results."""
     roots: dict[bc.Register, frozenset[bc.Register]] = {}
     for i in block:
@@ -77,48 +65,101 @@ def _returned_twice(block: Block) -> frozenset[bc.Register]:
     return frozenset(root for root, count in found.items() if count > 1)
 
 
-@dataclass
-class _Writer:
-    program: BoundProgram
-    function: FunctionCode
-    template: Registers
-    shared: frozenset[bc.Register]
-    constants: frozenset[int] | None
-    given: Given | None
-    lines: list[str] = field(default_factory=list)
-    names: dict[str, Any] = field(
-        default_factory=lambda: {"view": _view, "place_of": rank_along, "MetaError": MetaError}
-    )
-    sites: dict[int, Site] = field(default_factory=dict)
+class PythonWriter:
+    """Writes Python functions of the instructions of one function of a program.
 
-    def function_of(self, block: Block) -> Run:
-        params = self.function.params
-        self.fixed = self.function.fixed()
+    template: registers with the values that are the same at every run. sites: by the id of an
+    instruction that launches a kernel. routines: by name, what a closure calls.
+    constants: addresses that kernels may not write to; None: none would. buffers: tensors for
+    results that a caller may give. keys: where random keys are that are drawn already.
+    shared: arguments in whose memory the program, or who has its results, may write. With it,
+    registers are local variables, and arguments are compact; None: registers are a list's elements.
+    """
+
+    def __init__(
+        self,
+        program: BoundProgram,
+        function: FunctionCode,
+        template: list[Any],
+        sites: Mapping[int, LaunchSite],
+        *,
+        routines: Mapping[str, Any] = MappingProxyType({}),
+        constants: frozenset[int] | None = None,
+        buffers: OutputBuffers | None = None,
+        keys: Mapping[bc.Register, torch.Tensor] = MappingProxyType({}),
+        shared: frozenset[bc.Register] | None = None,
+    ) -> None:
+        self.program, self.function, self.template = program, function, template
+        self.sites, self.routines, self.constants = sites, routines, constants
+        self.buffers, self.keys, self.shared = buffers, keys, shared
+        self.local = shared is not None
+        self.fixed = function.fixed()
         # Registers whose tensors are compact, and in whose memory no other's writes are counted.
-        self.compact = set(range(params)) - self.shared
+        self.compact = set() if shared is None else set(range(function.params)) - shared
         self.allocators: dict[TensorType, str] = {}
-        # By axis and size, the variable that has this rank's place.
-        self.places: dict[tuple[str, int], str] = {}
-        self.line("def run(args):", 0)
-        if params:
-            self.line(f"{', '.join(self.name(i) for i in range(params))}, = args")
-        for at, i in enumerate(block):
-            self.instruction(at, i)
+        # By axis and size, the variable that has this rank's position.
+        self.ranks: dict[tuple[str, int], str] = {}
+        self.lines: list[str] = []
+        self.depth = 0
+        self.line_sites: dict[int, LaunchSite] = {}
+        self.names: dict[str, Any] = {
+            "view": _view,
+            "rank_along": rank_along,
+            "closure": Closure,
+            "MetaError": MetaError,
+            SITES: self.line_sites,
+        }
+
+    # Functions.
+
+    def begin(self, name: str) -> None:
+        """Begin a function of a list: of registers, or of arguments."""
+        self.depth = 0
+        self.line(f"def {name}({'args' if self.local else 'regs'}):")
+        self.depth = 1
+        self.ranks.clear()
+        if self.local and self.function.params:
+            self.line(f"{', '.join(map(self.name, range(self.function.params)))}, = args")
+
+    def end(self, text: str = "None", dead: Sequence[bc.Register] = ()) -> None:
+        """End it with what it returns; ``dead`` registers are released before."""
+        if dead:
+            self.line(f"value = {text}")
+            self.release(dead)
+            text = "value"
+        self.line(f"return {text}")
+
+    def functions(self) -> dict[str, Any]:
+        """Return the functions that were written by their names, in their globals."""
         text = "\n".join(self.lines)
-        self.names[SITES] = self.sites
         # An error does not take this for a user's file.
         name = f"{__file__}: {self.program.code.entry}"
         exec(compile(text, name, "exec"), self.names)
-        run: Run = self.names.pop("run")
-        return run
+        return self.names
 
-    def line(self, text: str, depth: int = 1) -> None:
-        self.lines.append("    " * depth + text)
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+    @contextmanager
+    def located(self, span: Span | None) -> Iterator[None]:
+        """Let an error of the lines that are written in this block name the user's line."""
+        if span is None:
+            yield
+            return
+        self.line("try:")
+        self.depth = 2
+        yield
+        self.depth = 1
+        self.line("except MetaError as error:")
+        self.line(f"    error.span = {self.known('l', span)}")
+        self.line("    raise")
+
+    # Names.
 
     def name(self, register: bc.Register) -> str:
         """Return the name of a register: of a value that is the same at every run, a global."""
         if register not in self.fixed:
-            return f"r{register:d}"
+            return f"r{register:d}" if self.local else f"regs[{register:d}]"
         name = f"f{register:d}"
         self.names[name] = self.template[register]
         return name
@@ -128,121 +169,157 @@ class _Writer:
             return self.name(operand)
         return f"({''.join(f'{self.operand(part)}, ' for part in operand)})"
 
-    def known(self, prefix: str, number: int, value: Any) -> str:
-        """Return the name of a global."""
-        name = f"{prefix}{number:d}"
+    def known(self, prefix: str, value: Any, number: int | None = None) -> str:
+        """Return the name of a global: a new one without a number."""
+        name = f"{prefix}{len(self.names) if number is None else number:d}"
         self.names[name] = value
         return name
 
-    def instruction(self, at: int, i: bc.Instruction) -> None:
+    # Instructions.
+
+    def instructions(self, block: Sequence[bc.Instruction]) -> None:
+        """Write instructions, none of which decides what comes next."""
+        for i in block:
+            self.instruction(i)
+
+    def instruction(self, i: bc.Instruction) -> None:
         match i:
             case bc.Invoke():
-                self.invoke(at, i)
-            case bc.AllocateTensor(storage=None):
-                if self.given is None or i.out not in self.given.filled:
+                self.invoke(i)
+            case bc.AllocateTensor(storage=None) if i.out not in self.keys:
+                if self.buffers is None or i.out not in self.buffers.filled:
                     self.is_compact(i.out)
                 self.line(f"{self.name(i.out)} = {self.allocator(i)}()")
-            case bc.ViewTensor():
-                if i.out not in self.fixed:
-                    self.view(i)
+            case bc.ViewTensor() if i.out not in self.fixed:
+                self.view(i)
             case bc.OwnShard():
                 self.shard(i)
             case bc.Release():
-                self.line(f"{' = '.join(map(self.name, i.registers))} = None")
+                self.release(i.registers)
             case bc.Move():
                 self.line(f"{self.name(i.out)} = {self.operand(i.source)}")
             case bc.GetItem():
                 self.line(f"{self.name(i.out)} = {self.name(i.source)}[{i.index:d}]")
+            case bc.Extent():
+                self.line(f"{self.name(i.out)} = {self.name(i.source)}.shape[{i.axis:d}]")
+            case bc.Check():
+                check = self.known("c", extents_check(i.type, i.span))
+                self.line(f"{check}({self.name(i.source)})")
             case bc.CheckIndices():
-                look = self.known("c", at, looker(i.bounds, i.span))
+                look = self.known("c", looker(i.bounds, i.span))
                 self.line(f"{look}({self.name(i.source)})")
-            case bc.Return():
-                self.line(f"return {self.operand(i.value)}")
-            case _ if (step := plain_step(i, str(self.program.device))) is not None:
-                self.step(at, i, self.known("s", at, step))
+            case bc.MakeClosure():
+                routine = self.known("m", self.routines[i.function])
+                self.line(f"{self.name(i.out)} = closure({routine}, {self.operand(i.captured)})")
+            case bc.RunPrimitive():
+                run = self.known("p", primitive(i, str(self.program.device)))
+                with self.located(None if i.as_tensor else i.span):
+                    arguments = ", ".join(map(self.operand, i.operands))
+                    self.line(f"{self.name(i.out)} = {run}({arguments})")
 
     def is_compact(self, *fresh: bc.Register) -> None:
         """Note registers of tensors in memory of their own."""
-        self.compact.update(r for r in fresh if r not in self.shared)
+        if self.shared is not None:
+            self.compact.update(r for r in fresh if r not in self.shared)
 
-    def step(self, at: int, i: bc.Instruction, step: str) -> None:
-        """Run a step on the registers that it reads."""
-        reads = ", ".join(f"{r:d}: {self.name(r)}" for r in dict.fromkeys(i.reads))
-        self.line(f"regs = {{{reads}}}")
-        self.line(f"{step}(regs)")
-        for r in i.results:
-            self.line(f"{self.name(r)} = regs[{r:d}]")
-        self.line("regs = None")
+    def release(self, registers: Sequence[bc.Register]) -> None:
+        """Forget values."""
+        self.line(f"{' = '.join(map(self.name, registers))} = None")
+
+    def run_on_registers(self, step: Callable[[list[Any]], None]) -> None:
+        """Run what works on the list of registers."""
+        self.line(f"{self.known('g', step)}(regs)")
 
     def allocator(self, i: bc.AllocateTensor) -> str:
         name = self.allocators.get(i.type)
         if name is None:
             key = array_key(i.type.static_shape, i.type.dtype, self.program.device)
-            name = self.known("a", len(self.allocators), allocator(key))
+            name = self.known("a", allocator(key), len(self.allocators))
             self.allocators[i.type] = name
-        if self.given is not None and i.out in self.given.filled:
-            return self.known("o", i.out, self.given.allocator(i.out, self.names[name]))
+        if self.buffers is not None and i.out in self.buffers.filled:
+            return self.known("o", self.buffers.allocator(i.out, self.names[name]), i.out)
         return name
 
     def view(self, i: bc.ViewTensor) -> None:
         shape, out, source = i.type.static_shape, self.name(i.out), self.name(i.source)
+        known = self.known("v", shape, i.out)
         if i.source not in self.compact:  # torch looks whether it is, and counts writes to both
-            self.line(f"{out} = {source}.view({self.known('v', i.out, shape)})")
+            self.line(f"{out} = {source}.view({known})")
             return
         self.compact.add(i.out)
-        strides = compact_strides(shape)
-        known = self.known("v", i.out, shape), self.known("w", i.out, strides)
-        self.line(f"{out} = view({source}, {known[0]}, {known[1]}, 0)")
+        strides = self.known("w", compact_strides(shape), i.out)
+        self.line(f"{out} = view({source}, {known}, {strides}, 0)")
 
     def shard(self, i: bc.OwnShard) -> None:
         """Take a part of a tensor: which one the mesh says, once a run."""
         (count,), out, source = i.type.static_shape, self.name(i.out), self.name(i.source)
-        place = self.places.get((i.over, i.size))
-        if place is None:
-            place = self.places[i.over, i.size] = f"place{len(self.places):d}"
-            axis = self.known("axis", len(self.places), (i.over, i.size))
-            self.line(f"{place} = place_of(*{axis})")
-        self.line(f"{out} = {source}.view(-1).narrow(0, {place} * {count:d}, {count:d})")
+        rank = self.ranks.get((i.over, i.size))
+        if rank is None:
+            rank = self.ranks[i.over, i.size] = f"rank{len(self.ranks):d}"
+            self.line(f"{rank} = rank_along(*{self.known('axis', (i.over, i.size))})")
+        self.line(f"{out} = {source}.view(-1).narrow(0, {rank} * {count:d}, {count:d})")
 
-    def invoke(self, at: int, i: bc.Invoke) -> None:
+    def invoke(self, i: bc.Invoke) -> None:
+        outs = [self.name(r) for r in i.outs]
+        if i.outs and i.outs[0] in self.keys:
+            if i.outs[0] not in self.fixed:
+                self.line(f"{outs[0]} = {self.known('d', self.keys[i.outs[0]], i.outs[0])}")
+            return
         kernel = self.program.code.kernels[i.kernel]
         launched = self.program.kernels[i.kernel].run
-        run = self.known("k", i.kernel, launched)
+        run = self.known("k", launched, i.kernel)
         if isinstance(launched, FirstRun):
             launched.after.append(partial(self.names.__setitem__, run))
         if not i.fills and kernel.dialect:  # else an eager call, which may return a view
             self.is_compact(*i.outs)
-        inputs = [self.name(r) for r in i.args]
-        outs = [self.name(r) for r in i.outs]
+        guarded = bool(i.written) and self.constants is not None
         # An error of a kernel whose types are inferred when it runs names the user's line.
-        is_located = isinstance(kernel, KernelRef) and not kernel.is_static
-        is_located |= bool(i.written) and self.constants is not None
-        depth = 1
-        if is_located and i.span is not None:
-            self.line("try:")
-            depth = 2
-        if i.written and self.constants is not None:
-            check = self.known("g", at, guard(self.constants, kernel.name))
-            self.line(f"{check}({', '.join(self.name(r) for r in i.written)})", depth)
-        if i.fills:
-            self.line(f"{run}({', '.join([*inputs, *outs])})", depth)
-            self.launches(i)
-        elif len(outs) == 1:
-            self.line(f"result = {run}({', '.join(inputs)})", depth)
-            self.launches(i)
-            self.line(
-                f"{outs[0]} = result[0] if result.__class__ is tuple else result; result = None",
-                depth,
-            )
-        else:
-            results = f"{', '.join(outs)} = " if outs else ""
-            self.line(f"{results}{run}({', '.join(inputs)})", depth)
-            self.launches(i)
-        if depth == 2:
-            self.line("except MetaError as error:")
-            self.line(f"error.span = {self.known('l', at, i.span)}", 2)
-            self.line("raise", 2)
+        is_located = guarded or (isinstance(kernel, KernelRef) and not kernel.is_static)
+        with self.located(i.span if is_located else None):
+            if guarded:
+                assert self.constants is not None
+                check = self.known("g", constants_check(self.constants, kernel.name))
+                self.line(f"{check}({', '.join(map(self.name, i.written))})")
+            inputs = ", ".join([*map(self.name, i.args), *(outs if i.fills else ())])
+            targets = ["result"] if len(outs) == 1 else outs
+            results = "" if i.fills or not outs else f"{', '.join(targets)} = "
+            self.line(f"{results}{run}({inputs})")
+            self.line_sites[len(self.lines)] = self.sites[id(i)]
+            if results and len(outs) == 1:
+                value = "result[0] if result.__class__ is tuple else result"
+                self.line(f"{outs[0]} = {value}; result = None")
 
-    def launches(self, i: bc.Invoke) -> None:
-        """Note what the last line launches."""
-        self.sites[len(self.lines)] = self.program.code.kernels[i.kernel], i.span
+
+def primitive(i: bc.RunPrimitive, device: str) -> Callable[..., Any]:
+    """Return what a primitive makes of the values of its operands."""
+    run = partial(PRIMITIVES[i.name].run, *i.details)
+    if not i.as_tensor:
+        return run
+    return lambda *values: torch.tensor(run(*values), device=device)
+
+
+def extents_check(type_: TensorType, span: Span | None) -> Callable[[torch.Tensor], None]:
+    """Return what raises IRError for a tensor without the known extents of a type."""
+    known = tuple((axis, d) for axis, d in enumerate(type_.shape) if isinstance(d, int))
+
+    def check(tensor: torch.Tensor) -> None:
+        shape = tensor.shape
+        if len(shape) != type_.ndim or any(shape[axis] != extent for axis, extent in known):
+            raise IRError(
+                "a value does not have the extents that the program says",
+                expected=type_,
+                found=type_.with_shape(tuple(shape)),
+                span=span,
+            )
+
+    return check
+
+
+def constants_check(constants: frozenset[int], op: str) -> Callable[..., None]:
+    """Return what raises IRError where ``op`` would write to memory of constants."""
+
+    def check(*written: torch.Tensor) -> None:
+        if any(storage_address(t) in constants for t in written):
+            raise IRError("this writes to a constant of the program", op=op)
+
+    return check

@@ -27,7 +27,7 @@ from meta.vm.compiler import bytecode as bc
 from meta.vm.compiler.code import Code, Kernel, KernelRef
 from meta.vm.compiler.kernels import BoundProgram
 from meta.vm.graphs.capture import Graphs, report
-from meta.vm.run.steps import name_site
+from meta.vm.run.launch_errors import name_site
 
 if TYPE_CHECKING:
     from meta.vm.run.link import Linked
@@ -40,17 +40,17 @@ HINT = (
 )
 
 
-def together(program: BoundProgram, linked: Linked, graphs: Graphs | None) -> Linked:
+def with_equal_programs(program: BoundProgram, linked: Linked, graphs: Graphs | None) -> Linked:
     """Return a linked program whose ranks agree on it; itself if it holds no collective."""
     found = list(collectives(program.code))
     if not found:
         return linked
-    agreed = _Agreed(program, found, graphs)
-    agreed.link()
+    consistency = _ProgramConsistency(program, found, graphs)
+    consistency.link()
     return replace(
         linked,
-        run=agreed.within(linked.run),
-        fill=None if linked.fill is None else agreed.within(linked.fill),
+        run=consistency.within(linked.run),
+        fill=None if linked.fill is None else consistency.within(linked.fill),
     )
 
 
@@ -73,7 +73,7 @@ def slot(kernel: Kernel, name: str) -> Any:
     return kernel.args[OPERATORS[kernel.base].schema.index[name]]
 
 
-class _Agreed:
+class _ProgramConsistency:
     """What ranks agree on of one program, and in which world they have."""
 
     def __init__(

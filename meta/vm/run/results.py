@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from meta.base.device import Device
 from meta.ir import TensorType, TupleType, Type
 from meta.runtime import view_copies
+from meta.runtime.allocate import storage_address
 from meta.runtime.array_key import array_key
 from meta.runtime.ndarray import ndarray
-from meta.vm.run.steps import buffer
 
 if TYPE_CHECKING:
     import torch
@@ -27,7 +27,7 @@ def wrapped(value: Any, keys: Any, constants: frozenset[int]) -> Any:
     """Return a result as arrays. What is in a constant's memory is copied."""
     if isinstance(keys, tuple):
         return tuple([wrapped(v, k, constants) for v, k in zip(value, keys, strict=True)])
-    if constants and buffer(value) in constants:
+    if constants and storage_address(value) in constants:
         value = value.clone()
     return ndarray(value, keys)
 
@@ -39,5 +39,5 @@ def mark(result: Any, argument: torch.Tensor, name: str) -> None:
     if isinstance(result, tuple):
         for one in result:
             mark(one, argument, name)
-    elif buffer(result.tensor) == buffer(argument):
+    elif storage_address(result.tensor) == storage_address(argument):
         view_copies.mark(result.tensor, name)

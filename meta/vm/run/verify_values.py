@@ -32,9 +32,10 @@ from meta.runtime.ndarray import ndarray
 from meta.runtime.no_gradient import no_grad
 from meta.vm.compiler.code import KernelRef
 from meta.vm.compiler.kernels import BoundProgram, concrete_args, evaluated
+from meta.vm.compiler.launch_sites import LaunchSite
 from meta.vm.eager.kernel_contracts import overlap, same_bits
 from meta.vm.run.interpreter import run_module
-from meta.vm.run.observers import LaunchSite, operands, watched
+from meta.vm.run.observers import observed, operands
 
 CLOSE = {"float16": 1e-2, "bfloat16": 8e-2, "float32": 1e-4, "float64": 1e-11}
 """How far results may be apart, relative to the number and to most of those beside it."""
@@ -166,7 +167,7 @@ def watched_run(
         return result
 
     with random.replay_keys(keys):
-        watched(program.bound, observe).run(arguments)
+        observed(program.bound, observe).run(arguments)
 
 
 def _require_apart(program: ComparedProgram, site: LaunchSite, values: Sequence[Any]) -> None:

@@ -108,13 +108,13 @@ def test_tensors_of_every_library(kind: str, dialect: str) -> None:
 def test_kernels_fill_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a kernel fills is in the buffer at once; the rest is copied, as what is not aligned."""
     taken: list[int] = []
-    original = output_buffers.Given.take
+    original = output_buffers.OutputBuffers.use
 
     def noted(self: Any, into: Any) -> None:
         original(self, into)
         taken.append(len(self.filled.intersection(self.tensors)))
 
-    monkeypatch.setattr(output_buffers.Given, "take", noted)
+    monkeypatch.setattr(output_buffers.OutputBuffers, "use", noted)
     with meta.dialect.only("tvm"):
         module = meta.compile_model(of_views, *arguments())
     wanted = wanted_of_views()

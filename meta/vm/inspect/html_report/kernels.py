@@ -10,9 +10,9 @@ from meta.base.html import Html, bytes_text, details, join, table, tag, time_tex
 from meta.ir import Function
 from meta.ir.pictures import program_html
 from meta.vm.compiler.code import FusedRef
+from meta.vm.compiler.launch_sites import launch_sites
 from meta.vm.inspect.explain import ExplainedSite, ProgramExplanation
 from meta.vm.inspect.profile import Profile, ProfileRow, share_bar
-from meta.vm.run.observers import sites
 
 if TYPE_CHECKING:
     from meta.vm.executable import Executable
@@ -27,7 +27,7 @@ MAX_ANSWERS = 200
 
 def require_profile_of(executable: Executable, profile: Profile) -> None:
     """Raise ArgumentError for a profile of another program."""
-    found = {site.number: site.kernel for site in sites(executable.code)}
+    found = {site.number: site.kernel for site in launch_sites(executable.code)}
     for row in profile.rows:
         if found.get(row.site.number) != row.site.kernel:
             raise ArgumentError(
