@@ -123,7 +123,7 @@ def model(name: str, budget: float, compiler: bool) -> Iterator[dict[str, Any]]:
         calls["untuned"] = untuned.compiled()
     say(f"{name}: compiled, untuned")
     begin = time.perf_counter()
-    with meta.dialect.measured(budget):
+    with meta.cost.measured(budget):
         calls["tuned"] = tuned.compiled()
     seconds = time.perf_counter() - begin
     say(f"{name}: tuned in {seconds:.0f} s")
@@ -158,7 +158,7 @@ def second(name: str, budget: float) -> dict[str, Any]:
     """Return how long a process measures that finds another's store."""
     contender = Contender(ROWS[name], "meta", "cuda")
     begin = time.perf_counter()
-    with meta.dialect.measured(budget) as spent:
+    with meta.cost.measured(budget) as spent:
         contender.compiled()
     return {"second_s": time.perf_counter() - begin, "second_tuning_s": spent.seconds}
 

@@ -25,10 +25,12 @@ import gc
 import os
 import subprocess
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack
 from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 import hypothesis
@@ -89,6 +91,15 @@ def no_strangers_stay() -> Iterator[None]:
 
     strangers = [one.name for one in DIALECTS.values() if not one.site.is_own]
     assert not strangers, f"left behind: {strangers}"
+
+
+@pytest.fixture
+def measured_by() -> Iterator[Callable[[Any], object]]:
+    """Lets a test say what measures kernels (`meta.cost.chooser.Measurer`) until it ends."""
+    from meta.cost.chooser import choosing
+
+    with ExitStack() as stack:
+        yield lambda measurer: stack.enter_context(choosing(measurer=measurer))
 
 
 PARTS = 48

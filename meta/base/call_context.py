@@ -27,6 +27,8 @@ _SETTINGS = (
     "sharded_trace",
     "scope",
     "compiles",
+    "chooser",
+    "numbers",
 )
 
 
@@ -47,6 +49,9 @@ class CallContext:
     scope: for which chips what is registered is (`dialect/core/scope.py`); None: for all.
     compiles: whether kernels that are chosen are about to run, so that backends may begin to
     compile them (`dialect/core/warmup.py`).
+    chooser: what chooses among the dialects that are left (`dialect/core/chooser.py`); None until
+    their floor is imported. numbers: what answers the questions of the kernel that is being made
+    (`dialect/core/knobs.py`); None: nothing does.
     alone, pairs: by operator, what runs a call of one array, by its key, and of two operands, by
     their keys: the key alone where both have the same, as most have. They are the preference's
     where nothing else is to be asked, else empty dicts, which stay empty.
@@ -64,12 +69,15 @@ class CallContext:
     sharded_trace: Any
     scope: Any
     compiles: bool
+    chooser: Any
+    numbers: Any
 
     def __init__(self) -> None:
         self.handler = self.knobs = self.preference = None
         self.recording = self.marks_copies = True
         self.cast_rules = MappingProxyType({})
         self.random = self.mesh = self.sharded_trace = self.scope = None
+        self.chooser = self.numbers = None
         self.compiles = False
         self.alone: dict[Any, Any] = {}
         self.pairs: dict[Any, Any] = {}
@@ -94,6 +102,11 @@ def set_default_preference(preference: Any) -> None:
     """Set the preference of contexts that no block has changed, in every thread."""
     _default.preference = preference
     _default.alone, _default.pairs = preference.alone, preference.pairs
+
+
+def set_default_chooser(chooser: Any) -> None:
+    """Set what chooses in contexts that no block has changed, in every thread."""
+    _default.chooser = chooser
 
 
 @contextmanager

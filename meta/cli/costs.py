@@ -14,11 +14,11 @@ from meta.base.errors import FormatError, UnknownName
 from meta.base.files import read_file, replacing
 from meta.base.registry import OPERATORS, nearest
 from meta.cli.table import columns, show
-from meta.dialect.core import Race, candidates
+from meta.cost.record import Race, choose
+from meta.cost.store import environment, exported, imported, races
+from meta.dialect.core import candidates
 from meta.dialect.core.catalog import DIALECTS
-from meta.dialect.core.cost_store import environment, exported, imported, races
 from meta.dialect.core.preference import current
-from meta.dialect.core.tuning import choice
 
 
 def run(options: argparse.Namespace) -> int:
@@ -54,7 +54,7 @@ def _read(path: str) -> Any:
 
 
 def _record(race: Race, device: Device) -> dict[str, Any]:
-    chosen = choice(race, _order(race, device))
+    chosen = choose(race.costs, _order(race, device))
     return {
         "operator": race.key.operator,
         "call": race.key.call,

@@ -13,11 +13,10 @@ import torch
 from meta.base.device import Device
 from meta.cli.compile import compile_target, random_arguments
 from meta.cli.table import columns, show
-from meta.dialect.core import Cost, measured
+from meta.cost.chooser import how_in_programs, known_race, measured, tuned
+from meta.cost.record import Cost
 from meta.dialect.core.fused import CONFIG
 from meta.dialect.core.openv import config_of
-from meta.dialect.core.preference import tuned
-from meta.dialect.core.tuning import known
 from meta.vm import Executable
 from meta.vm.compiler.code import FusedRef
 
@@ -55,7 +54,7 @@ def changes(executable: Executable) -> Iterator[dict[str, Any]]:
     for entry in executable.explain():
         if isinstance(entry.site.kernel, FusedRef):
             function = functions[entry.site.kernel.function]
-            race = known(function, executable.device)
+            race = known_race(function, executable.device, how_in_programs(executable.device))
             config = config_of(function.attrs.get(CONFIG, ""))
             if race is not None and config:
                 dialect = entry.site.kernel.dialect

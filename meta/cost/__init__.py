@@ -1,6 +1,12 @@
 """Floor 3: what kernels, programs and exchanges between ranks cost, measured or estimated.
 
-In the order of use: ``flops`` (what a call does), ``roofline`` (what a device can do),
-``interconnect`` (what links can), ``predict`` and ``timeline`` (how long a program takes on one
-device, and on a rank of many), ``plan_search`` (which kernels together are the fastest).
+``record`` is what was measured of kernels, ``store`` keeps it on disk, ``chooser`` chooses by it.
+Of what was not measured: ``flops`` (what a call does), ``roofline`` (what a device can do),
+``interconnect`` (what links can). ``predict`` and ``timeline`` say how long a program takes on one
+device, and on a rank of many; ``plan_search`` which kernels together are the fastest.
 """
+
+from meta.cost.chooser import measured
+from meta.cost.record import Cost, Race, Timing
+
+__all__ = ["Cost", "Race", "Timing", "measured"]

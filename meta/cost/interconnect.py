@@ -24,8 +24,8 @@ from itertools import product
 
 from meta.base.device import Device
 from meta.base.errors import ArgumentError
-from meta.dialect.core.cost_store import find
-from meta.dialect.core.costs import Cost, Key, Timing
+from meta.cost.record import Cost, Key, Timing
+from meta.cost.store import find
 
 INSIDE, BETWEEN = "within", "between"
 """Where a link is: hosts."""

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from meta.base.device import Device
+from meta.cost.chooser import how_in_programs, known_race
 from meta.cost.flops import NOTHING, Work, work_of
+from meta.cost.record import Cost, Key, Race, choose, key_of
 from meta.cost.roofline import Peaks, peaks_of
 from meta.dialect.core import FUSED, DialectOp
-from meta.dialect.core.costs import Cost, Key, Race, choose, key_of
 from meta.dialect.core.fused import CONFIG
 from meta.dialect.core.ir_calls import arg_types, base_op, leaf_types
 from meta.dialect.core.openv import config_of
-from meta.dialect.core.preference import Config, tuning
-from meta.dialect.core.tuning import how_in_programs, kept
+from meta.dialect.core.preference import Config
 from meta.ir import (
     Binding,
     Block,
@@ -33,7 +33,7 @@ from meta.ir import (
     Type,
     type_bytes,
 )
-from meta.op.core import CallValues, View
+from meta.op.core import View
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class Predictor:
         key = key_of(function, self.device, self.how)
         dialect = str(function.attrs[FUSED])
         config = config_of(str(function.attrs.get(CONFIG, "")))
-        race = kept_race(function, self.device, self.how)
+        race = known_race(function, self.device, self.how)
         return self._launch(key, race, name, dialect, config, work, types)
 
     def _call(self, call: Call) -> Launch | None:
@@ -160,7 +160,7 @@ class Predictor:
         if values.callee is None or isinstance(values.out, View):
             return None
         key = key_of(values, self.device, self.how)
-        race = kept_race(values, self.device, self.how)
+        race = known_race(values, self.device, self.how)
         dialect = ""
         config: Config = ()
         if isinstance(call.callee, DialectOp):
@@ -182,15 +182,10 @@ class Predictor:
         if cost is None or cost.forward is None:
             time = Time(estimated=self.peaks.estimate(work, _dtype(types)))
             return Launch(key, operator, dialect, time)
-        took = cost.forward.median
+        took = cost.median
         if self.how == "eager" and cost.host is not None and self.device.kind != "cpu":
             took = max(took, cost.host)  # the device waits for the host
         return Launch(key, operator, cost.name, Time(measured=took))
-
-
-def kept_race(subject: CallValues | Function, device: Device, how: str) -> Race | None:
-    """Return what was measured of a call or function, if it may be used."""
-    return None if tuning() == "off" else kept(subject, device, how)
 
 
 def _chosen(race: Race, dialect: str, config: Config) -> Cost | None:

@@ -18,8 +18,8 @@ import torch
 from meta.base import config
 from meta.base.device import Device
 from meta.cost.flops import Work
-from meta.dialect.core.cost_store import find
-from meta.dialect.core.costs import Cost, Key, Race, Timing
+from meta.cost.record import Cost, Key, Race, Timing
+from meta.cost.store import find
 from meta.dialect.core.preference import Config
 from meta.runtime import gpu_properties
 

@@ -14,8 +14,8 @@ from torch import distributed as dist
 from meta.base.device import CPU, Device
 from meta.base.errors import DistributedError
 from meta.cost.interconnect import BETWEEN, INSIDE, Link, link_cost, links_key, links_of
-from meta.dialect.core.cost_store import keep
-from meta.dialect.core.costs import Timing
+from meta.cost.record import Timing
+from meta.cost.store import keep
 from meta.runtime.mesh import Group, axis_group
 from meta.runtime.rank_consistency import digest
 from meta.vm.graphs.capture import CudaRecorder

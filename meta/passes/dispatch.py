@@ -7,12 +7,12 @@ from contextlib import AbstractContextManager
 from meta.base.device import Device
 from meta.base.errors import DeviceError, MetaError
 from meta.base.progress import bar
+from meta.cost.chooser import configurations
+from meta.cost.record import Breadth
 from meta.dialect.core import FUSED, DialectOp, OpEnv
 from meta.dialect.core import dispatch as find
-from meta.dialect.core.costs import Breadth
 from meta.dialect.core.ir_calls import arg_types
 from meta.dialect.core.preference import exactly
-from meta.dialect.core.tuning import configurations
 from meta.ir import Binding, Call, Expr, Module, Type, bindings
 from meta.op.core import CallValues, Op, View
 from meta.passes.rewrite import map_functions, rewrite_function

@@ -13,15 +13,14 @@ from typing import Any, cast
 
 from meta.base.bounded_cache import bounded_insert
 from meta.base.device import Device
+from meta.cost.chooser import chooses, how_in_programs, known_race
 from meta.cost.plan_search import WIDTH, Link, Option, Step, Steps
-from meta.cost.predict import kept_race
+from meta.cost.record import contenders, key_of
 from meta.cost.roofline import Peaks, peaks_of
-from meta.dialect.core import FUSED, FUSED_ONLY, DialectOp, answers, candidates, compiling
-from meta.dialect.core.costs import Cost, Race, choose, key_of
-from meta.dialect.core.dispatch import answer
+from meta.dialect.core import FUSED, DialectOp, answers, candidates, compiling
+from meta.dialect.core.dispatch import answer, ready
 from meta.dialect.core.ir_calls import called_op, has_effect
-from meta.dialect.core.preference import DECISIONS, Preference, current
-from meta.dialect.core.tuning import chooses, how_in_programs
+from meta.dialect.core.preference import DECISIONS, current
 from meta.ir import (
     Binding,
     Block,
@@ -197,50 +196,22 @@ class Planner:
         """
         if any(one.init is not None for one in call.op.aspects.dialect_ops):
             return None
-        race = kept_race(call, self._device, self._how)
+        race = known_race(call, self._device, self._how)
         if race is None:
             return None
-        by_name = {op.dialect.name: op.plain for op in asked(call, self._preference)}
+        able = candidates(call.op, self._preference, call.device)
+        by_name = ready(able, call, self._preference)
         ops: list[DialectOp] = []
         options: list[Option] = []
-        for cost in contenders(race, list(by_name), self._preference):
-            env = answer(by_name[cost.dialect], call, self._preference, cost.config).env
+        for cost in contenders(race.costs, list(by_name), self._preference.first):
+            env = answer(by_name[cost.dialect].plain, call, self._preference, cost.config).env
             if env is None and not ops:
                 return None  # what priority chose then does not take the call any more
-            if env is not None and env.dialect_op is not None and cost.forward is not None:
+            if env is not None and env.dialect_op is not None:
                 breaks = self._how == "graph" and bool(env.not_capturable)
                 ops.append(env.dialect_op)
-                options.append(_option(ops[-1], cost.forward.median, fusable, breaks))
+                options.append(_option(ops[-1], cost.median, fusable, breaks))
         return Kernels(call, tuple(options), tuple(ops)) if ops else None
-
-
-def asked(call: CallValues, preference: Preference) -> list[DialectOp]:
-    """Return the implementations that may run a call of a program, as priority orders them."""
-    return [
-        one
-        for one in candidates(call.op, preference, call.device)
-        if one.plevel(call.device) > FUSED_ONLY
-        and preference.refusal(one.dialect.name) is None
-        and one.dialect.refusal(call.device) is None
-    ]
-
-
-def contenders(race: Race, order: Sequence[str], preference: Preference) -> list[Cost]:
-    """Return the candidate that priority chooses, then of each dialect the fastest of those that
-    beat it by the rule of `choose`; nothing where that is not known. Of dialects that the user
-    prefers, the first that takes the call contends alone, in all its configurations.
-    """
-    takes = {cost.dialect for cost in race.costs if not cost.refused}
-    wanted = next((n for n in order if n in preference.first and n in takes), None)
-    order = list(order) if wanted is None else [wanted]
-    defaults = [cost for cost in race.costs if not cost.config]
-    if choose(race.costs, order) is None:
-        return []
-    place = {name: i for i, name in enumerate(order)}
-    timed = [c for c in defaults if c.forward is not None and not c.refused and c.dialect in place]
-    first = min(timed, key=lambda cost: place[cost.dialect])
-    fastest = (choose([first, *(c for c in race.costs if c.dialect == n)], order) for n in order)
-    return [first, *(c for c in fastest if c is not None and c is not first)]
 
 
 def _option(op: DialectOp, time: float, fusable: bool, breaks: bool = False) -> Option:

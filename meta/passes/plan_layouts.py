@@ -11,12 +11,13 @@ from collections.abc import Container, Iterable, Iterator
 
 from meta import op
 from meta.base.device import Device
+from meta.cost.chooser import how_in_programs, known_race
 from meta.cost.plan_search import Link, Option, Step, Steps
-from meta.cost.predict import kept_race
+from meta.cost.record import choose
 from meta.cost.roofline import peaks_of
+from meta.dialect.core.dispatch import candidates, ready
 from meta.dialect.core.ir_calls import arg_types, called_op, named_args, new_call, tensor_of
 from meta.dialect.core.preference import current
-from meta.dialect.core.tuning import how_in_programs
 from meta.ir import (
     Binding,
     Call,
@@ -34,7 +35,6 @@ from meta.op.core import View
 from meta.passes.alias_analysis import AliasSets, AliasSummaries
 from meta.passes.channels_last_rewriter import ChannelsLastRewriter
 from meta.passes.channels_last_rules import CONVOLUTIONS, LAST, ImageCall, is_image, rewritten_call
-from meta.passes.plan_dialects import asked, contenders
 from meta.passes.prepare import run_invariant
 
 Chosen = Container[Var]
@@ -140,13 +140,13 @@ class _Layouts:
         call = called.call_values(arg_types(called, value), self._device)
         if call.callee is None or isinstance(call.out, View):
             return 0.0
-        race = kept_race(call, self._device, self._how)
+        race = known_race(call, self._device, self._how)
         if race is None:
             return None
-        order = [one.dialect.name for one in asked(call, current())]
-        found = contenders(race, order, current())
-        times = [cost.forward.median for cost in found if cost.forward is not None]
-        return min(times, default=None)
+        preference = current()
+        able = ready(candidates(call.op, preference, self._device), call, preference)
+        best = choose(race.costs, list(able), preference.first)
+        return None if best is None else best.median
 
 
 _AS_IT_IS = Step((Option("", 0.0),))

@@ -12,20 +12,12 @@ from dataclasses import dataclass
 
 from meta.base.device import Device
 from meta.base.errors import ArgumentError
+from meta.cost.chooser import chooser, chooses, choosing, configurations, measured, tuning
 from meta.cost.flops import is_of_products
 from meta.cost.predict import Launch, Predictor
+from meta.cost.record import MARGIN, Breadth
 from meta.cost.roofline import peaks_of
 from meta.dialect.core import compiling
-from meta.dialect.core.costs import MARGIN, Breadth
-from meta.dialect.core.preference import tuning
-from meta.dialect.core.tuning import (
-    chooses,
-    comparing,
-    configurations,
-    measured,
-    measuring_only,
-    tune_context,
-)
 from meta.ir import Module, structural_equal
 from meta.passes.call_graph import PREPARED_BY
 from meta.passes.manager import Pass
@@ -36,7 +28,7 @@ def compares(device: Device, lower: Pass | None) -> bool:
     rule, before this one in the pipeline, nor while the program that rules make is measured, nor
     when the time to measure is used up: each comparison lowers the whole program.
     """
-    context = tune_context()
+    context = chooser()
     if lower is None or context.compares or not context.variants or context.exhausted:
         return False
     return chooses(device)
@@ -63,7 +55,7 @@ def cheaper(
     ruled: Counter[Launch] | None = None
     lowered: list[Module] = [changed]
     for other in others:
-        if tune_context().exhausted:
+        if chooser().exhausted:
             break
         if any(structural_equal(other, one) for one in lowered):
             continue
@@ -101,7 +93,7 @@ def _compared(
 ) -> Gain:
     """Return what another program gains, or that it is no more than ``most``."""
     if tuning() == "on":
-        with measured() as spent, measuring_only(is_of_products):
+        with measured() as spent, choosing(of_interest=is_of_products):
             found = _launches(other, device, lower, Breadth.DEFAULTS)
         gain = _gain(ruled, found, device, TUNED if spent.races else 1.0)
         if gain.at_most <= most or (gain.is_measured and not spent.races):
@@ -133,7 +125,7 @@ def _launches(
     as ``most``; None if it does not fit the memory budget that it is lowered for.
     """
     try:
-        with comparing(), compiling(False), configurations(most):
+        with choosing(compares=True), compiling(False), configurations(most):
             lowered = lower(module)
             once = lowered.main.attrs.get(PREPARED_BY)  # it does not count
             return Counter(Predictor(lowered, device).launches(without=once))

@@ -6,12 +6,12 @@ from collections.abc import Generator, Mapping
 from dataclasses import replace
 
 from meta.base.device import Device
+from meta.cost.chooser import chooses, configurations, race_of, tuning
 from meta.cost.flops import work_of
+from meta.cost.record import MARGIN, Breadth, Cost, choose
 from meta.dialect.core import FUSED, KERNEL
-from meta.dialect.core.costs import MARGIN, Breadth
-from meta.dialect.core.dispatch import cheapest
-from meta.dialect.core.preference import Preference, current, tuning
-from meta.dialect.core.tuning import choice, chooses, configurations, race_of
+from meta.dialect.core.dispatch import choice
+from meta.dialect.core.preference import Preference, current
 from meta.ir import Call, Function, Module, Type, bindings
 from meta.op.core import CallValues, Op, View
 from meta.passes.dead_code import dead_code
@@ -25,7 +25,7 @@ def split_patterns(module: Module, *, device: Device) -> Module:
     take less than the one of the pattern: by more than `MARGIN`, and with a lower 20th percentile.
 
     Both have to be measured; where that is asked for (META_TUNE=on, or within
-    `meta.dialect.measured`), what is not is measured now, after the calls that the program makes
+    `meta.cost.measured`), what is not is measured now, after the calls that the program makes
     (`tune`). What the calls save when they fuse with others is not counted, so that the choice is
     right with it, too. A pattern of a dialect that the user prefers stays.
 
@@ -80,20 +80,20 @@ def _is_slower(function: Function, device: Device, preference: Preference) -> Qu
         return False
     yield function
     race = race_of(function, device)
-    together = None if race is None else choice(race, [dialect])
-    if together is None or together.forward is None:
+    together = None if race is None else choose(race.costs, [dialect])
+    if together is None:
         return False
     median = p20 = 0.0
     for call in _calls(function, device):
         if call is not None:
             yield call
-        cost = None if call is None else cheapest(call, preference)
-        if cost is None or cost.forward is None:
+        cost = None if call is None else choice(call, preference)[1]
+        if not isinstance(cost, Cost):
             return False
-        median, p20 = median + cost.forward.median, p20 + cost.forward.p20
-        if median >= (1 - MARGIN) * together.forward.median:
+        median, p20 = median + cost.median, p20 + cost.p20
+        if median >= (1 - MARGIN) * together.median:
             return False  # before any other is measured
-    return p20 < together.forward.p20
+    return p20 < together.p20
 
 
 def _calls(function: Function, device: Device) -> list[CallValues | None]:

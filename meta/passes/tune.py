@@ -12,13 +12,13 @@ from dataclasses import replace
 
 from meta.base.device import Device
 from meta.base.progress import bar
+from meta.cost.chooser import configurations, measure_missing, race_of, tuning
 from meta.cost.flops import work_of
+from meta.cost.record import Breadth, choose
 from meta.dialect.core import FUSED, DialectOp
-from meta.dialect.core.costs import Breadth
 from meta.dialect.core.fused import CONFIG
 from meta.dialect.core.openv import config_text
-from meta.dialect.core.preference import Config, current, tuning
-from meta.dialect.core.tuning import choice, configurations, measure_missing, race_of
+from meta.dialect.core.preference import Config, current
 from meta.ir import Binding, Call, Function, Module, Type, bindings
 from meta.op.core import CallValues, Op, View
 from meta.passes.dispatch import declared_call
@@ -27,7 +27,7 @@ from meta.passes.rewrite import map_functions, rewrite_function, with_value
 
 def tune(module: Module, *, device: Device) -> Module:
     """Measure the candidates of each operator call that was never measured (META_TUNE=on, or within
-    `meta.dialect.measured`), those that seem to take longest first; the program stays as it is.
+    `meta.cost.measured`), those that seem to take longest first; the program stays as it is.
 
     >>> from meta.base.device import CPU
     >>> from meta.ir import parse
@@ -131,5 +131,5 @@ def _alone(binding: Binding, device: Device) -> CallValues | None:
 def _config(subject: CallValues | Function, dialect: str, device: Device) -> Config | None:
     """Return the configuration in which a dialect is the fastest; None where nobody knows."""
     race = race_of(subject, device)
-    found = None if race is None else choice(race, [dialect])
+    found = None if race is None else choose(race.costs, [dialect])
     return None if found is None else found.config

@@ -11,9 +11,8 @@ from typing import Any
 from meta.base import gc_pause
 from meta.base.device import require
 from meta.base.errors import ArgumentError, DeviceError
-from meta.dialect.core import compiling, measured, warm_up
-from meta.dialect.core.preference import tuned, tuning
-from meta.dialect.core.tuning import rules_alone, tune_context
+from meta.cost.chooser import chooser, choosing, measured, tuned, tuning
+from meta.dialect.core import compiling, warm_up
 from meta.ir import Module, TensorType
 from meta.op.core import tree
 from meta.op.core.tracing import Value
@@ -69,7 +68,7 @@ def compile(
         recorded cannot, or if there is none.
     tune: seconds within which kernels of this program that were never measured are measured, those
         that seem to take longest first; what is found is kept for all processes and decides which
-        kernels run (see `meta.dialect.measured`). None: as META_TUNE says.
+        kernels run (see `meta.cost.measured`). None: as META_TUNE says.
 
     Of a model in infer mode, what depends on its arrays alone (weights cast, transposed, or folded
     with batch normalisation) is computed before the first call, kept, and computed again after an
@@ -124,16 +123,14 @@ def compile(
     if found is None:
         # Not before: while TVM reads symbols, no library can be loaded, nor a kept kernel.
         warm_up(where)
-        if tuning() == "on" and not tune_context().exhausted:
+        if tuning() == "on" and not chooser().exhausted:
             measure_peaks(where)  # what plans weigh times against
         module = _measured(passes, traced) if tuning() == "on" else passes(traced)
         code = emit(module, where)
         kernels = bind_kernels(code.kernels, module.functions, where)
         found = BoundProgram(code, kernels, where, lambda: module, preparation_of(module))
         history = passes.history
-        if (
-            key is not None and not tune_context().exhausted
-        ):  # else a later process goes on measuring
+        if key is not None and not chooser().exhausted:  # else a later process goes on measuring
             # What was measured on the way counts from now on.
             program_cache.keep(program_cache.key_of(traced, passes, where) or key, found)
             if tuning() == "on":  # complete, so that it is what "cached" would make of the costs
@@ -151,12 +148,12 @@ def _measured(passes: Pipeline, traced: Module) -> Module:
     fused kernels, may be a reason for another plan, whose kernels are measured then: the program is
     that of the last one, which another process with the same costs would make.
     """
-    with rules_alone():
+    with choosing(variants=False):
         passes(traced)  # measures what the program calls before what it might call instead
     for _ in range(MOST_PLANS):
         with measured() as spent:
             module = passes(traced)
-        if spent.races == 0 or tune_context().exhausted:
+        if spent.races == 0 or chooser().exhausted:
             break
     return module
 

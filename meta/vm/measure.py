@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from meta.base.call_context import set_default_chooser
 from meta.base.device import BUILT_IN, Device, require
 from meta.base.errors import ArgumentError, DeviceError, OutOfMemory
+from meta.cost.chooser import CostChooser, chooser
+from meta.cost.record import Cost
 from meta.dialect.core import DIALECTS, DialectOp
-from meta.dialect.core.costs import Cost
-from meta.dialect.core.tuning import MEASURER, tune_context
 from meta.ir import Function
 from meta.op.core import CallValues, Op, View
 from meta.runtime.out_of_memory import free_bytes
@@ -143,8 +144,8 @@ def measured(
     what: Sequence[CallValues | Function], device: Device, how: str
 ) -> Iterator[tuple[int, list[Cost]]]:
     """Iterate over the costs of calls and fused functions, each with its place among them, until
-    the time is up: what `MEASURER` is. There are none of one that has no room to be measured beside
-    the user's arrays.
+    the time is up, as a `meta.cost.chooser.Measurer`. There are none of one that has no room to be
+    measured beside the user's arrays.
     """
     waiting = dict(enumerate(what))
     if device.kind == "cpu":
@@ -159,7 +160,7 @@ def measured(
                 left_out=_left_out(subject.name, device),
                 configs=MOST_CONFIGS,
                 compiled=FEW_CONFIGS,
-                breadth=tune_context().breadth,
+                breadth=chooser().breadth,
                 near=NEAR,
                 far=FAR,
             )
@@ -172,7 +173,7 @@ def measured(
             else:
                 _note(subject.name, device, costs)
                 yield place, costs
-        if tune_context().remaining() <= 0:
+        if chooser().remaining() <= 0:
             return
 
 
@@ -184,7 +185,7 @@ def _window(waiting: dict[int, CallValues | Function], device: Device) -> dict[i
     room = MOST_BYTES[device.kind]
     free = free_bytes(device)
     room = room if free is None else min(room, free // 8)
-    most = max(1, int(min(tune_context().remaining(), WINDOW)))
+    most = max(1, int(min(chooser().remaining(), WINDOW)))
     found: dict[int, Subject] = {}
     counts: Counter[str] = Counter()
     for place, what in list(waiting.items()):
@@ -225,8 +226,7 @@ def _note(name: str, device: Device, costs: Sequence[Cost]) -> None:
     times: dict[str, float] = {}
     for cost in costs:
         if cost.forward is not None:
-            before = times.get(cost.dialect, math.inf)
-            times[cost.dialect] = min(before, cost.forward.median)
+            times[cost.dialect] = min(times.get(cost.dialect, math.inf), cost.median)
     for dialect, time in times.items():
         place = name, dialect, device
         if time <= FAR_BEHIND * min(times.values()):
@@ -255,4 +255,4 @@ to be left out of the others of this process. Making its kernels takes most of t
 _hopeless: dict[tuple[str, str, Device], int] = {}
 
 
-MEASURER[:] = [measured]
+set_default_chooser(CostChooser(measured))

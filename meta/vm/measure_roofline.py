@@ -15,6 +15,8 @@ import torch
 from meta import op
 from meta.base.device import Device, require
 from meta.base.dtype import TO_TORCH
+from meta.cost.chooser import choosing
+from meta.cost.record import Cost, Timing
 from meta.cost.roofline import (
     COPY,
     GAP,
@@ -25,9 +27,7 @@ from meta.cost.roofline import (
     peaks_key,
     peaks_of,
 )
-from meta.dialect.core.cost_store import keep
-from meta.dialect.core.costs import Cost, Timing
-from meta.dialect.core.tuning import racing
+from meta.cost.store import keep
 from meta.runtime.ndarray import ndarray
 
 SAMPLES = 15
@@ -58,7 +58,7 @@ def measure_peaks(device: object = None, *, anew: bool = False) -> Peaks:
     if found.measured and not anew:
         return found
     # The kernels that priority chooses: no race is run for the products themselves.
-    with torch.no_grad(), racing():
+    with torch.no_grad(), choosing(races=True):
         keep(peaks_key(where), tuple(_costs(where)), anew=True)
     return peaks_of(where)
 

@@ -15,15 +15,14 @@ from meta.base.device import CPU
 from meta.base.errors import DeviceError
 from meta.cost.flops import Work
 from meta.cost.predict import Time
+from meta.cost.record import Cost, bucket_of, key_of
 from meta.cost.roofline import COPY, DEFAULTS, Peaks, peak_cost, peaks_key, peaks_of
-from meta.dialect.core import Cost
-from meta.dialect.core.cost_store import keep
-from meta.dialect.core.costs import bucket_of, key_of
+from meta.cost.store import keep
 from meta.ir import Module, parse
 from meta.passes import dispatch, infer_type, tune
 from meta.vm.measure_roofline import measure_peaks
-from tests.passes import fake_costs
-from tests.passes.fake_costs import keep_costs, keep_peaks
+from tests.cost import fake_costs
+from tests.cost.fake_costs import keep_costs, keep_peaks
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +55,7 @@ def test_measured_calls_take_what_was_measured() -> None:
 
 
 def test_what_the_allowed_dialects_take_counts_where_they_alone_are_allowed() -> None:
-    with meta.dialect.measured():
+    with meta.cost.measured():
         module = dispatch(tune(CHAIN, device=CPU), device=CPU)
     assert cost(module).measured_share == 1.0
     with meta.dialect.exclude("tvm"):  # nor were they measured among all others

@@ -23,8 +23,8 @@ from meta.ir import Module, parse
 from meta.model import zoo
 from meta.passes import bucket_collectives, dispatch, infer_type, schedule_collectives
 from meta.train.objective import Objective
-from tests.passes import fake_costs
-from tests.passes.fake_costs import keep_peaks
+from tests.cost import fake_costs
+from tests.cost.fake_costs import keep_peaks
 
 LINKS = Links(
     Link("inside", 100.0, {"ring": 1.0}, startup=5.0),

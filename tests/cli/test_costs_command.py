@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,10 @@ import meta
 from meta.base import config
 from meta.base.device import CPU
 from meta.cli.main import main
-from meta.dialect.core import Cost, Timing, cost_store, dispatch, tuning
-from meta.dialect.core.cost_store import keep
-from meta.dialect.core.costs import key_of
+from meta.cost import store
+from meta.cost.record import Cost, Timing, key_of
+from meta.cost.store import keep
+from meta.dialect.core import dispatch
 from meta.ir.types import TensorType
 
 PROGRAM = """
@@ -36,9 +38,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     with config.override(
         META_CACHE_DIR=str(tmp_path / "cache"), META_CACHE=True, META_TUNE="cached"
     ):
-        cost_store.forget_found()
+        store.forget_found()
         yield tmp_path
-    cost_store.forget_found()
+    store.forget_found()
 
 
 def put() -> None:
@@ -82,8 +84,8 @@ def test_costs_move_to_another_cache(
         assert record(capsys, "costs", "--import", "all.json")["imported"] == 0
         assert len(record(capsys, "costs")["races"]) == 1  # type: ignore[arg-type]
         # On another machine they are kept, and do not count.
-        monkeypatch.setattr(cost_store, "environment", lambda device: '{"device": "another"}')
-        cost_store.forget_found()
+        monkeypatch.setattr(store, "environment", lambda device: '{"device": "another"}')
+        store.forget_found()
         assert record(capsys, "costs")["races"] == []
 
 
@@ -109,7 +111,7 @@ def test_damage_is_an_error(folder: Path, capsys: pytest.CaptureFixture[str], ch
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_tune(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tune(capsys: pytest.CaptureFixture[str], measured_by: Any) -> None:
     asked: list[str] = []
 
     def measure(subjects, device, how):
@@ -117,7 +119,7 @@ def test_tune(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
             asked.append(subject.op.name)
             yield place, [cost("tvm", 4.0), cost("torch", 2.0)]
 
-    monkeypatch.setattr(tuning, "MEASURER", [measure])
+    measured_by(measure)
     call = meta.op.sort.call_values((TensorType((64, 128), "float32"), -1, False), CPU)
     first = dispatch(call).dialect_op
     assert first is not None

@@ -27,8 +27,8 @@ from meta.cost.interconnect import (
     links_of,
 )
 from meta.cost.interconnect import PATTERNS as PATTERN_OF
-from meta.dialect.core.cost_store import keep
-from tests.passes import fake_costs
+from meta.cost.store import keep
+from tests.cost import fake_costs
 
 PLAIN = Links(
     Link("inside", 100.0, {"ring": 1.0}, startup=5.0),

@@ -17,8 +17,8 @@ from meta import op
 from meta.base import config
 from meta.base.device import Device
 from meta.cost.interconnect import INSIDE, Link, Links, Reach, links_key
+from meta.cost.store import find
 from meta.dialect import only
-from meta.dialect.core.cost_store import find
 from meta.vm.graphs.region_step import GraphStep
 from tests.distributed.test_simulated_mesh import CALLS, values
 from tests.distributed.training import MAKERS, STAGES, trained

@@ -15,9 +15,8 @@ from meta.base import config
 from meta.base.device import Device
 from meta.base.errors import MetaWarning
 from meta.base.registry import OPERATORS
+from meta.cost.store import forget_found
 from meta.dialect import HANDWRITTEN, REFERENCE
-from meta.dialect.core import tuning
-from meta.dialect.core.cost_store import forget_found
 from meta.ir import TensorType, parse, text
 from meta.passes import infer_type
 from meta.passes.alias_analysis import AliasSets, AliasSummaries
@@ -183,7 +182,7 @@ def test_memory_returns_to_what_it_was(how: str, backward: bool) -> None:
 
 
 def test_nothing_is_measured_while_a_graph_is_recorded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, measured_by: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("META_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("META_TUNE", "cached")
@@ -191,9 +190,9 @@ def test_nothing_is_measured_while_a_graph_is_recorded(
     x = meta.ones((3, 77), device="cuda")
     meta.tanh(x)
     asked: list[Any] = []
-    monkeypatch.setattr(tuning, "MEASURER", [lambda *what: asked.append(what) or []])
+    measured_by(lambda *what: asked.append(what) or [])
     graph = torch.cuda.CUDAGraph()
-    with meta.dialect.measured(), torch.cuda.graph(graph):
+    with meta.cost.measured(), torch.cuda.graph(graph):
         y = meta.tanh(x)
     assert not asked
     graph.replay()

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 import meta
 from meta.base import config
 from meta.base.device import CPU, Device
+from meta.cost.chooser import chooses, choosing
 from meta.dialect.core import Dialect, DialectOp
 from meta.dialect.core.preference import forget
-from meta.dialect.core.tuning import chooses, racing
 from meta.ir import Block, Call, Module, bindings, parse, text, verify
 from meta.ir.visit import inner_blocks
 from meta.op.core import CallValues
@@ -32,8 +32,8 @@ from meta.passes import (
 from meta.passes.plan_dialects import Planner
 from meta.vm.compiler.pipeline import pipeline
 from meta.vm.run.interpreter import run_module
-from tests.passes import fake_costs
-from tests.passes.fake_costs import keep_peaks, measure
+from tests.cost import fake_costs
+from tests.cost.fake_costs import keep_peaks, measure
 from tests.programs.operators import ROWS
 from tests.programs.prefixes import _differences, inputs, outcome
 from tests.programs.test_programs import ALL, TVM_ROWS, drawn, steps, wanted
@@ -160,7 +160,7 @@ def test_nothing_changes_without_costs() -> None:
     assert chooses(CPU)
     with config.override(META_TUNE="off"):
         assert plan_dialects(CHAIN, device=CPU) is CHAIN
-    with racing():  # what is made in order to be measured
+    with choosing(races=True):  # what is made in order to be measured
         assert plan_dialects(CHAIN, device=CPU) is CHAIN
     other = program("%a = relu(%x)")
     assert text(plan_dialects(other, device=CPU)) == text(other)

@@ -12,17 +12,17 @@ import pytest
 import meta
 from meta.base import config
 from meta.base.device import CPU, Device
+from meta.cost.chooser import chooser
 from meta.cost.predict import Predictor
-from meta.dialect.core import Cost, tuning
-from meta.dialect.core.cost_store import keep
-from meta.dialect.core.costs import Breadth, Key, key_of
+from meta.cost.record import Breadth, Cost, Key, key_of
+from meta.cost.store import keep
 from meta.ir import Module, parse, text
 from meta.passes import channels_last, dispatch, infer_type
 from meta.testing import check
 from meta.vm import PassContext
 from meta.vm.compiler.pipeline import pipeline
-from tests.passes import fake_costs
-from tests.passes.fake_costs import timing
+from tests.cost import fake_costs
+from tests.cost.fake_costs import timing
 from tests.programs.prefixes import inputs
 
 IMAGES = infer_type(
@@ -188,19 +188,19 @@ def test_a_rule_decides_where_a_kernel_was_not_measured() -> None:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Asked]:
+def asked(measured_by: Any) -> Iterator[Asked]:
     """What is measured, and takes what a test says that it does."""
     found = Asked()
 
     def measurer(subjects: Any, device: Device, how: str) -> Iterator[tuple[int, list[Cost]]]:
         for place, subject in enumerate(subjects):
             key = key_of(subject, device, how)
-            found.setdefault(key.call, set()).add(tuning.tune_context().breadth)
+            found.setdefault(key.call, set()).add(chooser().breadth)
             yield place, [Cost("torch", (), timing(found.time(key) or 0.0))]
 
-    monkeypatch.setattr(tuning, "MEASURER", [measurer])
+    measured_by(measurer)
     fake_costs.keep_peaks(copy=1e5, launch=0.1)
-    with meta.dialect.measured():
+    with meta.cost.measured():
         yield found
 
 

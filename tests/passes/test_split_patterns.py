@@ -15,7 +15,7 @@ from meta.dialect.core import KERNEL
 from meta.ir import Module, parse, verify
 from meta.passes import fuse_dialect, infer_type, split_patterns
 from meta.vm.run.interpreter import run_module
-from tests.passes import fake_costs
+from tests.cost import fake_costs
 
 PROGRAM = infer_type(
     parse("""

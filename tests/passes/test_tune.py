@@ -12,15 +12,16 @@ import pytest
 import meta
 from meta.base import config
 from meta.base.device import CPU
-from meta.dialect.core import FUSED, Cost, tuning
-from meta.dialect.core.cost_store import forget_found, keep
-from meta.dialect.core.costs import Breadth, key_of
+from meta.cost.chooser import chooser, known_race
+from meta.cost.record import Breadth, Cost, key_of
+from meta.cost.store import forget_found, keep
+from meta.dialect.core import FUSED
 from meta.ir import Function, Module, TensorType, parse, text
 from meta.passes import configure, dispatch, split_patterns, tune
 from meta.passes.tune import measure
 from meta.vm.compilation import _measured
-from tests.passes import fake_costs
-from tests.passes.fake_costs import timing
+from tests.cost import fake_costs
+from tests.cost.fake_costs import timing
 
 STEPS = parse("""
 func @main(%x: float32[64, 100]) -> float32[64, 100] {
@@ -63,7 +64,7 @@ def test_a_kernel_that_fuses_with_nobody_has_its_configuration() -> None:
     assert text(configure(STEPS, device=CPU)) == text(STEPS)
 
 
-def asked_by(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Breadth]]:
+def asked_by(measured_by: Any) -> list[tuple[str, Breadth]]:
     """Return what is measured from now on: names, and whose configurations."""
     asked: list[tuple[str, Breadth]] = []
 
@@ -71,19 +72,17 @@ def asked_by(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Breadth]]:
         for place, subject in enumerate(subjects):
             is_function = isinstance(subject, Function)
             name = subject.attrs[FUSED] if is_function else subject.op.name
-            asked.append(
-                (f"fused by {name}" if is_function else name, tuning.tune_context().breadth)
-            )
+            asked.append((f"fused by {name}" if is_function else name, chooser().breadth))
             yield place, [Cost(name, (), timing(5.0)) for name in ("tvm", "torch")]
 
-    monkeypatch.setattr(tuning, "MEASURER", [measurer])
+    measured_by(measurer)
     return asked
 
 
 def test_configurations_are_measured_of_what_is_there_in_the_end(
-    monkeypatch: pytest.MonkeyPatch,
+    measured_by: Any,
 ) -> None:
-    asked = asked_by(monkeypatch)
+    asked = asked_by(measured_by)
 
     def network(x: Any) -> Any:
         return meta.cumsum(meta.tanh(x) * 2.0, axis=1) + 1.0
@@ -91,7 +90,7 @@ def test_configurations_are_measured_of_what_is_there_in_the_end(
     x = meta.ones((64, 100))
     with (
         config.override(META_PROGRAM_CACHE=False),
-        meta.dialect.measured(),
+        meta.cost.measured(),
         meta.dialect.prefer("tvm"),
     ):
         meta.vm.compile(meta.model.trace(network), x)
@@ -105,33 +104,33 @@ def test_configurations_are_measured_of_what_is_there_in_the_end(
         assert len(asked) == count, "all of it is known"
 
 
-def test_dispatch_is_content_with_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = asked_by(monkeypatch)
+def test_dispatch_is_content_with_defaults(measured_by: Any) -> None:
+    asked = asked_by(measured_by)
     module = parse("""
     func @main(%x: float32[64, 100]) -> float32[64, 100] {
       %a: float32[64, 100] = exp(%x)
       return %a
     }""")
-    with meta.dialect.measured():
+    with meta.cost.measured():
         made = dispatch(tune(module, device=CPU), device=CPU)
         assert asked == [("exp", Breadth.UNFUSED)]
         configure(made, device=CPU)
         assert asked[1:] in ([], [("exp", Breadth.ALL)])
     exp = meta.exp.call_values((module.main.params[0].type,), CPU)
-    race = tuning.known(exp, CPU)
+    race = known_race(exp, CPU, "eager")
     assert race is not None and race.breadth == asked[-1][1]
 
 
-def test_patterns_and_their_calls_are_measured_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patterns_and_their_calls_are_measured_together(measured_by: Any) -> None:
     seen: list[int] = []
-    asked = asked_by(monkeypatch)
-    measurer = tuning.MEASURER[0]
+    asked = asked_by(measured_by)
+    measurer = chooser().measurer
 
     def counted(subjects: Any, *rest: Any) -> Any:
         seen.append(len(subjects))
         return measurer(subjects, *rest)
 
-    monkeypatch.setattr(tuning, "MEASURER", [counted])
+    measured_by(counted)
     pattern = """
     func @NAME(%x: float32[ROWS, 16], %w: float32[8, 16], %b: float32[8]) -> float32[ROWS, 8]
         attrs(fused="torch", kernel="dense_bias_add") {
@@ -151,14 +150,14 @@ def test_patterns_and_their_calls_are_measured_together(monkeypatch: pytest.Monk
         pattern.replace("NAME", n).replace("ROWS", r) for n, r in (("one", "4"), ("two", "6"))
     ]
     module = parse("".join([*functions, main]))
-    with meta.dialect.measured():
+    with meta.cost.measured():
         split_patterns(module, device=CPU)
     assert seen == [2, 2]
     assert [name for name, _ in asked] == ["fused by torch"] * 2 + ["dense"] * 2
 
 
-def test_nothing_is_measured_unless_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = asked_by(monkeypatch)
+def test_nothing_is_measured_unless_it_is_asked_for(measured_by: Any) -> None:
+    asked = asked_by(measured_by)
     module = Module({"main": replace(STEPS.main)})
     assert tune(module, device=CPU) is module
     measure([meta.exp.call_values((STEPS.main.params[0].type,), CPU)], CPU)
@@ -175,17 +174,17 @@ def test_a_second_process_would_measure_nothing() -> None:
         return meta.mean(meta.conv2d(meta.tanh(y), v) * 2.0, axis=1)
 
     expected = network(x).numpy()
-    with config.override(META_PROGRAM_CACHE=False), meta.dialect.measured() as first:
+    with config.override(META_PROGRAM_CACHE=False), meta.cost.measured() as first:
         run = meta.vm.compile(meta.model.trace(network), x)
         assert first.races > 4
-        with meta.dialect.measured() as second:
+        with meta.cost.measured() as second:
             again = meta.vm.compile(meta.model.trace(network), x)
         assert second.races == 0
     assert abs(run(x).numpy() - expected).max() < 1e-4
     assert str(again.module) == str(run.module)
 
 
-def test_a_model_whose_weights_are_prepared_is_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_whose_weights_are_prepared_is_tuned(measured_by: Any) -> None:
     """Patterns are split in a program beside which there is one that runs once."""
 
     class Net(meta.Model):
@@ -204,20 +203,20 @@ def test_a_model_whose_weights_are_prepared_is_tuned(monkeypatch: pytest.MonkeyP
             time = 50.0 if isinstance(subject, Function) else 5.0
             yield place, [Cost(name, (), timing(time)) for name in ("tvm", "torch")]
 
-    monkeypatch.setattr(tuning, "MEASURER", [slow_patterns])
+    measured_by(slow_patterns)
     meta.random.seed(0)
     model, x = Net().eval(), meta.ones((2, 3, 8, 8))
     expected = model(x).numpy()
-    with config.override(META_PROGRAM_CACHE=False), meta.dialect.measured():
+    with config.override(META_PROGRAM_CACHE=False), meta.cost.measured():
         run = meta.vm.compile(model, x)
     assert "prepare" in run.module.functions
     assert abs(run(x).numpy() - expected).max() < 1e-5
 
 
 def test_a_program_is_planned_until_nothing_is_left_to_be_measured(
-    monkeypatch: pytest.MonkeyPatch,
+    measured_by: Any,
 ) -> None:
-    asked, runs = asked_by(monkeypatch), 0
+    asked, runs = asked_by(measured_by), 0
     calls = [meta.exp.call_values((TensorType((n,), "float32"),), CPU) for n in range(1, 9)]
 
     def passes(module: Module) -> Module:
@@ -230,10 +229,10 @@ def test_a_program_is_planned_until_nothing_is_left_to_be_measured(
         asked.clear()
         runs = 0
         forget_found()
-        with config.override(META_CACHE=False), meta.dialect.measured():
+        with config.override(META_CACHE=False), meta.cost.measured():
             _measured(passes, STEPS)  # type: ignore[arg-type]
         assert runs == expected, last
     runs, last = 0, 8
-    with meta.dialect.measured(budget=0.0):
+    with meta.cost.measured(budget=0.0):
         _measured(passes, STEPS)  # type: ignore[arg-type]
     assert runs == 2, "the time is up"

@@ -17,9 +17,9 @@ from meta.base.errors import (
     UnknownName,
 )
 from meta.base.registry import OPERATORS
+from meta.cost.record import Cost
 from meta.dialect import COMPILER, HANDWRITTEN, LIBRARY, Unsupported
 from meta.dialect.core import CompiledKernel, Configs, Deferred, OpEnv
-from meta.dialect.core.costs import Cost
 from meta.grad.core import not_differentiable
 from meta.ir import TensorType
 from meta.op.core import CallValues, InOut, Op, Tensor, op

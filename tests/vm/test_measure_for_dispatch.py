@@ -13,9 +13,10 @@ import torch
 import meta
 from meta.base.device import CPU
 from meta.base.errors import OutOfMemory
+from meta.cost.chooser import chooser
+from meta.cost.store import forget_found, races
 from meta.dialect import HANDWRITTEN
-from meta.dialect.core import FUSED, Configs, OpEnv, dispatch, tuning
-from meta.dialect.core.cost_store import forget_found, races
+from meta.dialect.core import FUSED, Configs, OpEnv, dispatch
 from meta.ir import TensorType, parse
 from meta.vm.measure import measured
 from meta.vm.measuring.contest import Rules, contest
@@ -47,11 +48,11 @@ def test_dispatch_measures_and_chooses(fakes: Fakes) -> None:
 
     fakes.kernel(meta.tanh, "fake_slow", HANDWRITTEN + 2, 0.0, slow)
     fakes.kernel(meta.tanh, "fake_wrong", HANDWRITTEN + 1, 0.0, wrong)
-    assert tuning.MEASURER == [measured]
+    assert chooser().measurer is measured
     call = meta.tanh.call_values((X,), CPU)
     before = dispatch(call).dialect_op
     assert before is not None and before.dialect.name == "fake_slow"
-    with meta.dialect.measured():
+    with meta.cost.measured():
         chosen = dispatch(call).dialect_op
     assert chosen is not None and chosen.dialect.name in ("torch", "tvm")
     (kept,) = (race for race in races(CPU) if not race.bucket)
@@ -69,7 +70,7 @@ def test_a_program_is_measured_and_computes_the_same() -> None:
         return meta.softmax(meta.tanh(meta.matmul(x, x)) * 2.0 + 1.0)
 
     expected = network(x).numpy()
-    with meta.dialect.measured():
+    with meta.cost.measured():
         compiled = meta.vm.compile(meta.model.trace(network), x)
     found = compiled(x).numpy()
     assert np.allclose(found, expected, rtol=1e-4, atol=1e-5)
@@ -139,7 +140,7 @@ def test_without_room_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("meta.vm.measuring.contest.Copies", full)
     with pytest.raises(OutOfMemory, match="the arguments and results of what is measured"):
         meta.measure(meta.tanh, X)
-    with meta.dialect.measured():
+    with meta.cost.measured():
         assert dispatch(meta.tanh.call_values((X,), CPU)).dialect_op is not None
 
 

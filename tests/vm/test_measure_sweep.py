@@ -11,7 +11,7 @@ import torch
 
 import meta
 from meta.base.registry import OPERATORS
-from meta.dialect.core.costs import Cost, Timing
+from meta.cost.record import Cost, Timing
 from meta.ir import TensorType
 from meta.op.core import tree
 from meta.op.core.op import by_schema

@@ -13,12 +13,12 @@ import torch
 import meta
 from meta.base.device import CPU
 from meta.base.errors import OutOfMemory
+from meta.cost.chooser import CostChooser, configurations
+from meta.cost.record import Breadth
 from meta.cost.roofline import Peaks
 from meta.dialect import HANDWRITTEN, LIBRARY
-from meta.dialect.core import DIALECTS, Configs, Deferred, OpEnv, tuning
-from meta.dialect.core.costs import Breadth
+from meta.dialect.core import DIALECTS, Configs, Deferred, OpEnv
 from meta.dialect.core.openv import CompiledKernel
-from meta.dialect.core.tuning import TuneContext
 from meta.ir import TensorType
 from meta.op.core import CallValues
 from meta.vm import measure
@@ -269,7 +269,7 @@ def test_there_is_room_for_all_that_go_on(monkeypatch: pytest.MonkeyPatch) -> No
 def test_no_more_begin_than_there_are_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "_hopeless", {("tanh", "torch", CPU): -2})
     left = iter([3.4, 2.2, 1.5, 0.7, 0.2, -1.0])
-    monkeypatch.setattr(TuneContext, "remaining", lambda self: next(left))
+    monkeypatch.setattr(CostChooser, "remaining", lambda self: next(left))
     seen: list[int] = []
 
     def recorded(wanted: Any) -> Any:
@@ -295,7 +295,7 @@ def test_of_calls_that_may_fuse_others_are_made_later(fakes: Fakes) -> None:
         tanh.fusion = fusion
         tanh.dialect.fuse = lambda function, device: OpEnv(torch.tanh, True)
         goes.clear()
-        with tuning.configurations(breadth), meta.dialect.only("fake"):
+        with configurations(breadth), meta.dialect.only("fake"):
             ((_, costs),) = measure.measured([call(5)], CPU, "eager")
         assert goes == expected, (fusion, breadth)
         assert len(times(costs)) == (4 if expected == whole else 1)

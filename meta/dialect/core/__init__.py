@@ -3,7 +3,6 @@ dispatcher.
 """
 
 from meta.dialect.core.catalog import DIALECTS, dialects
-from meta.dialect.core.costs import Cost, Race, Timing
 from meta.dialect.core.dialect import IN_PLACE, Dialect
 from meta.dialect.core.dialect_op import DialectOp
 from meta.dialect.core.dispatch import Candidate, answers, candidates, dispatch
@@ -40,7 +39,6 @@ from meta.dialect.core.plevel import (
     level_text,
 )
 from meta.dialect.core.preference import Config, exclude, only, prefer
-from meta.dialect.core.tuning import measured
 from meta.dialect.core.warmup import compiling, warm_up
 
 __all__ = [
@@ -62,7 +60,6 @@ __all__ = [
     "CompiledKernel",
     "Config",
     "Configs",
-    "Cost",
     "Deferred",
     "Dialect",
     "DialectOp",
@@ -70,8 +67,6 @@ __all__ = [
     "KernelStore",
     "Launch",
     "OpEnv",
-    "Race",
-    "Timing",
     "Unsupported",
     "answers",
     "ask",
@@ -84,7 +79,6 @@ __all__ = [
     "dispatch",
     "exclude",
     "level_text",
-    "measured",
     "only",
     "prefer",
     "read_artifact",

@@ -7,7 +7,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from meta.base.device import BUILT_IN, Device
-from meta.base.errors import RegistrationError
+from meta.base.errors import DispatchError, RegistrationError
 from meta.base.source import Span
 from meta.dialect.core.failure import building
 from meta.dialect.core.openv import OpEnv, Unsupported, config_text
@@ -86,6 +86,30 @@ class DialectOp(OpNode):
         if reason is None and self.scope.declines is not None:
             reason = self.scope.declines(call)
         return reason
+
+    def pinned(
+        self, call: CallValues, preference: Preference, runs: Callable[[CallValues], OpEnv]
+    ) -> str | None:
+        """Return why this implementation of a gradient is not the one for a call: another dialect
+        runs the forward call, and so has the state. None if it may run, as one that is named alone.
+        """
+        if preference.only == (self.dialect.name,):
+            return None
+        users = {o.dialect: o.uses for o in call.op.aspects.dialect_ops if o.uses is not None}
+        if not users:
+            return None
+        init = self.uses or next(iter(users.values()))
+        forward = init.forward_call(call)
+        if forward is None:
+            return None if self.uses is None else f"it is not told all arguments of {init.base}"
+        try:
+            ran = runs(forward).dialect_op
+        except DispatchError:
+            return None if self.uses is None else f"no dialect runs {init.base.name}"
+        assert ran is not None
+        if self.uses is not None:
+            return None if ran.dialect is self.dialect else f"{ran.name} runs the forward call"
+        return f"it uses the state of {ran.name}" if ran.dialect in users else None
 
     def kernel(self, call: CallValues, config: Config) -> OpEnv | str:
         """Return the kernel of a call in a configuration, or the reason why it has none.

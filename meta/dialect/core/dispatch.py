@@ -10,19 +10,20 @@ The decision, in order:
    unusable;
 3. ask the maker; `Unsupported` is a refusal with a reason, any other error is a bug and is raised,
    as BackendError if it is not one of `meta`;
-4. the first OpEnv wins, unless the costs of all candidates are known: then the one that
-   `costs.choose` says, among those that the user prefers if any of these accepts;
+4. the first OpEnv wins, unless the chooser in force knows better (`chooser.py`): then the one that
+   it says, among those that the user prefers if any of these accepts;
 5. if nobody accepts, DispatchError has one line per candidate.
 
-A call is eager if it runs as soon as it is made: a user's, one of the interpreter, one of the tape.
-It runs once, so compiling would take longer than it saves. Calls of compiled programs are not
-eager. A dialect that compiles is loaded only if no other accepts the eager call.
+A call is eager if it runs as soon as it is made: a user's, the interpreter's, the tape's. It runs
+once, so compiling would take longer than it saves. Calls of compiled programs are not eager. A
+dialect that compiles is loaded only if no other accepts the eager call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from meta.base import config
@@ -30,14 +31,13 @@ from meta.base.bounded_cache import bounded_insert
 from meta.base.device import Device
 from meta.base.errors import DispatchError
 from meta.dialect.core.catalog import dialects
-from meta.dialect.core.costs import Cost, Race
+from meta.dialect.core.chooser import Chosen, current_chooser
 from meta.dialect.core.dialect import Dialect
 from meta.dialect.core.dialect_op import DialectOp
 from meta.dialect.core.openv import OpEnv
 from meta.dialect.core.plevel import FUSED_ONLY
-from meta.dialect.core.preference import DECISIONS, Config, Preference, current, tuning
+from meta.dialect.core.preference import DECISIONS, Config, Preference, current
 from meta.dialect.core.scope import GENERIC, in_force, marks
-from meta.dialect.core.tuning import choice, configuration, race_of
 from meta.op.core.call import CallValues, cache_key
 from meta.op.core.op import Op
 from meta.op.core.schema import NUMBERS, Slot
@@ -70,29 +70,21 @@ def candidates(
     """
     chips = in_force(device)  # the kernels of a vendor are registered when it is first asked for
     rank = {name: i for i, name in enumerate(preference.first)}
-    known = dialects()
-    place = {dialect.name: i for i, dialect in enumerate(known)}
-    turns: dict[tuple[int, bool], list[Dialect]] = {}
-    for dialect in known:
-        first = rank.get(dialect.name, len(rank))
-        turns.setdefault((first, eager and dialect.compiles_anew(op)), []).append(dialect)
-        if len(chips) > 1:  # the functions of a vendor need no compiling for each call
-            turns.setdefault((first, False), [])
-    for turn, asked in sorted(turns.items()):
-        for dialect in asked:
-            if preference.refusal(dialect.name) is None and device.kind in dialect.devices:
-                if eager:
-                    dialect.load_for(op)
-                else:
-                    dialect.load()
+    place = {dialect.name: i for i, dialect in enumerate(dialects())}
+
+    def turn(dialect: Dialect, compiles_anew: bool) -> tuple[int, bool]:
+        return rank.get(dialect.name, len(rank)), eager and compiles_anew
+
+    turns = {dialect: turn(dialect, dialect.compiles_anew(op)) for dialect in dialects()}
+    # The functions of a vendor need no compiling for each call.
+    of_vendors = [turn(dialect, False) for dialect in turns] if len(chips) > 1 else []
+    for now in sorted({*turns.values(), *of_vendors}):
+        for dialect in (d for d in turns if turns[d] == now and device.kind in d.devices):
+            if preference.refusal(dialect.name) is None:
+                dialect.load_for(op) if eager else dialect.load()
         parts = (part for one in op.aspects.dialect_ops for part in one.parts(device))
         yield from sorted(
-            (
-                part
-                for part in parts
-                if part.dialect.name in place
-                and turn == (rank.get(part.dialect.name, len(rank)), eager and part.compiles_anew)
-            ),
+            (p for p in parts if p.dialect in turns and turn(p.dialect, p.compiles_anew) == now),
             key=lambda one: (-one.plevel(device), place[one.dialect.name], -one.scope.rank),
         )
 
@@ -118,7 +110,8 @@ def answer(
     """
     refusals = []
     for part in dialect_op.parts(call.device) or [dialect_op]:
-        reason = part.refusal(call, preference) or _pinned(part, call, preference, eager)
+        runs = partial(dispatch, eager=eager)
+        reason = part.refusal(call, preference) or part.pinned(call, preference, runs)
         kernel = part.kernel(call, config) if reason is None else reason
         if isinstance(kernel, OpEnv):
             return Candidate(part, part.plevel(call.device), kernel, "")
@@ -126,35 +119,10 @@ def answer(
     return Candidate(dialect_op, dialect_op.plevel(call.device), None, "; ".join(refusals))
 
 
-def _pinned(
-    dialect_op: DialectOp, call: CallValues, preference: Preference, eager: bool
-) -> str | None:
-    """Return why an implementation of a gradient is not the one for a call: another dialect runs
-    the forward call, and so has the state. None if it may run, as one that is named alone.
-    """
-    if preference.only == (dialect_op.dialect.name,):
-        return None
-    users = {o.dialect: o.uses for o in call.op.aspects.dialect_ops if o.uses is not None}
-    if not users:
-        return None
-    init = dialect_op.uses or next(iter(users.values()))
-    forward = init.forward_call(call)
-    if forward is None:
-        return None if dialect_op.uses is None else f"it is not told all arguments of {init.base}"
-    try:
-        ran = dispatch(forward, eager=eager).dialect_op
-    except DispatchError:
-        return None if dialect_op.uses is None else f"no dialect runs {init.base.name}"
-    assert ran is not None
-    if dialect_op.uses is not None:
-        return None if ran.dialect is dialect_op.dialect else f"{ran.name} runs the forward call"
-    return f"it uses the state of {ran.name}" if ran.dialect in users else None
-
-
 def dispatch(call: CallValues, *, eager: bool = False) -> OpEnv:
     """Return the OpEnv that runs a call; cached by op, types and device."""
     preference = current()
-    switches = tuning(), config.get("META_TRITON_INTERPRET"), marks(call.device)
+    switches = current_chooser().key(), config.get("META_TRITON_INTERPRET"), marks(call.device)
     key = (call.op, call.device, eager, *switches, *map(_slot_key, call.op.slots, call.args))
     found: OpEnv | None = preference.envs.get(key)
     if found is None:
@@ -165,73 +133,64 @@ def dispatch(call: CallValues, *, eager: bool = False) -> OpEnv:
 
 
 def _decided(call: CallValues, preference: Preference, eager: bool) -> OpEnv:
-    """Return the kernel that costs choose, else that of the first candidate that accepts, in the
+    """Return the kernel that is chosen, else that of the first candidate that accepts, in the
     configuration that is known to be the best for such calls.
     """
-    asked: Iterable[DialectOp] = candidates(call.op, preference, call.device, eager=eager)
-    race = _race(call, preference, eager)
-    if race is not None:
-        asked = list(asked)
-        cost = _choice(race, asked, call, preference, eager)
-        for one in asked:
-            if cost is not None and one.dialect.name == cost.dialect:
-                env = answer(one, call, preference, cost.config, eager=eager).env
-                if env is not None:  # else it was measured, and does not take the call any more
-                    return env
-    refusals = []
-    for one in asked:
-        made = answer(one, call, preference, preference.config or (), eager=eager)
-        if made.env is None:
-            refusals.append(str(made))
-            continue
-        stated = () if preference.config is not None else configuration(one, call, eager=eager)
-        other = answer(one, call, preference, stated, eager=eager).env if stated else None
-        return other or made.env
+    order, chosen = choice(call, preference, eager=eager)
+    if chosen is not None:
+        for one in (one for one in order if one.dialect.name == chosen.dialect):
+            env = answer(one, call, preference, chosen.config, eager=eager).env
+            if env is not None:  # else it was measured, and does not take the call any more
+                return env
+    chooser, stated, refusals = current_chooser(), preference.config, []
+    for one in order:
+        first = answer(one, call, preference, stated or (), eager=eager)
+        if first.env is not None:
+            if stated is None and (best := chooser.configuration(one, call, eager=eager)):
+                return answer(one, call, preference, best, eager=eager).env or first.env
+            return first.env
+        refusals.append(str(first))
+    listed = "\n    ".join(["one of", *refusals])
     raise DispatchError(
         "no dialect accepts this call",
         op=call.op.name,
         found=call,
-        expected="one of\n    " + "\n    ".join(refusals)
-        if refusals
-        else "a dialect operator; none is registered",
+        expected=listed if refusals else "a dialect operator; none is registered",
         hint="see meta.explain(op, *args); relax only() or exclude(), or change device or dtype",
     )
 
 
-def cheapest(call: CallValues, preference: Preference, *, eager: bool = False) -> Cost | None:
-    """Return what measuring chooses for a call; None where nothing is known of it, or where the
-    configuration is stated. An eager call compiles nothing for it, unless it measures itself.
+def choice(
+    call: CallValues, preference: Preference, *, eager: bool = False
+) -> tuple[Iterable[DialectOp], Chosen | None]:
+    """Return the candidates of a call, all of them loaded if more is known of them than priority,
+    and the one that is chosen by that; None where nobody knows, or the configuration is stated.
     """
-    race = _race(call, preference, eager)
-    if race is None:
-        return None
-    asked = candidates(call.op, preference, call.device, eager=eager)
-    return _choice(race, asked, call, preference, eager)
+    order = candidates(call.op, preference, call.device, eager=eager)
+    chooser = current_chooser()
+    known = None if preference.config is not None else chooser.known(call, eager=eager)
+    if known is None:
+        return order, None
+    listed = list(order)
+    able = ready(listed, call, preference, compiles=chooser.compiles() or not eager)
+    return listed, chooser.choose(known, list(able), preference.first)
 
 
-def _race(call: CallValues, preference: Preference, eager: bool) -> Race | None:
-    return None if preference.config is not None else race_of(call, call.device, eager=eager)
-
-
-def _choice(
-    race: Race, asked: Iterable[DialectOp], call: CallValues, preference: Preference, eager: bool
-) -> Cost | None:
-    order = {
-        one.dialect.name: None
-        for one in asked
+def ready(
+    order: Iterable[DialectOp], call: CallValues, preference: Preference, *, compiles: bool = True
+) -> dict[str, DialectOp]:
+    """Return, by dialect, those of the candidates that may run a call by themselves, in this order.
+    ``compiles``: also those that compile a kernel for it.
+    """
+    able = (
+        one
+        for one in order
         if one.plevel(call.device) > FUSED_ONLY
         and preference.refusal(one.dialect.name) is None
-        and not (eager and tuning() != "on" and one.compiles_anew)
-    }
-    return choice(race, list(order), preference.first)
-
-
-def is_first(dialect_op: DialectOp, call: CallValues) -> bool:
-    """Whether an implementation is the first that an eager call asks, so that none before it might
-    accept the call with other shapes.
-    """
-    first = next(candidates(call.op, current(), call.device, eager=True), None)
-    return first is dialect_op
+        and one.dialect.refusal(call.device) is None
+        and (compiles or not one.compiles_anew)
+    )
+    return {one.dialect.name: one for one in able}
 
 
 def _slot_key(slot: Slot, argument: Any) -> Any:

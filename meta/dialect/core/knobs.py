@@ -11,13 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from itertools import zip_longest
 from typing import Any
 
-from meta.base.call_context import overriding
+from meta.base.call_context import context, override_context
 from meta.base.errors import RegistrationError
 from meta.dialect.core.openv import Configs, OpEnv, Unsupported
 from meta.dialect.core.preference import Config
@@ -88,13 +87,17 @@ class KnobContext:
 
 
 _DEFAULTS = KnobContext()
-_context: ContextVar[KnobContext] = ContextVar("meta_knobs", default=_DEFAULTS)
+
+
+def _context() -> KnobContext:
+    found: KnobContext | None = context.get().numbers
+    return _DEFAULTS if found is None else found
 
 
 @contextmanager
 def deciding(knobs: Knobs) -> Iterator[Knobs]:
     """Let `ask` in the block ask these knobs."""
-    with overriding(_context, lambda before: replace(before, knobs=knobs)):
+    with override_context(numbers=replace(_context(), knobs=knobs)):
         yield knobs
 
 
@@ -104,7 +107,7 @@ def preset(numbers: Mapping[str, int]) -> Iterator[set[str]]:
     names of what was asked.
     """
     asked: set[str] = set()
-    with overriding(_context, lambda before: replace(before, preset=numbers, asked=asked)):
+    with override_context(numbers=replace(_context(), preset=numbers, asked=asked)):
         yield asked
 
 
@@ -119,20 +122,20 @@ def ask(name: str, default: int, options: Sequence[int]) -> int:
             expected='such as ask("rows", 64, (16, 256))',
             found=f"{name!r}, {default!r}, {options!r}",
         )
-    context = _context.get()
-    if context.preset is not None:
-        context.asked.add(name)
-        number, known = context.preset.get(name, default), (default, *options)
+    here = _context()
+    if here.preset is not None:
+        here.asked.add(name)
+        number, known = here.preset.get(name, default), (default, *options)
         if number not in known:
             raise Unsupported(f"this kernel has no {name}={number}, only {sorted({*known})}")
         default, options = number, tuple(n for n in known if n != number)
-    knobs = context.knobs
+    knobs = here.knobs
     return default if knobs is None else knobs.ask(name, default, options)
 
 
 def forget() -> None:
     """Forget what was asked so far; see `Knobs.forget`."""
-    knobs = _context.get().knobs
+    knobs = _context().knobs
     if knobs is not None:
         knobs.forget()
 

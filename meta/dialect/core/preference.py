@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from meta.base import config
 from meta.base.call_context import context, override_context, set_default_preference
 from meta.dialect.core.catalog import known
 
@@ -19,15 +18,13 @@ Config = tuple[tuple[str, int | str], ...]
 class Preference:
     """A choice of dialects. ``plans`` and ``envs`` cache what was decided under it, ``alone``
     and ``pairs`` what of that an eager call runs at once; see `base/call_context.py`. ``config``:
-    the configuration in which kernels are launched; None where costs decide. ``tunes``: whether
-    calls that were never measured are measured; None for what META_TUNE says.
+    the configuration in which kernels are launched; None where the chooser decides.
     """
 
     first: tuple[str, ...] = ()
     only: tuple[str, ...] | None = None
     excluded: frozenset[str] = frozenset()
     config: Config | None = None
-    tunes: bool | None = None
     plans: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
     envs: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
     alone: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
@@ -90,20 +87,6 @@ def only(*names: str) -> Any:
 def exactly(name: str, config: Config) -> Any:
     """Use this dialect only, and its kernels in this configuration. A context manager."""
     return _changed(lambda before: {"only": (name,), "config": config})
-
-
-def tuned(measures: bool = True) -> Any:
-    """Measure what was never measured, or do not, whatever META_TUNE says. A context manager."""
-    return _changed(lambda before: {"tunes": measures})
-
-
-def tuning() -> str:
-    """Return what may be done to choose kernels by their costs: "off", "cached" or "on"."""
-    stated: str = config.get("META_TUNE")
-    tunes = current().tunes
-    if stated == "off" or tunes is None:
-        return stated
-    return "on" if tunes else "cached"
 
 
 def unrestricted() -> Any:

@@ -26,14 +26,13 @@ from typing import TYPE_CHECKING, Any
 
 from meta.base.errors import ArgumentError, UnknownName
 from meta.base.registry import nearest
+from meta.dialect.core.chooser import current_chooser
 from meta.dialect.core.preference import only
-from meta.dialect.core.tuning import MEASURER, how_in_programs
 from meta.dialect.template.dispatched import call_of, source_for
 from meta.dialect.template.kernel import CONFIG, FILTER, Template, targets
 from meta.dialect.template.target import TargetSpec
 
 if TYPE_CHECKING:
-    from meta.dialect.core.costs import Cost
     from meta.dialect.template import TemplateDialect
 
 PIECE_OF = {
@@ -117,9 +116,8 @@ def _text(kernel: Template, target: TargetSpec, piece: str) -> Callable[..., str
     return text
 
 
-def _measured(dialect: str, kernel: Template, *args: Any, **kwargs: Any) -> list[Cost]:
+def _measured(dialect: str, kernel: Template, *args: Any, **kwargs: Any) -> list[Any]:
     """Return what a call costs in each configuration, as measured dispatch has it."""
     call = call_of(kernel.op, args, kwargs)
     with only(dialect):
-        ((_, found),) = MEASURER[0]([call], call.device, how_in_programs(call.device))
-    return list(found)
+        return list(current_chooser().measure(call))

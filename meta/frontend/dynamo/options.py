@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 from meta.base.errors import ArgumentError, UnknownName
 from meta.base.registry import nearest
-from meta.dialect.core import measured, prefer
+from meta.cost.chooser import measured
+from meta.dialect.core import prefer
 
 _MODES: Mapping[str, Mapping[str, Any]] = {
     "default": {},

@@ -22,7 +22,8 @@ from meta.base.bounded_cache import bounded_insert
 from meta.base.config import current_overrides
 from meta.base.device import CPU, Device, require
 from meta.base.errors import ArgumentError, DeviceError, IRError, OutOfMemory, TraceError
-from meta.dialect.core.dispatch import dispatch, is_first
+from meta.dialect.core.dialect_op import DialectOp
+from meta.dialect.core.dispatch import candidates, dispatch
 from meta.dialect.core.failure import backend_error, passes
 from meta.dialect.core.openv import Kernel, OpEnv
 from meta.dialect.core.preference import DECISIONS, Preference
@@ -152,7 +153,7 @@ class DecidedCall:
         assert self.key is not None
         if env.fresh is not None and self.kernel is env.run and fresh:
             self.simple = view_copies.with_marking(env.fresh, self.marked), self.key
-            if env.dialect_op is not None and is_first(env.dialect_op, call):
+            if env.dialect_op is not None and _is_first(env.dialect_op, call):
                 self.fresh = self.simple[0]
         elif self.allocators is not None:
             assert self.kernel is not None
@@ -226,6 +227,14 @@ class DecidedCall:
                 hint="store it with meta.array(...)",
             )
         return own_shard(x, over, size)
+
+
+def _is_first(dialect_op: DialectOp, call: CallValues) -> bool:
+    """Whether an implementation is the first that an eager call asks, so that none before it might
+    accept the call with other shapes.
+    """
+    asked = candidates(call.op, current_preference(), call.device, eager=True)
+    return next(asked, None) is dialect_op
 
 
 def _filling(make: Maker, kernel: Callable[..., Any]) -> Callable[..., torch.Tensor]:

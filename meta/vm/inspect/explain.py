@@ -8,24 +8,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from meta.base.device import Device
 from meta.base.html import MAX_ROWS, Html, details, fragment, join, table, tag
 from meta.base.source import short_site
-from meta.dialect.core import Candidate, Cost, DialectOp, Race, answers, dialects, only
-from meta.dialect.core.dispatch import cheapest
+from meta.cost.chooser import how_of, known_race, tuned
+from meta.cost.record import Cost, Race, contenders
+from meta.dialect.core import Candidate, DialectOp, dialects, only
+from meta.dialect.core.dispatch import answer, choice
 from meta.dialect.core.ir_calls import base_op
 from meta.dialect.core.openv import config_text
 from meta.dialect.core.plevel import level_text
-from meta.dialect.core.preference import Preference, current, tuned
+from meta.dialect.core.preference import Preference, current
 from meta.dialect.core.scope import GENERIC
-from meta.dialect.core.tuning import known
 from meta.ir import Call, Function
 from meta.ir.operators import resolve_op
 from meta.op.core import CallValues, Op, View
 from meta.passes.dispatch import declared_call
-from meta.passes.plan_dialects import contenders
 from meta.vm.compiler.code import FusedRef, KernelRef
 from meta.vm.compiler.kernels import BoundProgram
 from meta.vm.compiler.launch_sites import LaunchSite, launch_sites
@@ -72,8 +72,7 @@ class Explanation(list[Candidate]):
         """Return of what was measured of a candidate what it is chosen or left for."""
         if self.choice is not None and candidate is self.chosen:
             return self.choice
-        timed = [c for c in self.costs(candidate) if c.forward is not None]
-        return min(timed, key=lambda c: c.forward.median if c.forward else 0.0, default=None)
+        return min(self.costs(candidate), key=lambda cost: cost.median, default=None)
 
     def records(self) -> list[dict[str, Any]]:
         """Return one plain record per candidate. Its configurations are asked for, which takes some
@@ -229,23 +228,25 @@ def _asked(call: CallValues) -> Explanation:
         return Explanation(f"{call}\n    is known now: {call.out}; no kernel runs", [])
     if isinstance(call.out, View):
         return Explanation(f"{call}\n    is a view of its argument; no kernel runs", [])
-    found = list(answers(call, current(), eager=True))
     absent = {d.name: d.unavailable for d in dialects() if d.unavailable is not None}
-    return _explained(call, found, absent, eager=True)
+    return _explained(call, current(), absent, eager=True)
 
 
 def _explained(
     call: CallValues,
-    found: Iterable[Candidate],
+    preference: Preference,
     absent: dict[str, str] | None = None,
     *,
     eager: bool = False,
 ) -> Explanation:
-    """Return the answers of a call with what was measured of them."""
+    """Return the answers of all candidates of a call with what was measured of them."""
+    config = preference.config or ()
     with tuned(measures=False):
-        choice = cheapest(call, current(), eager=eager)
-        race = known(call, call.device, eager=eager)
-    return Explanation(f"{call} -> {call.out}", found, absent, race, choice)
+        order, chosen = choice(call, preference, eager=eager)
+        found = [answer(one, call, preference, config, eager=eager) for one in order]
+        race = known_race(call, call.device, how_of(call.device, eager=eager))
+    title = f"{call} -> {call.out}"
+    return Explanation(title, found, absent, race, cast(Cost | None, chosen))
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,18 +312,18 @@ class ExplainedSite:
         found, op = self.calls[0], resolve_op(self.site.kernel.operator)
         order = list(dict.fromkeys(c.dialect_op.dialect.name for c in found if c.env is not None))
         race = found.race
-        contending = [] if race is None else contenders(race, order, current())
+        contending = [] if race is None else contenders(race.costs, order, current().first)
         if race is None or not contending or not isinstance(op, DialectOp):
             return ""
         own, first = race.of(op.dialect.name, op.config or ()), contending[0]
-        if own is None or own.forward is None or first.forward is None:
+        if own is None or own.forward is None:
             return ""
-        text, choice = f"planned: {own.forward.median:.1f} us", found.choice
+        text, choice = f"planned: {own.median:.1f} us", found.choice
         if own != first:
-            return f"{text}, priority choice {first.forward.median:.1f} us"
-        if choice is None or choice == first or choice.forward is None:
+            return f"{text}, priority choice {first.median:.1f} us"
+        if choice is None or choice == first:
             return ""
-        other = f"{choice.name}, {choice.forward.median:.1f} us by itself"
+        other = f"{choice.name}, {choice.median:.1f} us by itself"
         return f"{text}; with its neighbours faster than {other}"
 
     def why_html(self) -> Html:
@@ -375,7 +376,7 @@ def explain_program(
     found = []
     for site in launch_sites(program.code):
         calls = _calls(site, functions, program.device)
-        told = (_explained(c, answers(c, preference)) for c in calls)
+        told = (_explained(c, preference) for c in calls)
         found.append(ExplainedSite(site, tuple(told)))
     return ProgramExplanation(found, cuda_graph)
 

@@ -8,7 +8,7 @@ from functools import partial
 
 import torch
 
-from meta.dialect.core.costs import Timing
+from meta.cost.record import Timing
 from meta.op.core.call import CallValues
 from meta.vm.executable import Executable
 from meta.vm.measuring.arguments import copies_of, gradients_like

@@ -22,12 +22,12 @@ import torch
 from meta.base import config
 from meta.base.errors import OutOfMemory
 from meta.base.progress import bar
+from meta.cost.chooser import choosing
+from meta.cost.record import BYTES, Breadth, Cost, Timing
 from meta.cost.roofline import peaks_of
+from meta.cost.store import source_of
 from meta.dialect.core import DIALECTS
-from meta.dialect.core.cost_store import source_of
-from meta.dialect.core.costs import BYTES, Breadth, Cost, Timing
 from meta.dialect.core.openv import Configs, OpEnv
-from meta.dialect.core.tuning import racing
 from meta.op.core import CallValues
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
 from meta.vm.measuring.arguments import Copies
@@ -104,7 +104,11 @@ def contests(wanted: Sequence[tuple[Subject, Rules]]) -> list[list[Cost] | OutOf
     clocks = [rules.clock or clock_of(subject.device, rules.how) for subject, rules in wanted]
     # Programs of gradients are not kept, and nothing is chosen by costs while they are made.
     # What is made in inference mode has no counter of writes.
-    with config.override(META_PROGRAM_CACHE=False), racing(), torch.inference_mode(False):
+    with (
+        config.override(META_PROGRAM_CACHE=False),
+        choosing(races=True),
+        torch.inference_mode(False),
+    ):
         running = {
             place: _steps(subject, rules, clock)
             for place, ((subject, rules), clock) in enumerate(zip(wanted, clocks, strict=True))

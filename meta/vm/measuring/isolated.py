@@ -21,10 +21,10 @@ from typing import Any
 
 from meta.base.device import Device
 from meta.base.registry import OPERATORS
+from meta.cost.chooser import choosing
 from meta.dialect.core import DIALECTS, Unsupported
 from meta.dialect.core.openv import config_of, config_text
 from meta.dialect.core.preference import Config
-from meta.dialect.core.tuning import racing
 from meta.ir import Module, TensorType, parse, parse_literal, parse_type, text
 from meta.ir.constants import from_base64, to_base64
 from meta.ir.literals import literal_text
@@ -153,7 +153,7 @@ def serve(answers: int) -> None:
     reason = None
     contender = Contender(dialect, config_of(request["config"]))
     try:
-        with racing():
+        with choosing(races=True):
             contender.env = kernel_of(subject, dialect, contender.config, eager=request["eager"])
             contender.results(subject, made(subject))
     except Unsupported as refusal:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from meta.base.html import Html, bytes_text, fragment, table, tag
-from meta.dialect.core.costs import Cost, Timing
+from meta.cost.record import Cost, Timing
 
 HEAD = ("", "forward us", "spread", "gradient us", "host us", "compile ms", "workspace")
 

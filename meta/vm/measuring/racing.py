@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from meta.dialect.core.costs import Timing
+from meta.cost.record import Timing
 from meta.vm.measuring.clocks import Batch, Clock
 
 FEWEST, MOST = 7, 100

@@ -27,10 +27,10 @@ from meta.base.caches import cache_folder, open_private
 from meta.base.device import Device
 from meta.base.errors import FormatError
 from meta.base.registry import OPERATORS
+from meta.cost.chooser import tuning
+from meta.cost.store import generation
 from meta.dialect.core import DialectOp, dialects
-from meta.dialect.core.cost_store import generation
 from meta.dialect.core.preference import current as current_preference
-from meta.dialect.core.preference import tuning
 from meta.dialect.core.scope import marks
 from meta.ir import Module, bindings, operands, text
 from meta.ir.constants import tensor_bytes

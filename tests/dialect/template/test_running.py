@@ -11,8 +11,9 @@ import torch
 
 import meta
 from meta.base.errors import DispatchError
+from meta.cost import store
 from meta.dialect import only
-from meta.dialect.core import Artifact, cost_store, dispatch
+from meta.dialect.core import Artifact, dispatch
 from meta.dialect.template import artifact, template
 from meta.grad import grad
 from meta.grad.core import gradient
@@ -305,14 +306,14 @@ def test_configurations_may_follow_from_the_call(new_op: NewOp) -> None:
 
 def test_another_text_is_measured_anew(new_op: NewOp) -> None:
     made = new_op(add_one, ADD_ONE)
-    before = cost_store.source_of("template")
+    before = store.source_of("template")
     template.pieces["cuda.add_one.func_decl"] = "{{ signature }} ;"
-    changed = cost_store.source_of("template")
+    changed = store.source_of("template")
     del template.pieces["cuda.add_one.func_decl"]
-    assert before != changed and cost_store.source_of("template") == before
+    assert before != changed and store.source_of("template") == before
     template.remove(made)
     template.add(made, ADD_ONE, "add_one<<<1, 1>>>({{ arguments }}, 1);")
-    assert cost_store.source_of("template") not in (before, changed)
+    assert store.source_of("template") not in (before, changed)
 
 
 # Saved programs.

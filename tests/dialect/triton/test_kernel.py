@@ -14,10 +14,11 @@ from meta import op
 from meta.base import config
 from meta.base.device import CPU
 from meta.base.errors import DispatchError, RegistrationError
+from meta.cost.chooser import keep_configurations
+from meta.cost.record import Cost, Timing
 from meta.dialect import only
-from meta.dialect.core import Cost, Timing, dispatch
+from meta.dialect.core import dispatch
 from meta.dialect.core.preference import forget
-from meta.dialect.core.tuning import keep_configurations
 from meta.dialect.triton import TritonDialect, interpreted
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues

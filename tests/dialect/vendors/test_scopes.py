@@ -12,9 +12,9 @@ import meta
 from meta.base.device import CPU, Device
 from meta.base.errors import DispatchError, RegistrationError
 from meta.cli.card import card
+from meta.cost.record import bucket_of, key_of
 from meta.dialect import LIBRARY, Dialect, only
 from meta.dialect.core import candidates, scope
-from meta.dialect.core.costs import bucket_of, key_of
 from meta.dialect.core.dispatch import dispatch
 from meta.dialect.core.preference import current, forget
 from meta.dialect.core.scope import (

@@ -15,7 +15,6 @@ from torch import nn
 
 import meta
 from meta.base import config
-from meta.dialect.core import tuning
 from meta.frontend.dynamo.compiler import record_compiled_graphs
 from meta.frontend.dynamo.options import Options, read_options
 from tests.frontend.dynamo.models import Block, mlp
@@ -144,14 +143,16 @@ def test_wrong_options_are_errors(mode: Any, options: Any, match: str) -> None:
         read_options(mode, options)
 
 
-def test_kernels_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_are_measured(
+    tmp_path: Path, measured_by: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[str] = []
 
     def measure(subjects: Any, device: Any, how: str) -> list[Any]:
         asked.extend(type(subject).__name__ for subject in subjects)
         return [(place, []) for place in range(len(subjects))]
 
-    monkeypatch.setattr(tuning, "MEASURER", [measure])
+    measured_by(measure)
     monkeypatch.setenv("META_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("META_TUNE", "cached")
     x = torch.randn(3, 8)

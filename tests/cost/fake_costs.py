@@ -8,15 +8,15 @@ from pathlib import Path
 
 from meta.base import config
 from meta.base.device import CPU
+from meta.cost.record import Cost, Timing, key_of
 from meta.cost.roofline import COPY, GAP, LAUNCH, PRODUCT, peak_cost, peaks_key
-from meta.dialect.core import Cost, Timing
-from meta.dialect.core.cost_store import keep
-from meta.dialect.core.costs import key_of
+from meta.cost.store import keep
+from meta.dialect.core import candidates
+from meta.dialect.core.dispatch import ready
 from meta.dialect.core.preference import current, forget
 from meta.ir import Call, Function, Module, bindings
 from meta.op.core import CallValues, Op, View
 from meta.passes.dispatch import declared_call
-from meta.passes.plan_dialects import asked
 
 Times = Mapping[str, float | None]
 """Microseconds by dialect; None: it refused."""
@@ -58,8 +58,8 @@ def calls(module: Module) -> Iterator[CallValues]:
 def measure(module: Module, times: Callable[[CallValues, str], float | None]) -> None:
     """Keep the costs of all candidates of all calls of a program: ``times(call, dialect)``."""
     for call in calls(module):
-        order = [one.dialect.name for one in asked(call, current())]
-        keep_costs(call, {name: times(call, name) for name in order})
+        able = ready(candidates(call.op, current(), CPU), call, current())
+        keep_costs(call, {name: times(call, name) for name in able})
 
 
 def keep_peaks(copy: float = 1000.0, launch: float = 1.0, product: float = 1e4) -> None:

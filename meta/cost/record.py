@@ -1,7 +1,7 @@
 """What kernels cost, as data: what is measured, of which call, and what is chosen by it.
 
 A *race* measures all candidates of one call together, and each in all configurations that it lists.
-`cost_store.py` keeps races between processes, `tuning.py` says when one is run and asked for.
+`store.py` keeps races between processes, `chooser.py` says when one is run and asked for.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 from meta.op.core.schema import Slot
 
+Subject = CallValues | Function
+"""What a kernel runs: a call of an operator, or a fused function."""
 MARGIN = 0.03
 """By how much another candidate must be faster than the one that priority chooses."""
 BYTES = ("inputs", "outputs", "weights", "gradients", "state", "workspace")
@@ -66,6 +68,16 @@ class Cost:
     bytes: Mapping[str, int] = field(default_factory=dict)
     refused: str = ""
     source: str = ""
+
+    @property
+    def median(self) -> float:
+        """The microseconds of one run; infinite where it was not timed."""
+        return math.inf if self.forward is None else self.forward.median
+
+    @property
+    def p20(self) -> float:
+        """The 20th percentile of the microseconds of one run."""
+        return math.inf if self.forward is None else self.forward.p20
 
     @property
     def name(self) -> str:
@@ -188,7 +200,7 @@ class Race:
         return next(found, None)
 
 
-def key_of(subject: CallValues | Function, device: Device, how: str) -> Key:
+def key_of(subject: Subject, device: Device, how: str) -> Key:
     """Return the key of a call, or of a fused function. ``how``: "graph" (on CUDA, within a CUDA
     graph) or "eager"; whose kernels and configurations of vendors take part is added to it.
     """
@@ -273,34 +285,44 @@ def _function_text(function: Function) -> str:
     return "; ".join([*lines, shown(function.body.result)])
 
 
-def choose(costs: Sequence[Cost], order: Sequence[str]) -> Cost | None:
-    """Return the candidate to run, None if that cannot be said.
+def contenders(
+    costs: Sequence[Cost], order: Sequence[str], preferred: Sequence[str] = ()
+) -> list[Cost]:
+    """Return the candidate that priority chooses, the first of ``order`` in its default
+    configuration, then of each dialect the fastest of those that beat it: that are faster by more
+    than `MARGIN`, and whose 20th percentile is below its own. Nothing where that is not known.
 
-    It is the one that priority chooses, the first of ``order`` in its default configuration, unless
-    others are faster by more than `MARGIN` and their 20th percentile is below its own: then the
-    fastest of these, and of equals the first.
+    order: the dialects as priority has them, those that may not be chosen left out. preferred:
+    those that the user prefers, of which the first that takes the call contends alone, in all its
+    configurations, whatever others cost.
     """
-    place = {dialect: i for i, dialect in enumerate(order)}
-    known = [c for c in costs if c.forward is not None and not c.refused and c.dialect in place]
-    known.sort(key=lambda c: place[c.dialect])  # stable: a default comes before its alternatives
-    first = next((c for c in known if not c.config), None)
+    takes = {cost.dialect for cost in costs if not cost.refused}
+    alone = next((name for name in order if name in preferred and name in takes), None)
+    rank = {dialect: i for i, dialect in enumerate(order if alone is None else [alone])}
+    able = [cost for cost in costs if not cost.refused and cost.dialect in rank]
+    able.sort(key=lambda cost: rank[cost.dialect])  # stable: a default is before its alternatives
+    timed = [cost for cost in able if cost.forward is not None]
+    first = next((cost for cost in timed if not cost.config), None)
     if first is None or any(
-        c.forward is None
-        and not c.refused
-        and place.get(c.dialect, math.inf) < place[first.dialect]
-        for c in costs
+        cost.forward is None and rank[cost.dialect] < rank[first.dialect] for cost in able
     ):
-        return None
-    base = first.forward
-    assert base is not None
-    best, least = first, math.inf
-    for one in known:
-        time_ = one.forward
-        assert time_ is not None
-        faster = time_.median < base.median * (1 - MARGIN) and time_.p20 < base.p20
-        if faster and time_.median < least:
-            best, least = one, time_.median
-    return best
+        return []
+    fastest: dict[str, Cost] = {}
+    for cost in timed:
+        faster = cost.median < first.median * (1 - MARGIN) and cost.p20 < first.p20
+        if faster and cost.median < fastest.get(cost.dialect, first).median:
+            fastest[cost.dialect] = cost
+    return [first, *fastest.values()]
+
+
+def choose(
+    costs: Sequence[Cost], order: Sequence[str], preferred: Sequence[str] = ()
+) -> Cost | None:
+    """Return the candidate to run: the fastest of the `contenders`, of equals the first; None if
+    that cannot be said.
+    """
+    found = contenders(costs, order, preferred)
+    return min(found, key=lambda cost: cost.median, default=None)
 
 
 def digest(text: str) -> str:

@@ -28,8 +28,8 @@ from meta.base.bounded_cache import bounded_insert
 from meta.base.caches import cache_folder, distrust, open_private
 from meta.base.device import Device
 from meta.base.errors import FormatError, MetaError
+from meta.cost.record import Breadth, Cost, Key, Race, cost_of_record, digest
 from meta.dialect.core.catalog import DIALECTS
-from meta.dialect.core.costs import Breadth, Cost, Key, Race, cost_of_record, digest
 from meta.dialect.core.preference import forget
 from meta.runtime import gpu_properties
 

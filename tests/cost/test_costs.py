@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -22,22 +23,14 @@ import meta
 from meta.base import caches, config
 from meta.base.device import CPU
 from meta.base.errors import ArgumentError, DispatchError
-from meta.dialect import Dialect, OpEnv, Unsupported, exclude, measured, only, prefer
-from meta.dialect.core import (
-    FUSED,
-    Config,
-    Configs,
-    Cost,
-    Timing,
-    cost_store,
-    dispatch,
-    tuning,
-)
-from meta.dialect.core.cost_store import find, forget_found, generation, keep, read_race
-from meta.dialect.core.costs import MARGIN, Breadth, bucket_of, choose, key_of
+from meta.cost import store
+from meta.cost.chooser import chooser, configurations, measure_missing, measured, race_of
+from meta.cost.record import MARGIN, Breadth, Cost, Timing, bucket_of, choose, key_of
+from meta.cost.store import find, forget_found, generation, keep, read_race
+from meta.dialect import Dialect, OpEnv, Unsupported, exclude, only, prefer
+from meta.dialect.core import FUSED, Config, Configs, dispatch
 from meta.dialect.core.dispatch import answers
 from meta.dialect.core.preference import current, forget
-from meta.dialect.core.tuning import configurations, measure_missing, race_of
 from meta.ir import Binding, Block, Call, Function, Var, parse, text
 from meta.ir.types import TensorType
 from meta.op.core import CallValues
@@ -185,11 +178,11 @@ class TestFiles:
     def kept(self, anew: bool = False, costs: Sequence[Cost] = COSTS) -> Path:
         place = keep(key_of(call(), CPU, "eager"), costs, anew=anew).place
         assert place is not None
-        cost_store.forget_found()
+        store.forget_found()
         return place
 
-    def found(self) -> cost_store.Race | None:
-        cost_store.forget_found()
+    def found(self) -> store.Race | None:
+        store.forget_found()
         return find(key_of(call(), CPU, "eager"))
 
     def test_round_trip(self) -> None:
@@ -200,7 +193,7 @@ class TestFiles:
         assert plain == self.COSTS
 
     def test_environment_is_written_beside_it(self) -> None:
-        description = self.kept().parent / cost_store.DESCRIPTION
+        description = self.kept().parent / store.DESCRIPTION
         assert json.loads(description.read_text())["torch"] == torch.__version__
 
     @pytest.mark.parametrize(
@@ -248,21 +241,21 @@ class TestFiles:
 
     def test_another_environment_is_a_miss(self, monkeypatch) -> None:
         self.kept()
-        monkeypatch.setattr(cost_store, "environment", lambda device: "another machine")
+        monkeypatch.setattr(store, "environment", lambda device: "another machine")
         assert self.found() is None
 
     def test_threads_are_part_of_the_environment(self) -> None:
         before = torch.get_num_threads()
-        first = cost_store.environment(CPU)
+        first = store.environment(CPU)
         try:
             torch.set_num_threads(before + 1)
-            assert cost_store.environment(CPU) != first
+            assert store.environment(CPU) != first
         finally:
             torch.set_num_threads(before)
 
     def test_another_source_is_a_miss(self, monkeypatch) -> None:
         self.kept()
-        monkeypatch.setattr(cost_store, "source_of", lambda dialect: "another")
+        monkeypatch.setattr(store, "source_of", lambda dialect: "another")
         assert self.found() is None
 
     def test_the_first_that_was_kept_stays(self) -> None:
@@ -320,10 +313,10 @@ class TestFiles:
         program = textwrap.dedent("""
             import os, signal, sys
             from meta.base import caches
-            from tests.dialect.test_costs import call, cost
+            from tests.cost.test_costs import call, cost
             from meta.base.device import CPU
-            from meta.dialect.core.cost_store import keep
-            from meta.dialect.core.costs import key_of
+            from meta.cost.store import keep
+            from meta.cost.record import key_of
             def killed(*_): os.kill(os.getpid(), signal.SIGKILL)
             os.link = os.replace = killed
             keep(key_of(call(), CPU, "eager"), [cost("torch", 1.0)])
@@ -404,7 +397,7 @@ class TestDispatch:
         made = dispatch(call(), eager=True).dialect_op
         assert made is not None and made.name == "torch.relu"
 
-    def test_measuring_on_request(self, mine: Dialect, monkeypatch) -> None:
+    def test_measuring_on_request(self, mine: Dialect, measured_by: Any) -> None:
         asked = []
 
         def measure(subjects, device, how):
@@ -412,7 +405,7 @@ class TestDispatch:
                 asked.append(str(subject))
                 yield place, [cost("mine", 10.0), cost("torch", 1.0), cost("tvm", 5.0)]
 
-        monkeypatch.setattr(tuning, "MEASURER", [measure])
+        measured_by(measure)
         assert self.name() == "mine.relu"
         with measured() as spent:
             assert self.name() == "torch.relu"
@@ -428,16 +421,16 @@ class TestDispatch:
 
     @pytest.mark.parametrize("excluded", [(), ("tvm",)])
     def test_what_lacks_configurations_is_measured_once_more(
-        self, excluded: tuple[str, ...], mine: Dialect, monkeypatch
+        self, excluded: tuple[str, ...], mine: Dialect, measured_by: Any
     ) -> None:
         asked = []
 
         def measure(subjects, device, how):
             for place in range(len(subjects)):
-                asked.append(tuning.tune_context().breadth)
+                asked.append(chooser().breadth)
                 yield place, [cost("mine", 10.0), cost("torch", 1.0)]
 
-        monkeypatch.setattr(tuning, "MEASURER", [measure])
+        measured_by(measure)
         with measured():
             with configurations(Breadth.LIBRARIES), configurations(Breadth.UNFUSED):
                 assert race_of(call(), CPU) == race_of(call(), CPU)
@@ -450,7 +443,7 @@ class TestDispatch:
                     assert race_of(call(), CPU) == race
         assert asked == [Breadth.LIBRARIES, Breadth.ALL]
 
-    def test_several_are_measured_together(self, mine: Dialect, monkeypatch) -> None:
+    def test_several_are_measured_together(self, mine: Dialect, measured_by: Any) -> None:
         """Each once, and those that are known not at all; in its order, until the measurer ends."""
         asked = []
 
@@ -459,7 +452,7 @@ class TestDispatch:
             for place in reversed(range(len(subjects[:2]))):
                 yield place, [cost("mine", 10.0), cost("torch", 1.0 + place)]
 
-        monkeypatch.setattr(tuning, "MEASURER", [measure])
+        measured_by(measure)
         calls = [call(2, 3), call(4, 5), call(2, 3), call(6, 7), call(8, 9)]
         assert list(measure_missing(calls, CPU)) == [] == asked
         with measured() as spent:
@@ -472,8 +465,8 @@ class TestDispatch:
         assert asked == [[(2, 3)], [(4, 5), (6, 7), (8, 9)], [(8, 9)]]
         assert spent.races == 4
 
-    def test_a_budget_ends_it(self, mine: Dialect, monkeypatch) -> None:
-        monkeypatch.setattr(tuning, "MEASURER", [lambda *_: pytest.fail("measured")])
+    def test_a_budget_ends_it(self, mine: Dialect, measured_by: Any) -> None:
+        measured_by(lambda *_: pytest.fail("measured"))
         with measured(budget=0.0):
             assert self.name() == "mine.relu"
             assert list(measure_missing([call()], CPU)) == [0]
@@ -506,7 +499,7 @@ def test_read_race_takes_any_text() -> None:
         assert read_race(content, None, None) is None
 
 
-def test_what_is_excluded_is_not_measured(folder: Path, mine: Dialect, monkeypatch) -> None:
+def test_what_is_excluded_is_not_measured(folder: Path, mine: Dialect, measured_by: Any) -> None:
     """The race of the others is one of its own, and counts only there."""
     asked = []
 
@@ -516,7 +509,7 @@ def test_what_is_excluded_is_not_measured(folder: Path, mine: Dialect, monkeypat
         asked.append(taking_part)
         yield 0, [cost(name, 10.0 - i) for i, name in enumerate(taking_part)]
 
-    monkeypatch.setattr(tuning, "MEASURER", [measure])
+    measured_by(measure)
     with exclude("mine"), measured():
         name = dispatch(call()).dialect_op
     assert asked == [["tvm", "torch"]]
@@ -526,8 +519,8 @@ def test_what_is_excluded_is_not_measured(folder: Path, mine: Dialect, monkeypat
         assert "torch.relu" == str(dispatch(call()).dialect_op.name)  # type: ignore[union-attr]
 
 
-def test_no_room_to_measure_is_no_result(folder: Path, mine: Dialect, monkeypatch) -> None:
-    monkeypatch.setattr(tuning, "MEASURER", [lambda *_: [(0, [])]])
+def test_no_room_to_measure_is_no_result(folder: Path, mine: Dialect, measured_by: Any) -> None:
+    measured_by(lambda *_: [(0, [])])
     with measured():
         dispatch(call())
     assert find(key_of(call(), CPU, "eager")) is None
