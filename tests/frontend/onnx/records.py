@@ -1,4 +1,5 @@
-"""`OnnxCase`: a small ONNX graph as text and what it has to give, as data.
+"""`OnnxCase`: a small ONNX graph as text and what it has to give, as data; and how values of NumPy
+become inputs and are compared with results.
 
 The families are in `converters/`, one list ``CASES`` per file, as the converters themselves.
 """
@@ -12,6 +13,10 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.parser
+
+import meta
+from meta.base.dtype import TO_NUMPY
+from meta.frontend.onnx.values import CARRIER_DTYPES
 
 
 def data(*shape: int, low: float = -2.0, high: float = 2.0, dtype: str = "float32") -> Any:
@@ -124,3 +129,44 @@ def _text(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_text, value))}]"
     return repr(value)
+
+
+def given(value: Any) -> Any:
+    """Return an input for the model: a dtype that arrays do not have is held in another."""
+    if isinstance(value, list):
+        return [given(v) for v in value]
+    if value is None:
+        return None
+    name = value.dtype.name
+    return meta.array(
+        value.astype(TO_NUMPY[CARRIER_DTYPES[name]]) if name in CARRIER_DTYPES else value
+    )
+
+
+def require_equal(found: Any, wanted: Any, relative: float, absolute: float) -> None:
+    """Compare arrays, lists of them, text and None. Integers are compared exactly, dtypes of a few
+    bits as numbers of the dtype that holds them.
+    """
+    if isinstance(wanted, list | tuple) or wanted is None:
+        assert isinstance(found, list | tuple) == isinstance(wanted, list | tuple)
+        assert (found is None) == (wanted is None)
+        for result, expected in zip(found or (), wanted or (), strict=True):
+            require_equal(result, expected, relative, absolute)
+        return
+    wanted = np.asarray(wanted)
+    if wanted.dtype.kind in "OUS":
+        assert found == wanted.tolist()
+        return
+    values, name = found.numpy(), wanted.dtype.name
+    assert values.dtype == (
+        TO_NUMPY[CARRIER_DTYPES[name]] if name in CARRIER_DTYPES else wanted.dtype
+    )
+    assert values.shape == wanted.shape
+    if wanted.dtype.kind not in "biuf":
+        values = values.astype(np.float32)
+        if name in CARRIER_DTYPES:
+            held = values.astype(wanted.dtype).astype(np.float32)
+            assert np.array_equal(held, values, equal_nan=True), f"not in {name}"
+        wanted = wanted.astype(np.float32)
+    rounds = wanted.dtype.kind == "f"
+    np.testing.assert_allclose(values, wanted, relative if rounds else 0, absolute if rounds else 0)

@@ -11,12 +11,11 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import meta
-from meta.base.dtype import TO_NUMPY
 from meta.frontend import from_onnx
 from meta.frontend.onnx.program import all_nodes
 from meta.frontend.onnx.registry import OnnxError, attributes_of, full_name, onnx
-from meta.frontend.onnx.values import CARRIER_DTYPES
-from tests.frontend.onnx.records import OnnxCase
+from tests.frontend.onnx.records import OnnxCase, given, require_equal
+from tests.frontend.onnx.test_node_tests import cases as node_tests
 
 FAMILIES = sorted((Path(__file__).parent / "converters").glob("*.py"))
 CASES: list[OnnxCase] = [
@@ -24,29 +23,9 @@ CASES: list[OnnxCase] = [
     for path in FAMILIES
     for case in import_module(f"tests.frontend.onnx.converters.{path.stem}").CASES
 ]
-ELSEWHERE = {
-    "ai.onnx.ml.TreeEnsemble",
-    "Bernoulli",
-    "Multinomial",
-    "RandomNormal",
-    "RandomNormalLike",
-    "RandomUniform",
-    "RandomUniformLike",
-}
+ELSEWHERE = {"Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"}
 RESULTS = [pytest.param(c, id=c.id) for c in CASES if c.refused is None]
 REFUSED = [pytest.param(c, id=c.id) for c in CASES if c.refused is not None]
-
-
-def given(value: Any) -> Any:
-    """Return an input for the model: a dtype that arrays do not have is held in another."""
-    if isinstance(value, list):
-        return [given(v) for v in value]
-    if value is None:
-        return None
-    name = value.dtype.name
-    return meta.array(
-        value.astype(TO_NUMPY[CARRIER_DTYPES[name]]) if name in CARRIER_DTYPES else value
-    )
 
 
 def arguments(case: OnnxCase, proto: Any) -> tuple[dict[str, Any], list[Any]]:
@@ -54,29 +33,6 @@ def arguments(case: OnnxCase, proto: Any) -> tuple[dict[str, Any], list[Any]]:
     named = dict(zip([i.name for i in proto.graph.input], case.inputs, strict=True))
     constants = {n: named[n] for n in case.constants}
     return constants, [given(v) for n, v in named.items() if n not in constants]
-
-
-def require_equal(found: Any, wanted: Any, tolerance: float) -> None:
-    """Compare arrays, lists of them, and None."""
-    if isinstance(wanted, list | tuple) or wanted is None:
-        assert type(found) is type(wanted) or wanted is not None
-        assert isinstance(found, list | tuple) == isinstance(wanted, list | tuple)
-        for one, other in zip(found or (), wanted or (), strict=True):
-            require_equal(one, other, tolerance)
-        return
-    wanted = np.asarray(wanted)
-    if wanted.dtype.kind in "OU":
-        assert found == wanted.tolist()
-        return
-    values, name = found.numpy(), wanted.dtype.name
-    assert values.dtype == (
-        TO_NUMPY[CARRIER_DTYPES[name]] if name in CARRIER_DTYPES else wanted.dtype
-    )
-    assert values.shape == wanted.shape
-    if wanted.dtype.kind not in "biuf":
-        values, wanted = values.astype(np.float32), wanted.astype(np.float32)
-    bound = tolerance if wanted.dtype.kind == "f" else 0
-    np.testing.assert_allclose(values, wanted, bound, bound)
 
 
 def expected(case: OnnxCase, proto: Any) -> list[Any]:
@@ -98,7 +54,7 @@ def test_results(case: OnnxCase) -> None:
         found = from_onnx(proto, constants)(*inputs)
     results = list(found) if isinstance(found, tuple) else [found]
     for one, wanted in zip(results, expected(case, proto), strict=True):
-        require_equal(one, wanted, case.tolerance)
+        require_equal(one, wanted, case.tolerance, case.tolerance)
 
 
 @pytest.mark.slow
@@ -108,9 +64,10 @@ def test_results_compiled(case: OnnxCase) -> None:
     constants, inputs = arguments(case, proto)
     model = from_onnx(proto, constants)
     found = meta.vm.compile(model, *inputs)(*inputs)
+    tolerance = max(case.tolerance, 1e-4)
     results = list(found) if isinstance(found, tuple) else [found]
     for one, wanted in zip(results, expected(case, proto), strict=True):
-        require_equal(one, wanted, max(case.tolerance, 1e-4))
+        require_equal(one, wanted, tolerance, tolerance)
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -126,9 +83,10 @@ def test_cases_are_of_operators_that_there_are() -> None:
     assert all(c.name in onnx or attributes_of(c.name) is not None for c in CASES)
 
 
+@pytest.mark.heavy
 def test_every_converter_has_a_case() -> None:
-    """Those that draw numbers are in `test_random.py`, one of trees in onnx's own tests only."""
+    """Here, in onnx's own tests, or, of those that draw numbers, in `test_random.py`."""
     called = {c.name for c in CASES}
-    for case in CASES:
-        called |= {full_name(n.domain, n.op_type) for n in all_nodes(case.model().graph.node)}
+    for proto in (*(case.model() for case in CASES), *(case.model for case in node_tests())):
+        called |= {full_name(n.domain, n.op_type) for n in all_nodes(proto.graph.node)}
     assert {n for n in onnx if onnx[n].function is not None} - called == ELSEWHERE

@@ -70,7 +70,6 @@ CASES: list[OnnxCase] = [
         kv_num_heads=2,
     ),
     *calls("Attention", Q, K, V, MASK[:, :4], opsets=(24,), label="a short mask"),
-    *calls("RotaryEmbedding", data(2, 4, 3, 8), data(5, 4), data(5, 4), np.array([[0, 2, 4]] * 2)),
     *calls(
         "Gelu",
         X,

@@ -114,15 +114,6 @@ CASES: list[OnnxCase] = [
             torch.from_numpy(x), (4, 5), (2, 2), (1, 2), 0, (2, 1)
         ).numpy(),
     ),
-    *calls(
-        "Col2Im",
-        data(2, 4, 12),
-        np.array([3, 2]),
-        np.array([2, 2]),
-        opsets=(18,),
-        constants="bc",
-        pads=[1, 1, 1, 1],
-    ),
     *calls("MatMul", data(2, 3, 4), data(4, 5), opsets=(1, 9, 13)),
     *calls("MatMul", data(4), data(2, 4, 5), opsets=(13,), label="a vector"),
     *(

@@ -48,16 +48,6 @@ CASES: list[OnnxCase] = [
         for c in calls(n, np.int64(10), opsets=(17,), constants="a", periodic=periodic)
     ),
     *calls("HannWindow", np.int64(8), opsets=(17,), constants="a", output_datatype=11),
-    *calls(
-        "MelWeightMatrix",
-        np.int32(8),
-        np.int32(64),
-        np.int32(8192),
-        np.float32(0),
-        np.float32(4096),
-        opsets=(17,),
-        constants="abcde",
-    ),
     *(
         c
         for axis in (0, 1, -2)
@@ -102,7 +92,6 @@ CASES: list[OnnxCase] = [
         tolerance=1e-4,
         label="an odd length",
     ),
-    *calls("STFT", SIGNAL, np.int64(3), data(4), opsets=(17,), constants="b", tolerance=1e-4),
     *calls(
         "STFT",
         SIGNAL,

@@ -31,8 +31,6 @@ def case(operator: str, results: str, attributes: str = "", *inputs: Any, **how:
 COEFFICIENTS = "coefficients = [1.0, 2.0, 3.0, -1.0, 0.5, -0.5, 0.25, 0.0, -1.0, 0.1, 0.2, 0.3]"
 ONE_ROW = "coefficients = [1.0, 2.0, 3.0, -1.0], intercepts = [0.1]"
 CASES = [
-    case("ArrayFeatureExtractor", "float r", "", X, np.array([3, 0], np.int64)),
-    case("Binarizer", "float r", "threshold = 0.25"),
     case("Scaler", "float r", "offset = [0.5], scale = [2.0]"),
     case("Scaler", "float r", "offset = [0.5, 1.0, 0.0, 2.0], scale = [2.0, 1.0, 0.5, 4.0]"),
     case(

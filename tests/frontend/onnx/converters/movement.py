@@ -71,7 +71,6 @@ CASES: list[OnnxCase] = [
     *calls("Split", X, opsets=(2, 11), results=2, axis=2),
     *calls("Split", X, opsets=(2,), results=2, axis=2, split=[1, 3]),
     *calls("Split", X, ints(1, 3), opsets=(13, 18), results=2, constants="b", axis=-1),
-    *calls("Split", data(7, 2), opsets=(18,), results=3, num_outputs=3),
     *calls(
         "Split",
         X,
@@ -131,7 +130,6 @@ CASES: list[OnnxCase] = [
     *calls("Trilu", X, opsets=(14,)),
     *calls("ReverseSequence", ROWS, ints(4, 3, 2), opsets=(10,), time_axis=0, batch_axis=1),
     *calls("ReverseSequence", ROWS, ints(1, 2, 3, 3), opsets=(10,), time_axis=1, batch_axis=0),
-    *calls("CenterCropPad", X, ints(4, 2), opsets=(18,), constants="b", axes=[0, 2]),
     *(
         OnnxCase(
             name,
