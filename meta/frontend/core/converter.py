@@ -5,6 +5,7 @@ A source makes one registry and fills it in the family files of its folder::
     relay = Converters("relay", attributes=...)
     relay.same("nn.relu", op.relu)                  # arguments and attributes agree
     relay.same("nn.leaky_relu", op.leaky_relu, alpha="negative_slope")
+    relay.same("gather", op.take_along_axis, otherwise={"axis": 0})
 
     @relay("nn.dense", op.dense)                    # the base operators it becomes
     def dense(data, weight, *, units, out_dtype, call):
@@ -106,7 +107,8 @@ class Converter:
     name: the source's name. function: as described above; None if the operator is not converted.
     reason: why it is not converted. becomes: the base operators in the result.
     attributes: those that the function takes, with their names as its keywords. ignored: those
-    without a meaning here.
+    without a meaning here. otherwise: by keyword, what stands for an attribute that the source
+    does not have, or leaves out.
     """
 
     name: str
@@ -115,6 +117,7 @@ class Converter:
     becomes: tuple[Op, ...] = ()
     attributes: Mapping[str, str] = field(default_factory=dict)
     ignored: frozenset[str] = frozenset()
+    otherwise: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Converters(Registry[Converter]):
@@ -127,6 +130,7 @@ class Converters(Registry[Converter]):
         not known; a converter that asks for another one is refused when it is registered.
     read: makes the value that a function is given of what a file states: (operator, attribute,
         value).
+    meaningless: attributes that are ignored wherever an operator has them.
     """
 
     def __init__(
@@ -134,9 +138,11 @@ class Converters(Registry[Converter]):
         source: str,
         attributes: Callable[[str], Mapping[str, Any] | None] = lambda _: None,
         read: Callable[[str, str, Any], Any] = lambda _operator, _attribute, value: value,
+        meaningless: Sequence[str] = (),
     ) -> None:
         super().__init__(f"{source} converter")
         self.source, self._attributes, self._read = source, attributes, read
+        self._meaningless = meaningless
 
     def __call__(
         self, *names: str | Op, ignore: tuple[str, ...] = (), rest: Sequence[str] = ()
@@ -170,8 +176,8 @@ class Converters(Registry[Converter]):
                 )
             for name in (n for n in names if isinstance(n, str)):
                 taken = self._taken(name, function, ignore, rest, site)
-                made = Converter(name, function, None, becomes, taken, frozenset(ignore))
-                self._add(made, site)
+                ignored = frozenset(self._ignored(name, ignore))
+                self._add(Converter(name, function, None, becomes, taken, ignored), site)
             return function
 
         return register
@@ -194,15 +200,27 @@ class Converters(Registry[Converter]):
 
         return register
 
+    def _ignored(self, name: str, ignore: Sequence[str]) -> tuple[str, ...]:
+        """Return the attributes of an operator that are ignored."""
+        known = self._attributes(name) or ()
+        return (*ignore, *(n for n in self._meaningless if n in known and n not in ignore))
+
     def same(
-        self, name: str, op: Op, *attributes: str, ignore: tuple[str, ...] = (), **renamed: str
+        self,
+        name: str,
+        op: Op,
+        *attributes: str,
+        ignore: tuple[str, ...] = (),
+        otherwise: Mapping[str, Any] | None = None,
+        **renamed: str,
     ) -> None:
         """Register an operator whose tensors and attributes are those of a base operator, the
-        tensors in the same order. An attribute that is None has the base operator's default.
+        tensors in the same order.
 
         attributes: those of the same name; all, where the source states the attributes of its
-        operators. ignore: those without a meaning here. renamed: by the source's name of an
-        attribute, the base operator's.
+        operators. ignore: those without a meaning here. otherwise: by name of an attribute of the
+        base operator, its value where the source's is None or "", or has none; else it is the base
+        operator's default. renamed: by the source's name of an attribute, the base operator's.
 
         Raises RegistrationError, with the caller's line, for attributes that the operator, or the
         source's, does not have.
@@ -210,18 +228,20 @@ class Converters(Registry[Converter]):
         site = caller_span()
         require_op(op, f"the {self.source} converter of {name!r}", site)
         known = self._attributes(name)
-        stated = [n for n in (*(known or ()), *attributes) if n not in ignore]
+        ignored = self._ignored(name, ignore)
+        stated = [n for n in (*(known or ()), *attributes) if n not in ignored]
         wanted = {**{n: n for n in stated}, **renamed}
+        otherwise = dict(otherwise or {})
         own = [s.name for s in op.slots if s.kind != "tensor" and s.kind != "tensors"]
-        for there, here in wanted.items():
+        for there, here in (*wanted.items(), *((n, n) for n in otherwise)):
             if here not in own:
                 self._refuse_attribute(name, here, own, f"of {op.name}", site)
-            if known is not None and there not in known:
+            if known is not None and there not in known and there not in otherwise:
                 self._refuse_attribute(name, there, known, "of it", site)
         for there in (ignore,) if isinstance(ignore, str) else ignore:
             if isinstance(ignore, str) or (known is not None and there not in known):
                 self._refuse_attribute(name, there, known or (), "of it, in a tuple", site)
-        self._add(Converter(name, op, None, (op,), wanted, frozenset(ignore)), site)
+        self._add(Converter(name, op, None, (op,), wanted, frozenset(ignored), otherwise), site)
 
     def _refuse_attribute(
         self, name: str, attribute: str, known: Iterable[str], whose: str, site: Span
@@ -248,7 +268,7 @@ class Converters(Registry[Converter]):
         attributes -= {"call"}
         stated = self._attributes(name)
         if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters):
-            attributes |= set(stated or rest) - set(ignore)
+            attributes |= set(stated or rest) - set(self._ignored(name, ignore))
         wrong = sorted((attributes | set(ignore)) - set(stated)) if stated is not None else []
         if wrong:
             self._refuse_attribute(name, wrong[0], stated or (), "of it", site)
@@ -284,8 +304,11 @@ class Converters(Registry[Converter]):
         except TypeError as error:
             raise Unconvertible(f"it does not take these arguments: {error}") from None
         if isinstance(function, Op):
-            given = {n: v for n, v in given.items() if v is not None}
-            return by_schema(function)(*args, **given)
+            stated = {n: v for n, v in given.items() if v is not None}
+            for n, value in converter.otherwise.items():
+                if stated.get(n, "") == "":
+                    stated[n] = value
+            return by_schema(function)(*args, **stated)
         if self.site(site.name).is_own:
             return function(*args, **given)
         return self._by_stranger(site.name, function, args, given)

@@ -13,6 +13,7 @@ it, "com.microsoft.Gelu". Rules for converters, besides those of `meta.frontend.
   tuple of its outputs.
 - One function serves all versions of an operator and decides by ``call.opset`` where their meaning
   differs. ``call.results`` says how many results the node names.
+- ``consumed_inputs``, which was for memory in opset 1, and ``seed`` are ignored everywhere.
 - A tuple that is returned is several results, in order; anything else is the first. A list is a
   value: ONNX's sequence.
 - NotImplemented, returned, leaves a call to the function that ONNX defines the operator by.
@@ -95,4 +96,4 @@ def attributes_of(name: str) -> Mapping[str, Any] | None:
     return {key: value for schema in history for key, value in _defaults(schema).items()}
 
 
-onnx = Converters("onnx", attributes=attributes_of)
+onnx = Converters("onnx", attributes=attributes_of, meaningless=("consumed_inputs", "seed"))

@@ -140,12 +140,12 @@ def _uniform(shape, low, high, dtype, call):
     return random.uniform(shape, low=low, high=high, dtype=dtype, device=str(call.device))
 
 
-@onnx("RandomNormal", op.random_normal, ignore=("seed",))
+@onnx("RandomNormal", op.random_normal)
 def random_normal(*, dtype, mean, scale, shape, call):
     return _normal(shape, mean, scale, dtype_of(dtype), call)
 
 
-@onnx("RandomUniform", op.random_uniform, ignore=("seed",))
+@onnx("RandomUniform", op.random_uniform)
 def random_uniform(*, dtype, low, high, shape, call):
     return _uniform(shape, low, high, dtype_of(dtype), call)
 
@@ -154,12 +154,12 @@ def _dtype(x, dtype):
     return x.dtype if dtype is None else dtype_of(dtype)
 
 
-@onnx("RandomNormalLike", op.random_normal, ignore=("seed",))
+@onnx("RandomNormalLike", op.random_normal)
 def random_normal_like(x, *, dtype, mean, scale, call):
     return _normal(_extents(x), mean, scale, _dtype(x, dtype), call)
 
 
-@onnx("RandomUniformLike", op.random_uniform, ignore=("seed",))
+@onnx("RandomUniformLike", op.random_uniform)
 def random_uniform_like(x, *, dtype, low, high, call):
     return _uniform(_extents(x), low, high, _dtype(x, dtype), call)
 
@@ -168,14 +168,14 @@ def _extents(x):
     return tuple(static_extent(d, "the input") for d in x.shape)
 
 
-@onnx("Bernoulli", op.random_uniform, op.less, ignore=("seed",))
+@onnx("Bernoulli", op.random_uniform, op.less)
 def bernoulli(p, *, dtype, call):
     """1 with the probability p, else 0."""
     drawn = _uniform(_extents(p), 0.0, 1.0, "float64" if p.dtype == "float64" else "float32", call)
     return cast_to(op.less(drawn, cast_to(p, drawn.dtype)), _dtype(p, dtype))
 
 
-@onnx("Multinomial", op.random_uniform, op.argmax, ignore=("seed",))
+@onnx("Multinomial", op.random_uniform, op.argmax)
 def multinomial(logits, *, dtype, sample_size, call):
     """Classes drawn by unnormalised log probabilities, as the greatest after Gumbel noise."""
     rows, classes = _extents(logits)
@@ -185,7 +185,7 @@ def multinomial(logits, *, dtype, sample_size, call):
     return cast_to(drawn, dtype_of(dtype))
 
 
-@onnx("Dropout", op.dropout_train, ignore=("seed", "consumed_inputs"))
+@onnx("Dropout", op.dropout_train)
 def dropout(x, ratio_=None, training_mode=None, *, ratio, is_test, call):
     """(y, mask). Elements are dropped where the model is in train mode or the node says so.
 

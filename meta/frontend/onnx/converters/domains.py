@@ -279,11 +279,6 @@ onnx.refuse(
 MICROSOFT = "com.microsoft"
 
 
-@onnx(f"{MICROSOFT}.Gelu", op.gelu)
-def gelu(x):
-    return op.gelu(x)
-
-
 @onnx(f"{MICROSOFT}.BiasGelu", op.gelu, op.add)
 def bias_gelu(x, bias):
     return op.gelu(op.add(x, bias))

@@ -14,7 +14,7 @@ from meta.frontend.core import Unconvertible
 from meta.frontend.core.arguments import constant_number, reshape_as
 from meta.frontend.core.arithmetic import cast_to, clip_to_bounds, truncated_quotient
 from meta.frontend.onnx.converters.movement import flattened
-from meta.frontend.onnx.registry import attributes_of, onnx
+from meta.frontend.onnx.registry import onnx
 from meta.frontend.onnx.values import (
     FORMATS,
     SCALE,
@@ -25,7 +25,7 @@ from meta.frontend.onnx.values import (
     name_of,
 )
 
-_UNARY = {
+_SAME = {
     "Abs": op.abs,
     "Acos": op.acos,
     "Acosh": op.acosh,
@@ -33,56 +33,60 @@ _UNARY = {
     "Asinh": op.asinh,
     "Atan": op.atan,
     "Atanh": op.atanh,
+    "BitwiseAnd": op.bitwise_and,
     "BitwiseNot": op.bitwise_invert,
+    "BitwiseOr": op.bitwise_or,
+    "BitwiseXor": op.bitwise_xor,
     "Ceil": op.ceil,
+    "Celu": op.celu,
     "Cos": op.cos,
     "Cosh": op.cosh,
+    "Elu": op.elu,
     "Erf": op.erf,
     "Exp": op.exp,
     "Floor": op.floor,
+    "Gelu": op.gelu,
+    "GreaterOrEqual": op.greater_equal,
+    "HardSwish": op.hardswish,
+    "LessOrEqual": op.less_equal,
     "Log": op.log,
+    "Mish": op.mish,
     "Neg": op.negative,
     "Not": op.logical_not,
     "Reciprocal": op.reciprocal,
+    "Relu": op.relu,
     "Round": op.round,
+    "Sigmoid": op.sigmoid,
     "Sign": op.sign,
     "Sin": op.sin,
     "Sinh": op.sinh,
+    "Softplus": op.softplus,
+    "Softsign": op.softsign,
     "Sqrt": op.sqrt,
     "Tan": op.tan,
     "Tanh": op.tanh,
+    "Where": op.where,
+    "com.microsoft.Gelu": op.gelu,
 }
-"""Of one tensor. ``consumed_inputs`` was for memory in opset 1."""
+for _name, _base in _SAME.items():
+    onnx.same(_name, _base)
+onnx.same("LeakyRelu", op.leaky_relu, alpha="negative_slope")
+onnx.same("ThresholdedRelu", op.threshold, alpha="threshold", otherwise={"value": 0.0})
+
 _BINARY = {
     "Add": (op.add,),
     "And": (op.logical_and,),
-    "BitwiseAnd": (op.bitwise_and,),
-    "BitwiseOr": (op.bitwise_or,),
-    "BitwiseXor": (op.bitwise_xor,),
     "Div": (op.divide, op.floor_divide, op.fmod),
     "Equal": (op.equal,),
     "Greater": (op.greater,),
-    "GreaterOrEqual": (op.greater_equal,),
     "Less": (op.less,),
-    "LessOrEqual": (op.less_equal,),
     "Mul": (op.multiply,),
     "Or": (op.logical_or,),
     "Sub": (op.subtract,),
     "Xor": (op.logical_xor,),
 }
-"""Of two tensors: the function, and what else it may become."""
-
-
-def stated(name, *attributes):
-    """Those of the attributes that some version of an operator has."""
-    known = attributes_of(name) or {}
-    return tuple(a for a in attributes if a in known)
-
-
-def _unary(name, base):
-    @onnx(name, base, ignore=stated(name, "consumed_inputs"))
-    def converter(x):
-        return base(x)
+"""Of two tensors, with axes of their own before opset 7: the function, and what else it may become.
+"""
 
 
 def aligned(x, y, axis, broadcast, call):
@@ -101,27 +105,18 @@ def _divided(x, y):
 
 def _binary(name, base, *others):
     function = _divided if name == "Div" else base
-    if "broadcast" not in stated(name, "broadcast"):
 
-        @onnx(name, base, *others)
-        def converter(x, y):
-            return function(x, y)
-
-        return
-
-    @onnx(name, base, *others, op.reshape, ignore=stated(name, "consumed_inputs"))
-    def old(x, y, *, axis, broadcast, call):
+    @onnx(name, base, *others, op.reshape)
+    def converter(x, y, *, axis, broadcast, call):
         return function(x, aligned(x, y, axis, broadcast, call))
 
 
-for _name, _base in _UNARY.items():
-    _unary(_name, _base)
 for _name, _bases in _BINARY.items():
     _binary(_name, *_bases)
 
 
 def _variadic(name, *becomes, last=None):
-    @onnx(name, *becomes, ignore=stated(name, "consumed_inputs"))
+    @onnx(name, *becomes)
     def converter(*tensors):
         if not tensors:
             raise Unconvertible("it has no inputs")
@@ -180,49 +175,18 @@ def is_nan(x):
     return op.isnan(_with_arithmetic(x))
 
 
-@onnx("Where", op.where)
-def where(condition, x, y):
-    return op.where(condition, x, y)
-
-
 @onnx("Identity")
 def identity(x):
     return x
 
 
-def _with_alpha(name, base):
-    @onnx(name, base, ignore=stated(name, "consumed_inputs"))
-    def converter(x, *, alpha):
-        return base(x, alpha)
-
-
-for _name, _base in {"Celu": op.celu, "Elu": op.elu, "LeakyRelu": op.leaky_relu}.items():
-    _with_alpha(_name, _base)
-
-onnx.same("HardSwish", op.hardswish)
-onnx.same("Mish", op.mish)
-onnx.same("Softsign", op.softsign)
-onnx("Relu", op.relu, ignore=("consumed_inputs",))(lambda x: op.relu(x))
-onnx("Sigmoid", op.sigmoid, ignore=("consumed_inputs",))(lambda x: op.sigmoid(x))
-
-
-@onnx("Selu", op.selu, op.elu, op.multiply, ignore=("consumed_inputs",))
+@onnx("Selu", op.selu, op.elu, op.multiply)
 def selu(x, *, alpha, gamma):
     """gamma * x where x > 0, else gamma * alpha * (exp(x) - 1)."""
     return op.multiply(op.elu(x, alpha), gamma)
 
 
-@onnx("Softplus", op.softplus)
-def softplus(x):
-    return op.softplus(x)
-
-
-@onnx("Gelu", op.gelu)
-def gelu(x, *, approximate):
-    return op.gelu(x, approximate)
-
-
-@onnx("HardSigmoid", op.multiply, op.add, op.clip, ignore=("consumed_inputs",))
+@onnx("HardSigmoid", op.multiply, op.add, op.clip)
 def hard_sigmoid(x, *, alpha, beta):
     return op.clip(op.add(op.multiply(x, alpha), beta), 0.0, 1.0)
 
@@ -230,11 +194,6 @@ def hard_sigmoid(x, *, alpha, beta):
 @onnx("Swish", op.sigmoid, op.multiply)
 def swish(x, *, alpha):
     return op.multiply(x, op.sigmoid(op.multiply(x, alpha)))
-
-
-@onnx("ThresholdedRelu", op.threshold)
-def thresholded_relu(x, *, alpha):
-    return op.threshold(x, alpha, 0.0)
 
 
 @onnx("Shrink", op.where, op.subtract, op.add)
@@ -250,7 +209,7 @@ def _in(number, x):
     return number if is_float(x.dtype) else int(number)
 
 
-@onnx("PRelu", op.where, op.multiply, ignore=("consumed_inputs",))
+@onnx("PRelu", op.where, op.multiply)
 def prelu(x, slope, *, call):
     """Before opset 7 the slopes are one, or one for each channel, along axis 1."""
     if call.opset < 7 and slope.size == 1:
@@ -266,7 +225,7 @@ def prelu(x, slope, *, call):
     return op.where(op.less(x, zero), op.multiply(x, slope), x)
 
 
-@onnx("Clip", op.clip, op.maximum, op.minimum, ignore=("consumed_inputs",))
+@onnx("Clip", op.clip, op.maximum, op.minimum)
 def clip(x, low=None, high=None, *, min, max, call):
     """The bounds are attributes before opset 11. A lower bound above the upper one gives way."""
     if call.opset < 11:

@@ -46,9 +46,7 @@ def grid_sample(x, grid, *, align_corners, mode, padding_mode, call):
     return op.grid_sample(x, grid, METHODS[mode], padding_mode, bool(align_corners))
 
 
-@onnx("MaxRoiPool", op.roi_pool)
-def max_roi_pool(x, rois, *, pooled_shape, spatial_scale):
-    return op.roi_pool(x, rois, tuple(pooled_shape), spatial_scale)
+onnx.same("MaxRoiPool", op.roi_pool, pooled_shape="pooled_size")
 
 
 class Corners(NamedTuple):

@@ -29,15 +29,9 @@ REDUCTIONS = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
 """Names of reductions, and what `scatter_reduce` calls them."""
 
 
-@onnx("Gather", op.take)
-def gather(x, indices, *, axis):
-    return op.take(x, indices, axis)
-
-
-@onnx("GatherElements", op.take_along_axis)
-def gather_elements(x, indices, *, axis):
-    """Along the other axes there may be fewer indices than elements."""
-    return op.take_along_axis.plain(x, indices, axis)
+onnx.same("Gather", op.take)
+# Along the other axes there may be fewer indices than elements.
+onnx.same("GatherElements", op.take_along_axis)
 
 
 def _coordinates(indices):

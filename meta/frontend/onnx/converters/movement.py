@@ -119,7 +119,7 @@ def reshaped(x, extents):
     return op.reshape(x, known)
 
 
-@onnx("Reshape", op.reshape, op.dynamic_reshape, ignore=("consumed_inputs",))
+@onnx("Reshape", op.reshape, op.dynamic_reshape)
 def reshape(x, target=None, *, shape, allowzero, call):
     """0 keeps an extent, unless it is allowed as one; -1 is what is left."""
     extents = shape_of(target) if target is not None else tuple(shape or ())
@@ -266,22 +266,12 @@ def _dynamic_pad(x, widths, axes, filling, mode):
     return op.dynamic_pad(x, pairs, filling, _MODES[mode])
 
 
-@onnx("DepthToSpace", op.depth_to_space)
-def depth_to_space(x, *, blocksize, mode):
-    return op.depth_to_space(x, blocksize, "NCHW", mode or "DCR")
-
-
-@onnx("SpaceToDepth", op.space_to_depth)
-def space_to_depth(x, *, blocksize, mode):
-    return op.space_to_depth(x, blocksize, "NCHW", mode or "DCR")
+for _name, _base in {"DepthToSpace": op.depth_to_space, "SpaceToDepth": op.space_to_depth}.items():
+    onnx.same(_name, _base, blocksize="block_size")
+onnx.same("ReverseSequence", op.reverse_sequence, time_axis="seq_axis")
 
 
 @onnx("Trilu", op.tril, op.triu)
 def trilu(x, k=None, *, upper):
     (diagonal,) = (0,) if k is None else required(k, "the diagonal")
     return (op.triu if upper else op.tril)(x, diagonal)
-
-
-@onnx("ReverseSequence", op.reverse_sequence)
-def reverse_sequence(x, lengths, *, time_axis, batch_axis):
-    return op.reverse_sequence(x, lengths, time_axis, batch_axis)

@@ -52,16 +52,15 @@ def einsum(*operands, equation):
     return op.einsum(equation.replace(" ", ""), *operands)
 
 
-@onnx("Det", op.linalg_det)
-def det(x):
-    return op.linalg_det(x)
+onnx.same("Det", op.linalg_det)
+onnx.same("InstanceNormalization", op.instance_norm, epsilon="eps")
 
 
 @onnx(
     "BatchNormalization",
     op.batch_norm_infer,
     op.batch_norm_train,
-    ignore=("consumed_inputs", "is_test"),
+    ignore=("is_test",),
 )
 def batch_normalization(
     x, scale, bias, mean, var, *, epsilon, momentum, spatial, training_mode, call
@@ -91,11 +90,6 @@ def _by_element(x, scale, bias, mean, var, epsilon, call):
         raise Unconvertible("statistics of each element (spatial=0) are not trained")
     y = op.divide(op.subtract(x, mean), op.sqrt(op.add(var, epsilon)))
     return op.add(op.multiply(y, scale), bias)
-
-
-@onnx("InstanceNormalization", op.instance_norm, ignore=("consumed_inputs",))
-def instance_normalization(x, scale, bias, *, epsilon):
-    return op.instance_norm.plain(x, scale, bias, epsilon)
 
 
 @onnx("GroupNormalization", op.group_norm, ignore=("stash_type",))

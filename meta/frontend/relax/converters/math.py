@@ -134,14 +134,10 @@ def sort(x, *, axis, descending):
     return op.sort(x, axis, descending)
 
 
-@relax("argsort", op.argsort)
-def argsort(x, *, axis, descending, dtype):
-    return op.argsort.plain(x, axis, descending, dtype or "int32")
-
-
-@relax("topk", op.topk)
-def topk(x, *, k, axis, ret_type, largest, dtype):
-    return op.topk.plain(x, k, axis, largest, ret_type, dtype or "int32")
+_INDICES = {"dtype": "int32"}
+relax.same("argsort", op.argsort, "axis", "descending", "dtype", otherwise=_INDICES)
+_CHOSEN = ("k", "axis", "ret_type", "largest", "dtype")
+relax.same("topk", op.topk, *_CHOSEN, otherwise=_INDICES)
 
 
 @relax("bucketize", op.searchsorted)

@@ -227,10 +227,8 @@ def _mode(mode):
     return mode if mode in ("clip", "wrap") else "raise"
 
 
-@relax("gather_elements", op.take_along_axis)
-def gather_elements(x, indices, *, axis):
-    """Negative indices count from the end, as in ONNX."""
-    return op.take_along_axis.plain(x, indices, axis)
+# Negative indices count from the end, as in ONNX.
+relax.same("gather_elements", op.take_along_axis, "axis")
 
 
 @relax("gather_nd", op.gather_nd)

@@ -303,9 +303,8 @@ def _number(value):
     return now.item()
 
 
-@relax("vision.roi_align", op.roi_align)
-def roi_align(x, rois, *, pooled_size, spatial_scale, sample_ratio, aligned, layout, mode):
-    return op.roi_align(x, rois, pooled_size, spatial_scale, sample_ratio, layout, mode, aligned)
+_REGIONS = ("pooled_size", "spatial_scale", "sample_ratio", "layout", "mode", "aligned")
+relax.same("vision.roi_align", op.roi_align, *_REGIONS)
 
 
 @relax("vision.multibox_transform_loc", op.exp, op.softmax)

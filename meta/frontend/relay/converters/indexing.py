@@ -68,9 +68,7 @@ def _taken_in_batches(data, indices, axis, batch, mode, call):
     return op.permute_dims(result, order) if count else result
 
 
-@relay("gather", op.take_along_axis)
-def gather(data, indices, *, axis):
-    return op.take_along_axis.plain(data, indices, axis or 0)
+relay.same("gather", op.take_along_axis, otherwise={"axis": 0})
 
 
 @relay("gather_nd", op.gather_nd, ignore=("index_rank",))

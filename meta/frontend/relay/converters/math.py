@@ -192,9 +192,7 @@ def topk(data, *, k, axis, ret_type, is_ascend, dtype, call):
     return result[0], op.astype(result[1], wanted)
 
 
-@relay("searchsorted", op.searchsorted)
-def searchsorted(sorted_sequence, values, *, right, dtype):
-    return op.searchsorted.plain(sorted_sequence, values, right, dtype or "int32")
+relay.same("searchsorted", op.searchsorted, otherwise={"dtype": "int32"})
 
 
 @relay("argwhere", op.argwhere)

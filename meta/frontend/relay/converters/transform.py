@@ -158,11 +158,8 @@ def transpose(data, *, axes):
     return op.permute_dims(data, axes or None)
 
 
-@relay("reverse", op.flip)
-def reverse(data, *, axis):
-    """Without an axis the first one."""
-    return op.flip(data, axis or 0)
-
+# Without an axis the first one.
+relay.same("reverse", op.flip, otherwise={"axis": 0})
 
 _SAME = """
 adv_index broadcast_to_like dft expand_dims repeat squeeze stack tile
