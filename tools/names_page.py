@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from meta.base import aliases, array_aliases
+from meta.base import aliases, methods
 from meta.optim import options
 
 PAGE = Path(__file__).parents[1] / "docs" / "coming_from_torch.md"
@@ -23,7 +23,7 @@ torch that end in "_", and functions that are no methods."""
 ARGUMENTS = {name: " or ".join(f"`{n}`" for n in here) for name, here in aliases.ARGUMENT.items()}
 TABLES: dict[str, tuple[str, Mapping[str, str]]] = {
     **{f"`{module}`": (f"{module}.", names) for module, names in aliases.BY_MODULE.items()},
-    "An array `x`": ("x.", array_aliases.ARRAY_ALIASES),
+    "An array `x`": ("x.", methods.ARRAY_ALIASES),
     "A model": ("model.", aliases.MODEL),
     "Arguments": ("", ARGUMENTS),
     "Arguments that there are not": ("", aliases.NO_ARGUMENT),

@@ -11,17 +11,19 @@ docs/howto/cast_rule.md walks through it.
 import importlib
 import pkgutil
 
-from meta.amp.core.declarations import always, custom, infer, never
-from meta.amp.core.models import autocast
-from meta.amp.core.resolve import cast_dtypes
 from meta.amp.core.rule import (
+    always,
+    cast_dtypes,
+    custom,
     custom_rules,
     generic_cast,
+    infer,
     infer_cast,
+    never,
     register_op_cast_rule,
     rule_of,
 )
-from meta.amp.core.scope import autocast_scope
+from meta.amp.core.scope import autocast, autocast_scope
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")

@@ -15,17 +15,18 @@ from collections import Counter
 from typing import Any
 
 from meta import op
-from meta.amp.core.declarations import (
+from meta.amp.core.rule import (
+    Finite,
     always,
     custom,
     finite,
+    float_dtypes,
     narrow,
     never,
     per_argument,
     wide,
     widest,
 )
-from meta.amp.core.resolve import Finite, float_dtypes
 from meta.base.dtype import bits
 from meta.ir.types import TensorType
 from meta.op.core.update import OPTIMIZERS, SINGLE_STEPS

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from meta.base.array_limits import MAX_AXES
 from meta.base.device import CPU, Device, available, require
 from meta.base.dtype import TO_TORCH
 from meta.base.dtype_info import isdtype
+from meta.base.number import MAX_AXES
 
 _STANDARD = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),

@@ -13,11 +13,145 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from meta.base import array_aliases
+from meta.base.aliases import DTYPES, LINALG, OTHER_NAMES
 from meta.base.dtype import COMPLEX
 from meta.base.errors import ArgumentError, NoSuchAxes, UnknownName
 from meta.base.overloads import Overloads
 from meta.base.registry import FUNCTIONS, OPERATORS
+
+# Aliases of attributes: names of torch's tensors and NumPy's arrays, and what to write for an array
+# here. `aliases.py` has the names of the modules.
+
+
+ARRAY_ALIASES: dict[str, str] = {
+    "gather": "meta.take_along_axis(x, indices, axis)",
+    **{name: f"x.{own}(...)" for name, own in OTHER_NAMES.items()},
+    **{name: f"meta.linalg.{own}(x)" for name, own in LINALG.items()},
+    **{name: f'x.astype("{dtype}")' for name, dtype in DTYPES.items()},
+    "H": "x.mH",
+    "addmm": "x + a @ b",
+    "addmv": "x + a @ v",
+    "adjoint": "x.mH",
+    "aminmax": "x.min(), x.max()",
+    "amax": "x.max(axis)",
+    "amin": "x.min(axis)",
+    "argpartition": "x.topk(k), or x.argsort()",
+    "baddbmm": "x + a @ b",
+    "base": "x.torch(), the buffer",
+    "bernoulli": "meta.random.bernoulli(x)",
+    "bitwise_not": "~x",
+    "bmm": "x @ y",
+    "cast": "x.astype(dtype)",
+    "choose": "meta.where, or x[index]",
+    "chunk": "meta.split(x, chunks, axis)",
+    "compress": "x[mask]",
+    "contiguous": "x: operators take strided arrays; x.clone() is compact",
+    "copy": "x.clone()",
+    "copy_": "x[...] = value, or x.update(value)",
+    "cross_entropy": "meta.cross_entropy(x, target)",
+    "data": "x.detach()",
+    "data_ptr": "x.torch().data_ptr()",
+    "detach_": "x = x.detach()",
+    "diag_embed": "meta.eye(n) * meta.expand_dims(x, -1)",
+    "diagflat": "meta.eye(n) * x.flatten()",
+    "dim": "x.ndim",
+    "dump": "pickle.dump(x, file), or numpy.save(file, x.numpy())",
+    "dumps": "pickle.dumps(x)",
+    "element_size": "x.itemsize",
+    "eq": "x == y",
+    "equal": "x == y by element, and (x == y).all() for all",
+    "expand": "x.broadcast_to(shape)",
+    "expand_as": "x.broadcast_to(y.shape)",
+    "fill": "x[...] = value, or meta.full(x.shape, value)",
+    "fill_": "x[...] = value",
+    "flat": "x.flatten()",
+    "fliplr": "x.flip(1)",
+    "flipud": "x.flip(0)",
+    "get_device": "x.device",
+    "grad_fn": "x.node",
+    "hsplit": "meta.split(x, n, axis=1)",
+    "index_add_": "x = x.at[index].add(value)",
+    "index_copy_": "x[index] = value",
+    "index_fill_": "x[index] = value",
+    "index_put": "x.at[index].set(value)",
+    "index_put_": "x[index] = value",
+    "inner": "x @ y",
+    "is_complex": 'meta.isdtype(x.dtype, "complex floating")',
+    "is_contiguous": "x.torch().is_contiguous()",
+    "is_cpu": 'x.device == meta.array(0.0).device, or str(x.device) == "cpu"',
+    "is_cuda": 'str(x.device).startswith("cuda")',
+    "is_floating_point": 'meta.isdtype(x.dtype, "real floating")',
+    "is_leaf": "x.node is None",
+    "is_nonzero": "bool(x)",
+    "is_pinned": "x.torch().is_pinned()",
+    "is_signed": 'x.dtype, a text such as "int32"',
+    "isreal": "x.imag == 0",
+    "kron": "meta.tensordot(x, y, 0), transposed and reshaped",
+    "kthvalue": "x.sort()[k - 1]",
+    "logdet": "meta.linalg.slogdet(x)",
+    "masked_fill_": "x[mask] = value",
+    "mm": "x @ y",
+    "msort": "x.sort(0)",
+    "multinomial": "meta.random.multinomial(x, n)",
+    "mv": "x @ v",
+    "nanquantile": "meta.quantile of x[~x.isnan()]",
+    "narrow": "x[start:start + length]",
+    "ndimension": "x.ndim",
+    "nelement": "x.size",
+    "new_empty": "meta.zeros(shape, x.dtype, device=x.device)",
+    "new_full": "meta.full(shape, value, x.dtype, device=x.device)",
+    "new_ones": "meta.ones(shape, x.dtype, device=x.device)",
+    "new_tensor": "meta.array(values, x.dtype, device=x.device)",
+    "new_zeros": "meta.zeros(shape, x.dtype, device=x.device)",
+    "normal_": "x.update(meta.random.normal(x.shape))",
+    "numel": "x.size",
+    "partition": "x.sort()",
+    "permute_dims": "x.permute(axes)",
+    "ptp": "x.max() - x.min()",
+    "put": "x[index] = value",
+    "random_": "x.update(meta.random.randint(x.shape, low=a, high=b))",
+    "ravel": "x.flatten()",
+    "register_hook": "meta.grad.grad(y, x), which returns the gradient of x",
+    "repeat": "meta.tile(x, reps), or meta.repeat for elements",
+    "repeat_interleave": "meta.repeat(x, repeats, axis)",
+    "requires_grad_": "x.requires_grad = True",
+    "reshape_as": "x.reshape(y.shape)",
+    "resize": "x.reshape(shape)",
+    "resize_": "x.reshape(shape)",
+    "resize_as": "x.reshape(y.shape)",
+    "retain_grad": "meta.grad.grad(y, x), which returns the gradient of x",
+    "scatter_": "x = x.scatter(axis, index, src)",
+    "scatter_add_": "x = x.scatter_add(axis, index, src)",
+    "select": "x[index]",
+    "select_scatter": "x.at[index].set(value)",
+    "slice_scatter": "x.at[start:stop].set(value)",
+    "split": "meta.split(x, parts, axis): numbers of parts as NumPy's, not sizes",
+    "split_with_sizes": "meta.split(x, indices, axis)",
+    "storage_offset": "x.torch().storage_offset()",
+    "stride": "x.strides",
+    "sum_to_size": "meta.collapse_sum_like(x, y)",
+    "t": "x.T",
+    "take_along_dim": "meta.take_along_axis(x, indices, axis)",
+    "tensor_split": "meta.array_split(x, parts, axis)",
+    "to_dense": "x, which is dense",
+    "tobytes": "x.numpy().tobytes()",
+    "tofile": "x.numpy().tofile(path)",
+    "type": "x.astype(dtype)",
+    "type_as": "x.astype(y.dtype)",
+    "unbind": "meta.unstack(x)",
+    "unflatten": "x.reshape(shape)",
+    "uniform_": "x.update(meta.random.uniform(x.shape))",
+    "vdot": "meta.vecdot(x, y)",
+    "view": "x.reshape(shape)",
+    "view_as": "x.reshape(y.shape)",
+    "vsplit": "meta.split(x, n, axis=0)",
+    "where": "meta.where(condition, x, other)",
+    "zero_": "x[...] = 0",
+}
+"""By a name of an array's attribute: what to write."""
+
+
+# Methods.
 
 
 def _is_method(name: str) -> bool:
@@ -25,7 +159,7 @@ def _is_method(name: str) -> bool:
     of NumPy's arrays are. What means something else there has an answer in ``ARRAY_ALIASES``.
     """
     theirs = (getattr(kind, name, None) for kind in (torch.Tensor, np.ndarray))
-    own = name.startswith("_") or name in array_aliases.ARRAY_ALIASES or name in vars(Methods)
+    own = name.startswith("_") or name in ARRAY_ALIASES or name in vars(Methods)
     return not own and any(map(callable, theirs))
 
 
@@ -196,8 +330,8 @@ class Methods(Overloads):
         if isinstance(own, property) and own.fget is not None:
             return own.fget(self)  # which has raised an AttributeError, and says why
         hint = None
-        if name in array_aliases.ARRAY_ALIASES:
-            hint = f"write {array_aliases.ARRAY_ALIASES[name]}"
+        if name in ARRAY_ALIASES:
+            hint = f"write {ARRAY_ALIASES[name]}"
         elif name.endswith("_") and not name.startswith("_"):
             hint = (
                 f"write x = x.{name[:-1]}(...): methods return new arrays; x[...] = value and "

@@ -13,8 +13,7 @@ from meta import op
 from meta.base.errors import ArgumentError
 from meta.runtime.mesh import axis_group, axis_size
 from meta.runtime.ndarray import ndarray
-from meta.runtime.placement import Placement
-from meta.runtime.shards import gather_shards
+from meta.runtime.placement import Placement, gather_shards
 
 
 def size(over: str) -> int:

@@ -30,8 +30,7 @@ from meta.passes.distributed import gather_parameters as gather_pass
 from meta.runtime.array_key import array_key, key_of
 from meta.runtime.buffer_replacement import replace_shard
 from meta.runtime.ndarray import array, ndarray
-from meta.runtime.placement import Placement, Split
-from meta.runtime.shards import gather_shards, shard_of
+from meta.runtime.placement import Placement, Split, gather_shards, shard_of
 from meta.vm.compiler.pipeline import before_autodiff
 
 REFUSED = (

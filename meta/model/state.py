@@ -24,8 +24,7 @@ from meta.base.errors import FormatError
 from meta.base.registry import close_names
 from meta.runtime.master_weights import masters_of
 from meta.runtime.ndarray import as_array, ndarray
-from meta.runtime.placement import Placement
-from meta.runtime.shards import shard_of
+from meta.runtime.placement import Placement, shard_of
 from meta.vm.eager.kernel_contracts import same_bits
 
 if TYPE_CHECKING:

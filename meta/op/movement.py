@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from meta.base.array_limits import MAX_RESULTS
 from meta.base.errors import TypeInferError
+from meta.base.number import MAX_RESULTS
 from meta.ir.dims import product, total
 from meta.ir.types import UNKNOWN, Dim, SymbolicDim, UnknownDim
 from meta.op.core import Ints, Scalar, Tensor, op
@@ -20,8 +20,8 @@ from meta.op.core.check import (
     shapes_compatible,
 )
 from meta.op.core.function import as_operand
-from meta.op.core.padding import MODES, TORCH_MODES, flat_widths, max_padding, pad_pairs
 from meta.op.core.slicing import is_full_slice, slice_ranges
+from meta.op.core.window import MODES, TORCH_MODES, flat_widths, max_padding, pad_pairs
 from meta.op.shapes import require_index, split_bounds, split_points
 
 

@@ -2,7 +2,7 @@
 
 Every draw is identified by a 63-bit key. Without one among its arguments a call takes a fresh key
 from `meta.runtime.random.default` when it is launched, so `meta.random.seed` reproduces a run. The
-``threefry_`` operators pass their state explicitly: `meta/runtime/threefry.py` is the generator and
+``threefry_`` operators pass their state explicitly: `meta/runtime/philox.py` is the generator and
 says what the ten words of a state are.
 """
 
@@ -20,7 +20,7 @@ from meta.op.core.check import (
     require_representable,
 )
 from meta.op.core.function import as_operand, function
-from meta.runtime.threefry import STATE_WORDS
+from meta.runtime.philox import STATE_WORDS
 
 
 def require_probability(p: float) -> None:

@@ -9,8 +9,8 @@ of them, for programs that compute with shapes.
 from itertools import accumulate, pairwise
 from typing import Any
 
-from meta.base.array_limits import MAX_RESULTS
 from meta.base.errors import ArgumentError
+from meta.base.number import MAX_RESULTS
 from meta.base.overloads import Overloads
 from meta.base.registry import OPERATORS
 from meta.ir.dims import product

@@ -2,7 +2,7 @@
 multi-tensor operator for all of them.
 
 An algorithm is a subclass in `algorithms.py`. It names its operator, its state and its options with
-their defaults, and checks these. One whose step is no formula of elements is in `composed.py`.
+their defaults, and checks these.
 """
 
 from __future__ import annotations
@@ -27,13 +27,16 @@ from meta.model.model import Model
 from meta.op.core import Op
 from meta.optim.data_parallel import gradient_norm
 from meta.optim.options import (
+    Params,
     bind,
+    list_groups,
+    name_parameters,
     operator_options,
     parameters,
     require_kinds,
     require_range,
+    resolve,
 )
-from meta.optim.parameter_groups import Params, list_groups, name_parameters, resolve
 from meta.optim.sharded_steps import (
     ParameterShard,
     Step,
@@ -45,8 +48,7 @@ from meta.optim.sharded_steps import (
 )
 from meta.runtime.master_weights import add_master, master_pairs, synchronize_masters
 from meta.runtime.ndarray import array, ndarray
-from meta.runtime.placement import Placement
-from meta.runtime.shards import shard_of
+from meta.runtime.placement import Placement, shard_of
 
 NORM_EPS = 1e-6
 """Keeps the division by a gradient's norm away from zero, as torch.nn.utils.clip_grad_norm_."""

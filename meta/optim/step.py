@@ -19,11 +19,9 @@ from meta.op.core import tree
 from meta.optim.data_parallel import DataParallel, gradient_norm
 from meta.optim.loss_scale import LossScale
 from meta.optim.optimizer import Optimizer, clip_factor, parameter_shard, require_clip, zeros_like
-from meta.optim.options import bind, parameters, require_range
-from meta.optim.parameter_groups import list_groups
+from meta.optim.options import bind, list_groups, parameters, require_range
 from meta.runtime.ndarray import array, ndarray
-from meta.runtime.placement import Placement
-from meta.runtime.shards import gather_shards
+from meta.runtime.placement import Placement, gather_shards
 
 
 def _axpby(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from meta import op
-from meta.amp.core.resolve import HALVES
+from meta.amp.core.rule import HALVES
 from meta.base import config
 from meta.base.device import Device
 from meta.base.source import Span
@@ -19,7 +19,7 @@ from meta.dialect.core.ir_calls import tensor_of, tensor_type
 from meta.ir import Call, Expr, TensorType, Tuple, TupleType, Type, Var, type_bytes, type_of
 from meta.op.core import Op
 from meta.op.core.check import normalize_axes
-from meta.op.core.padding import pad_pairs
+from meta.op.core.window import pad_pairs
 
 LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 """The axes of an array with its channels first, in the order with the channels last; and back."""

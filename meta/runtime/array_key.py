@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from meta.base import dtype as dtypes
-from meta.base.array_limits import MAX_AXES
 from meta.base.device import CPU, Device
 from meta.base.errors import ArgumentError
+from meta.base.number import MAX_AXES
 
 
 class ArrayKey:

@@ -20,7 +20,7 @@ import torch
 
 from meta.runtime import external_memory
 from meta.runtime.ndarray import ndarray
-from meta.runtime.shards import shard_of
+from meta.runtime.placement import shard_of
 
 
 class MasterPair:

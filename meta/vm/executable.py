@@ -24,8 +24,7 @@ from meta.ir.types import bind_dims
 from meta.passes import PassRecord
 from meta.runtime import buffer_replacement as replaced
 from meta.runtime import view_copies
-from meta.runtime.allocate import storage_address
-from meta.runtime.heap import keep_freed_memory
+from meta.runtime.allocate import keep_freed_memory, storage_address
 from meta.runtime.inplace_writes import require_writable
 from meta.runtime.master_weights import master_pairs
 from meta.runtime.mesh import acquire_lock

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import meta
-from meta.base import aliases, array_aliases
+from meta.base import aliases, methods
 from meta.base.errors import ArgumentError, MetaError, UnknownName
 from meta.base.signature_check import check_signature
 from meta.op.core.tracing import Symbol
@@ -28,10 +28,10 @@ def test_a_name_of_the_module(name: str) -> None:
             found = getattr(found, part)
 
 
-@together(sorted(array_aliases.ARRAY_ALIASES))
+@together(sorted(methods.ARRAY_ALIASES))
 def test_an_attribute_of_an_array(name: str) -> None:
     x = meta.array([1.0])
-    with pytest.raises(UnknownName, match=re.escape(array_aliases.ARRAY_ALIASES[name])):
+    with pytest.raises(UnknownName, match=re.escape(methods.ARRAY_ALIASES[name])):
         getattr(x, name)
     assert not hasattr(x, name)
     if not hasattr(Symbol, name):  # which has a trace and a type

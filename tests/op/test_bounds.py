@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import meta
-from meta.base.array_limits import MAX_AXES, MAX_RESULTS
 from meta.base.errors import ArgumentError, MetaError, OutOfMemory, TypeInferError
+from meta.base.number import MAX_AXES, MAX_RESULTS
 from meta.base.registry import OPERATORS
 from meta.ir import Type
 from meta.op.core.call import array_type, map_tensors

@@ -12,7 +12,7 @@ import pytest
 
 SCRIPT = """
 import resource, torch
-from meta.runtime.heap import keep_freed_memory
+from meta.runtime.allocate import keep_freed_memory
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -1,4 +1,6 @@
-"""`autocast_scope`: mixed precision for a block of calls, made now or traced."""
+"""Mixed precision: `autocast_scope` for a block of calls, made now or traced, and `autocast` for a
+model.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +9,48 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from meta.amp.core.resolve import cast_dtypes, cast_finite, require_half, stays_finite
-from meta.base.dtype import is_float
-from meta.base.errors import AutocastError
+from meta.amp.core.rule import cast_dtypes, cast_finite, require_half, stays_finite
+from meta.base.dtype import canonical, is_float
+from meta.base.errors import ArgumentError, AutocastError
 from meta.base.registry import OPERATORS
 from meta.op.core.call import array_type, map_tensors
 from meta.op.core.handler import Default, current, use
 from meta.op.core.op import Op, by_schema
 from meta.op.core.tracing import Symbol, Trace
 from meta.runtime.ndarray import as_array, ndarray
+
+# `autocast`: a model in mixed precision. What the model is, and how it is traced, is its own.
+
+
+def autocast(model: Any, dtype: object = "float16", out_dtype: object = None) -> Any:
+    """Return a model that computes in mixed precision what ``model`` computes.
+
+    model: a `meta.Model`, also one that trains (`meta.model.value_and_grad`,
+    `meta.optim.with_sgd`): forward, backward and update are then cast, each operator by its own
+    rule. The result may in turn be given to these.
+    dtype: "float16" or "bfloat16". out_dtype: of the floating point results; None: what they have
+    without autocast, so that the model is called, and differentiated, as before.
+
+    Parameters, running statistics and whatever else is written in place stay as they are: arrays,
+    their names and dtypes are those of ``model``. See `meta.passes.autocast` for what is cast.
+
+    Raises ArgumentError for another dtype or something that is no model, and, when it is first
+    called, AutocastError for operators without a cast rule.
+    """
+    half = require_half(dtype)
+    out = None if out_dtype is None else canonical(out_dtype)
+    if out is not None and not is_float(out):
+        raise ArgumentError("out_dtype is that of floating point results", found=out)
+    wrap = getattr(model, "__autocast__", None)
+    if wrap is None:
+        raise ArgumentError(
+            "this has no mixed precision",
+            expected="a meta.Model",
+            found=type(model).__name__,
+            hint="meta.frontend.from_torch(module, (x,)) makes one of a torch module; for calls "
+            "there is meta.amp.autocast_scope",
+        )
+    return wrap(half, out)
 
 
 @contextmanager

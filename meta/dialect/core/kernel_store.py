@@ -13,8 +13,7 @@ from typing import Generic, TypeVar, cast
 
 from meta.base import disk_cache
 from meta.base.caches import distrust
-from meta.base.single_flight import SingleFlightCache
-from meta.base.threads import compile_threads
+from meta.base.threads import SingleFlightCache, compile_threads
 from meta.dialect.core.openv import Artifact
 
 K = TypeVar("K", bound=Hashable)

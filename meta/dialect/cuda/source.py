@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from meta.runtime import cuda_source
+from meta.runtime import nvrtc
 
 C_TYPES = {
     "float32": "float",
@@ -31,7 +31,7 @@ _FOLDER = Path(__file__).parent
 def source(name: str, types: Mapping[str, str], sizes: Mapping[str, object]) -> str:
     """Return the source ``name``.cu with macros for dtypes and for numbers; the file says which."""
     macros = {name: C_TYPES[dtype] for name, dtype in types.items()}
-    return cuda_source.with_macros(_FOLDER / f"{name}.cu", {**macros, **sizes})
+    return nvrtc.with_macros(_FOLDER / f"{name}.cu", {**macros, **sizes})
 
 
 class Parameters:

@@ -14,7 +14,7 @@ import torch
 from meta.base.dtype import bits
 from meta.dialect.core import Launch
 from meta.dialect.cuda import cubin
-from meta.runtime import cuda_source, gpu_properties
+from meta.runtime import gpu_properties, nvrtc
 
 THREADS = 256
 BLOCKS_EACH = 2
@@ -27,7 +27,7 @@ PIECE = 16
 
 def source(dtype: str) -> str:
     """Return the source of the kernel for ends of a dtype."""
-    return cuda_source.with_macros(Path(__file__).parent / "ends.cu", {"INDEX": C_TYPES[dtype]})
+    return nvrtc.with_macros(Path(__file__).parent / "ends.cu", {"INDEX": C_TYPES[dtype]})
 
 
 class Ends:

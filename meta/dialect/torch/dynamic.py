@@ -17,8 +17,8 @@ from meta.dialect.torch.shapes import fresh, reversed_axes, sliced
 from meta.dialect.torch.sorting import topk
 from meta.ir.types import TensorType
 from meta.op.core.check import require
-from meta.op.core.padding import pad_pairs
 from meta.op.core.slicing import slice_ranges
+from meta.op.core.window import pad_pairs
 
 
 @dialect.kernel(op.argwhere)

@@ -8,8 +8,8 @@ from meta.dialect.torch.creation import fill
 from meta.dialect.torch.operands import kernels, wide
 from meta.dialect.torch.shapes import fresh, reversed_axes, sliced
 from meta.op.core.check import normalize_axes
-from meta.op.core.padding import pad_pairs, source_index
 from meta.op.core.slicing import slice_ranges
+from meta.op.core.window import pad_pairs, source_index
 from meta.op.movement import roll_shifts, tile_counts
 from meta.op.shapes import split_bounds
 

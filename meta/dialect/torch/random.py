@@ -9,12 +9,15 @@ from meta import op
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.operands import kernels
 from meta.runtime import random
-from meta.runtime.philox import IN_64_BITS, keep_threshold, multiple, philox4x32
-from meta.runtime.threefry import (
+from meta.runtime.philox import (
+    IN_64_BITS,
     ROUNDS,
     after,
     counter,
     counter_of_ones,
+    keep_threshold,
+    multiple,
+    philox4x32,
     rounds,
     split_state,
     subkeys,

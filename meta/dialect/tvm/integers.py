@@ -18,7 +18,7 @@ import tvm_ffi
 from tvm import tirx
 
 from meta.dialect.tvm import llvm_code
-from meta.runtime import cuda_source
+from meta.runtime import nvrtc
 
 
 def _instruction(name: str) -> str:
@@ -38,7 +38,7 @@ WRAPPING = ADD, SUBTRACT, MULTIPLY, SHIFT = [_instruction(n) for n in ("add", "s
 _OPERATORS = {tirx.Add: ADD, tirx.Sub: SUBTRACT, tirx.Mul: MULTIPLY, tirx.LShift: SHIFT}
 _NODES = {operator: node for node, operator in _OPERATORS.items()}
 
-CUDA = cuda_source.with_includes(Path(__file__).with_name("integers.cuh"))
+CUDA = nvrtc.with_includes(Path(__file__).with_name("integers.cuh"))
 """The calls as functions of C."""
 
 

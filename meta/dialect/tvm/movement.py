@@ -21,8 +21,8 @@ from meta.dialect.tvm.index import (
 )
 from meta.dialect.tvm.layout import Ordered
 from meta.op.core.check import normalize_axes, normalize_axis
-from meta.op.core.padding import mirror_ranges, pad_pairs, source_index
 from meta.op.core.slicing import slice_ranges
+from meta.op.core.window import mirror_ranges, pad_pairs, source_index
 from meta.op.movement import roll_shifts, tile_counts
 from meta.op.shapes import split_bounds
 

@@ -17,13 +17,15 @@ from meta.dialect.tvm.compute import BROADCAST, ELEMWISE, OPAQUE, compute
 from meta.dialect.tvm.index import flat_index, hand_built, zeros
 from meta.dialect.tvm.launch import LaunchPlan
 from meta.dialect.tvm.lower import prim_func
-from meta.runtime.philox import Words, keep_threshold, philox4x32
-from meta.runtime.threefry import (
+from meta.runtime.philox import (
     ROUNDS,
     STATE_WORDS,
+    Words,
     after,
     counter,
     counter_of_ones,
+    keep_threshold,
+    philox4x32,
     rounds,
     split_state,
     subkeys,

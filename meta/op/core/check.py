@@ -10,10 +10,9 @@ from functools import reduce
 from typing import Any
 
 from meta.base import dtype as dtypes
-from meta.base.array_limits import MAX_AXES, MAX_BYTES, MAX_RESULTS
 from meta.base.dtype import COMPLEX, bits, is_real, promote
 from meta.base.errors import IndexOutOfRange, TypeInferError
-from meta.base.number import fits, out_of_range, suggest_dtype
+from meta.base.number import MAX_AXES, MAX_BYTES, MAX_RESULTS, fits, out_of_range, suggest_dtype
 from meta.ir.types import Dim, TensorType, UnknownDim
 
 

@@ -21,9 +21,8 @@ from meta.op.core.check import (
     permutation,
     swap_permutation,
 )
-from meta.op.core.padding import pad_pairs
 from meta.op.core.slicing import slice_ranges
-from meta.op.core.window import DATA, pads
+from meta.op.core.window import DATA, pad_pairs, pads
 from meta.op.linalg import GROUPED
 from meta.passes.simplify.arithmetic import fill_of
 from meta.passes.simplify.table import RULES, RuleSite, fields_of, same_axis, unpacked_tuple

@@ -52,7 +52,7 @@ from meta.runtime.inplace_writes import require_unrecorded, require_writable
 from meta.runtime.ndarray import array_with_key, as_array, ndarray
 from meta.runtime.no_gradient import is_recording
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory, require_room
-from meta.runtime.shards import own_shard
+from meta.runtime.placement import own_shard
 from meta.runtime.torch_leaf import TorchLeaf
 from meta.vm.eager.kernel_contracts import first_run, is_of_others, with_promises_checked
 from meta.vm.eager.launch_checks import checked

@@ -33,7 +33,7 @@ from meta.base.source import Span
 from meta.ir import PRIMITIVES, TensorType
 from meta.runtime.allocate import allocator, compact_strides, storage_address
 from meta.runtime.array_key import array_key
-from meta.runtime.shards import rank_along
+from meta.runtime.placement import rank_along
 from meta.vm.compiler import bytecode as bc
 from meta.vm.compiler.code import Block, FunctionCode, KernelRef
 from meta.vm.compiler.kernels import BoundProgram

@@ -17,9 +17,9 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from meta.runtime import cuda_source
+from meta.runtime import nvrtc
 
-SOURCE = cuda_source.with_includes(Path(__file__).with_name("half_math.cuh"))
+SOURCE = nvrtc.with_includes(Path(__file__).with_name("half_math.cuh"))
 
 _HALF = ("float16", "bfloat16")
 

@@ -21,7 +21,7 @@ from meta.frontend.core.operators import (
 )
 from meta.frontend.relax.values import RuntimeShape, Shape, relax
 from meta.op.core.check import broadcast_shapes
-from meta.op.core.padding import MODES, TORCH_MODES
+from meta.op.core.window import MODES, TORCH_MODES
 from meta.runtime.ndarray import array
 
 relax.same("collapse_sum_like", op.collapse_sum_like)
