@@ -1,8 +1,9 @@
 """Runs torch's own operator samples through `meta`: ``python -m tools.torch_samples --help``.
 
-torch describes its operators as entries of a database (``op_db``), each with sample arguments. An
-*adapter* says how `meta` does the same as one entry: a function of torch's arguments, one line per
-entry in `families/`. To cover one more entry, add a line there.
+torch describes its operators as entries of a database (``op_db``), each with sample arguments. What
+`meta` does for an entry follows from the converters of ATen's overloads: an entry needs no line
+here. `adapters` has the few that are written by hand, `outside` what only torch has, and
+`ambiguous` the entries with several right results.
 
 `entries` reads the database, `check` compares one sample, `report` adds up, `__main__` is the
 command.

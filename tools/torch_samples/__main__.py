@@ -3,9 +3,9 @@
 An entry *passes* if all of its samples run, in each of float32, float64, bfloat16, int64 and bool
 that torch's entry takes, with torch's shapes, dtypes and values, and with torch's gradients in each
 of the three floating point dtypes in which torch differentiates it. Samples that ask for what only
-torch has (`decline.Outside` is the table) do not count; any other sample that `meta` refuses, or
-that an adapter declines, keeps its entry from passing. `compare` says when values are alike, and
-`draws` what is compared of random numbers.
+torch has (`outside.Outside` is the table) do not count; any other sample that `meta` refuses keeps
+its entry from passing. `compare` says when values are alike, and `ambiguous` what is compared of
+random numbers.
 
 Exit status: 0 no sample fails, 1 some do, 2 bad usage, 130 interrupted.
 """
@@ -22,7 +22,7 @@ import meta
 from tools.processes import in_order
 from tools.torch_samples import report
 from tools.torch_samples.command import dtypes_wanted, entries_of, parser_of
-from tools.torch_samples.families import ADAPTERS
+from tools.torch_samples.outside import ONLY_TORCH
 from tools.torch_samples.run import run_on
 
 
@@ -40,7 +40,6 @@ def parser() -> argparse.ArgumentParser:
         help='preferred: "torch" (default) compiles nothing, "tvm" compiles a kernel per shape',
     )
     top.add_argument("--declined", action="store_true", help="list why samples did not run")
-    top.add_argument("--uncovered", action="store_true", help="list entries without an adapter")
     return top
 
 
@@ -49,9 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser()
     options = arguments.parse_args(argv)
     wanted = entries_of(arguments, options, options.filter)
-    keys = [k for k in wanted if k in ADAPTERS]
+    keys = [k for k in wanted if k not in ONLY_TORCH]
     if not keys:
-        arguments.error("no entry of these names has an adapter")
+        arguments.error("there is no entry of these names that is run")
     try:
         with meta.dialect.prefer(options.dialect):
             one = partial(run_on, options.dialect, dtypes_wanted(options), options.samples)
@@ -65,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.json:
         print(json.dumps(total.record(), indent=1))
     else:
-        print(report.text(total, declined=options.declined, uncovered=options.uncovered))
+        print(report.text(total, declined=options.declined))
     return 1 if total.failing else 0
 
 

@@ -7,8 +7,7 @@ torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -21,13 +20,19 @@ from torch.testing._internal.common_methods_invocations import (
 
 from meta.base.dtype import FROM_TORCH
 from meta.op.core import tree
-from meta.op.core.handler import Default
 from meta.runtime.ndarray import ndarray
+from tools.torch_samples.ambiguous import (
+    AMBIGUOUS,
+    Drawn,
+    Tied,
+    Unwritten,
+    alike,
+    compare_draws,
+    summed_over_equals,
+)
 from tools.torch_samples.compare import GRADIENT_TOLERANCE, TOLERANCE, compare, widened
-from tools.torch_samples.decline import Outside, outside_if
-from tools.torch_samples.draws import Drawn, Unwritten, alike, compare_draws
-from tools.torch_samples.entries import of_torch
-from tools.torch_samples.ties import Tied, summed_over_equals
+from tools.torch_samples.entries import key_of, of_torch
+from tools.torch_samples.outside import Outside, decline_if, outside_if
 
 WRONG_GRADIENTS = {"as_strided_scatter"}
 """Entries of which torch's gradient is not that of its function: it is 1 where elements are
@@ -37,29 +42,7 @@ TRIANGLES = {"cholesky_inverse": 0, "cholesky_solve": 1}
 """Entries of which torch's gradient is not 0 in a triangle that is not read: which argument."""
 
 
-class Calls:
-    """Counts the operators that are called eagerly in a block."""
-
-    def __init__(self) -> None:
-        self.number = 0
-
-    @contextmanager
-    def counted(self) -> Iterator[None]:
-        """Count in this block. The handler stays the default one, as adapters may read values."""
-        run = Default.handler
-
-        def counting(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            self.number += 1
-            return run(op, args, kwargs)
-
-        Default.handler = counting
-        try:
-            yield
-        finally:
-            Default.handler = run
-
-
-def check_forward(entry: Any, adapter: Callable[..., Any], sample: Any, calls: Calls) -> None:
+def check_forward(entry: Any, adapter: Callable[..., Any], sample: Any) -> None:
     """The adapter's results have torch's shapes, dtypes and values."""
     leaves, structure = _taken_apart(sample)
     for leaf in leaves:
@@ -74,28 +57,28 @@ def check_forward(entry: Any, adapter: Callable[..., Any], sample: Any, calls: C
     def ours() -> Any:
         return _call(adapter, structure, [ndarray(leaf.clone()) for leaf in leaves])
 
-    with calls.counted():
-        found = ours()
-    if isinstance(adapter, Unwritten):
+    found = ours()
+    kind = AMBIGUOUS.get(key_of(entry))
+    if isinstance(kind, Unwritten):
         alike(found, expected)
         return
-    if is_drawn(adapter, sample):
+    if isinstance(kind, Drawn) and kind.has(sample):
 
         def theirs() -> Any:
             with of_torch(), torch.no_grad():
                 return _call(entry.op, structure, [leaf.clone() for leaf in leaves])
 
-        compare_draws(ours, theirs, "result", adapter.together)
+        compare_draws(ours, theirs, "result", kind.together)
         return
 
     def exact() -> Any:
         with torch.no_grad():
             true = _exactly(entry, structure, leaves)
-        return adapter.elements(true, sample) if isinstance(adapter, Tied) else true
+        return kind.elements(true, sample) if isinstance(kind, Tied) else true
 
     outside_if(_is_lost(expected, exact), Outside.WRONG)
-    if isinstance(adapter, Tied):
-        found, expected = (adapter.elements(r, sample) for r in (found, expected))
+    if isinstance(kind, Tied):
+        found, expected = (kind.elements(r, sample) for r in (found, expected))
     try:
         compare(found, expected, TOLERANCE, "result", exact)
     except AssertionError:
@@ -121,8 +104,9 @@ def check_gradient(entry: Any, adapter: Callable[..., Any], sample: Any) -> bool
     """
     if entry.name in WRONG_GRADIENTS:
         return False
-    if is_drawn(adapter, sample):
-        return _check_drawn_gradient(entry, adapter, sample)
+    kind = AMBIGUOUS.get(key_of(entry))
+    if isinstance(kind, Drawn) and kind.has(sample):
+        return _check_drawn_gradient(entry, adapter, sample, kind.together)
     leaves, structure = _taken_apart(sample)
     theirs, results = _recorded(entry, sample)
     differentiable = [i for i, r in enumerate(results) if r.requires_grad]
@@ -138,9 +122,10 @@ def check_gradient(entry: Any, adapter: Callable[..., Any], sample: Any) -> bool
     given = [(i, e) for i, e in zip(asked, expected, strict=True) if e is not None]
     for i, _ in given:
         ours[i].requires_grad = True
-    given_adapter = adapter
     chosen, adapter = sample.output_process_fn_grad, _as_differentiated(entry, adapter)
     found = tree.flatten(chosen(_call(adapter, structure, ours)))[0]
+    if not any(found[i].requires_grad for i in differentiable):
+        decline_if(any(bool(e.any()) for _, e in given), "its result has no gradient")
     for i, seed in zip(differentiable, seeds, strict=True):
         if found[i].requires_grad:
             found[i].backward(ndarray(seed))
@@ -170,7 +155,7 @@ def check_gradient(entry: Any, adapter: Callable[..., Any], sample: Any) -> bool
             return None if gradients is None else gradients[place]
 
         both = (ours_or_zeros, e)
-        if isinstance(given_adapter, Tied):
+        if isinstance(kind, Tied):
             both = tuple(summed_over_equals(g, leaves[i]) for g in both)
         compare(*both, GRADIENT_TOLERANCE, f"gradient of tensor {i}", one)
     return bool(given)
@@ -184,12 +169,7 @@ def _is_lost(expected: Any, exact: Callable[[], Any]) -> bool:
     return bool(true) and not any(bool(torch.isnan(t).any()) for t in true)
 
 
-def is_drawn(adapter: Any, sample: Any) -> bool:
-    """Whether the results of a sample are random."""
-    return isinstance(adapter, Drawn) and adapter.when(sample.input, *sample.args, **sample.kwargs)
-
-
-def _check_drawn_gradient(entry: Any, adapter: Any, sample: Any) -> bool:
+def _check_drawn_gradient(entry: Any, adapter: Any, sample: Any, together: int) -> bool:
     """Compare the gradients of the sum of random results by the arguments that the sample marks."""
     marked = [leaf.requires_grad for leaf in tree.flatten(_arguments(sample))[0]]
     leaves, structure = _taken_apart(sample)
@@ -217,7 +197,7 @@ def _check_drawn_gradient(entry: Any, adapter: Any, sample: Any) -> bool:
             torch.zeros_like(a.torch()) if a.grad is None else a.grad.torch().clone() for a in asked
         ]
 
-    compare_draws(ours, theirs, "gradient", adapter.together)
+    compare_draws(ours, theirs, "gradient", together)
     return True
 
 

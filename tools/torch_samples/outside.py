@@ -1,10 +1,44 @@
-"""The entries of torch's database that have no adapter, and why: only torch has the thing, or
-`meta` does not have it. The latter are gaps.
+"""What keeps a sample or an entry from running: only torch has the thing, or `meta` lacks it. The
+latter are gaps.
 """
 
 from __future__ import annotations
 
-from tools.torch_samples.decline import Outside
+from enum import Enum
+
+
+class Outside(Enum):
+    """What only torch has. A sample that asks for one of these does not count against `meta`."""
+
+    DTYPE = "a dtype that meta does not have, or float8 alone"
+    INTERNAL = "a function that torch itself uses, or a test of its own"
+    LAYOUT = "sparse and nested tensors"
+    CUDA = "code for CUDA alone"
+    PACKED = "a factor in the form in which LAPACK keeps it"
+    RANDOM = "an approximation that hangs on random numbers"
+    SOURCE = "a kernel given as source text"
+    WRONG = "a result of torch's that is NaN where the function has a number"
+
+
+class Declined(Exception):
+    """The sample asks for something that `meta` does not offer; the message says what."""
+
+
+class IsOutside(Exception):
+    """The sample asks for something that only torch has; ``args[0]`` is the `Outside`."""
+
+
+def decline_if(condition: object, reason: str) -> None:
+    """Raise Declined for a sample that fulfils the condition."""
+    if condition:
+        raise Declined(reason)
+
+
+def outside_if(condition: object, reason: Outside) -> None:
+    """Raise IsOutside for a sample that fulfils the condition."""
+    if condition:
+        raise IsOutside(reason)
+
 
 _ONLY_TORCH: dict[Outside, tuple[str, ...]] = {
     Outside.LAYOUT: ("sparse.sampled_addmm", "sparse.mm|reduce", "to_sparse"),
@@ -16,21 +50,13 @@ _ONLY_TORCH: dict[Outside, tuple[str, ...]] = {
         "jiterator_unary",
     ),
     Outside.CUDA: (
-        "bmm|triton_optimized",
         "torch.ops.aten._efficient_attention_forward",
         "torch.ops.aten._flash_attention_forward",
     ),
     Outside.DTYPE: ("chalf", "torch._scaled_mm", "torch._scaled_mm_v2"),
     Outside.INTERNAL: (
         "hash_tensor",
-        "max_pool2d_with_indices_backward",
         "torch.ops.aten._scaled_dot_product_flash_attention_for_cpu",
-    ),
-    Outside.MEMORY: (
-        "as_strided|partial_views",
-        "empty_permuted",
-        "empty_strided",
-        "new_empty_strided",
     ),
     Outside.PACKED: (
         "geqrf",
@@ -39,55 +65,9 @@ _ONLY_TORCH: dict[Outside, tuple[str, ...]] = {
         "linalg.ldl_solve",
         "ormqr",
     ),
-    Outside.WRITES: ("_batch_norm_with_update",),
 }
 
-_GAPS: dict[str, tuple[str, ...]] = {
-    "no gradient of eigenvalues of matrices that are not symmetric": (
-        "linalg.eig",
-        "linalg.eigvals",
-    ),
-    "no gradient of the LU decomposition": (
-        "linalg.lu",
-        "linalg.lu_factor",
-        "linalg.lu_factor_ex",
-        "lu",
-    ),
-    "no polar decomposition and no square root of matrices": (
-        "linalg.matrix_sqrth",
-        "linalg.polar",
-    ),
-    "no greatest common divisor": ("gcd", "lcm"),
-    "no incomplete gamma function": ("igamma", "igammac"),
-    "no polygamma or zeta function": (
-        *(f"polygamma|polygamma_n_{n}" for n in range(5)),
-        "special.polygamma|special_polygamma_n_0",
-        "special.zeta",
-    ),
-    "no function of Bessel but i0 and i1, nor of Airy": (
-        "special.airy_ai",
-        "special.bessel_j0",
-        "special.bessel_j1",
-        "special.bessel_y0",
-        "special.bessel_y1",
-        "special.modified_bessel_k0",
-        "special.modified_bessel_k1",
-        "special.scaled_modified_bessel_k0",
-        "special.scaled_modified_bessel_k1",
-    ),
-    "no scaled form of erfc, nor the logarithm of ndtr": ("special.erfcx", "special.log_ndtr"),
-    "no inverse of transforms of frames": ("istft",),
-    "no resizing with a low-pass filter": ("_upsample_bilinear2d_aa",),
-    "no pooling of random regions": (
-        "nn.functional.fractional_max_pool2d",
-        "nn.functional.fractional_max_pool3d",
-    ),
-}
-
-GAPS: dict[str, str] = {entry: why for why, entries in _GAPS.items() for entry in entries}
-"""What `meta` does not have, by entry."""
-
-OUTSIDE: dict[str, str] = {
+ONLY_TORCH: dict[str, str] = {
     entry: why.value for why, entries in _ONLY_TORCH.items() for entry in entries
-} | GAPS
-"""The reason of every entry that has no adapter."""
+}
+"""The entries that are not run, as only torch has the thing, and why."""

@@ -6,13 +6,13 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from tools.torch_samples.outside import GAPS, OUTSIDE
+from tools.torch_samples.outside import ONLY_TORCH
 from tools.torch_samples.run import Outcome
 
 
 @dataclass
 class Total:
-    """All entries asked for, and the outcomes of those that have an adapter."""
+    """All entries asked for, and the outcomes of those that were run."""
 
     entries: list[str]
     outcomes: list[Outcome]
@@ -29,14 +29,8 @@ class Total:
 
     @property
     def outside(self) -> dict[str, str]:
-        """The entries that have no adapter, and why."""
-        return {e: OUTSIDE[e] for e in self.entries if e in OUTSIDE}
-
-    @property
-    def uncovered(self) -> list[str]:
-        """Entries with neither an adapter nor a reason."""
-        known = OUTSIDE.keys() | {o.entry for o in self.outcomes}
-        return [e for e in self.entries if e not in known]
+        """The entries that are not run, and why."""
+        return {e: ONLY_TORCH[e] for e in self.entries if e in ONLY_TORCH}
 
     @property
     def reasons(self) -> Counter[str]:
@@ -45,18 +39,12 @@ class Total:
 
     def counts(self) -> dict[str, int]:
         """Return the figures of the summary."""
-        single = sum(o.single for o in self.outcomes)
         return {
             "entries": len(self.entries),
-            "with an adapter": len(self.outcomes),
-            "without, as only torch has it": len(self.outside.keys() - GAPS.keys()),
-            "without, as meta does not have it": len(self.outside.keys() & GAPS.keys()),
-            "without a reason": len(self.uncovered),
+            "not run, as only torch has it": len(self.outside),
             "passing": sum(o.passed for o in self.outcomes),
             "failing": len(self.failing),
             "refusing samples": len(self.refusing),
-            "single operator": single,
-            "composition": len(self.outcomes) - single,
             "samples run": sum(o.ran for o in self.outcomes),
             "gradients compared": sum(o.gradients for o in self.outcomes),
             "samples outside": self.reasons.total(),
@@ -69,12 +57,11 @@ class Total:
             "counts": self.counts(),
             "samples outside": dict(self.reasons),
             "outside": self.outside,
-            "uncovered": self.uncovered,
             "outcomes": [o.record() for o in self.outcomes],
         }
 
 
-def text(total: Total, *, declined: bool = False, uncovered: bool = False) -> str:
+def text(total: Total, *, declined: bool = False) -> str:
     """Return the report: what failed, what was asked for, and the figures."""
     lines = []
     for outcome in total.failing:
@@ -86,9 +73,7 @@ def text(total: Total, *, declined: bool = False, uncovered: bool = False) -> st
                 lines.append(f"{outcome.entry}: refused {number}: {reason}")
         for reason, number in total.reasons.most_common():
             lines.append(f"samples outside, {number}: {reason}")
-    if uncovered:
-        lines += [f"no adapter: {entry}: {reason}" for entry, reason in total.outside.items()]
-        lines += [f"no adapter and no reason: {entry}" for entry in total.uncovered]
+        lines += [f"not run: {entry}: {reason}" for entry, reason in total.outside.items()]
     width = max(len(str(number)) for number in total.counts().values())
     lines += [f"{number:>{width}}  {name}" for name, number in total.counts().items()]
     return "\n".join(lines)

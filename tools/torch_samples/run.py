@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from meta import dialect as dialects
-from meta.base.errors import TypeInferError
-from tools.torch_samples.check import Calls, check_forward, check_gradient
-from tools.torch_samples.decline import Declined, IsOutside
+from meta.base.errors import GradientError, TypeInferError
+from tools.torch_samples.adapters import adapter_of
+from tools.torch_samples.check import check_forward, check_gradient
 from tools.torch_samples.entries import ENTRIES, differentiable, dtypes_of, samples
-from tools.torch_samples.families import ADAPTERS
+from tools.torch_samples.outside import Declined, IsOutside
 
 
 @dataclass
@@ -21,15 +21,14 @@ class Outcome:
     """What came of the samples of one entry.
 
     ``ran``: samples that were compared, ``gradients``: those whose gradients were compared too.
-    ``one_call``: samples for which the adapter called one operator at most. ``outside``: how many
-    samples ask for what only torch has, by reason. ``declined``: how many others `meta` refuses, by
-    reason; they are gaps. ``failures``: a message per sample that went wrong.
+    ``outside``: how many samples ask for what only torch has, by reason. ``declined``: how many
+    others `meta` refuses, by reason; they are gaps. ``failures``: a message per sample that went
+    wrong.
     """
 
     entry: str
     ran: int = 0
     gradients: int = 0
-    one_call: int = 0
     outside: Counter[str] = field(default_factory=Counter)
     declined: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
@@ -39,16 +38,10 @@ class Outcome:
         """Whether samples ran, none went wrong, and those that did not run are outside."""
         return self.ran > 0 and not self.failures and not self.declined
 
-    @property
-    def single(self) -> bool:
-        """Whether one operator does it, for at least half of the samples."""
-        return self.one_call * 2 >= self.ran
-
     def record(self) -> dict[str, Any]:
         """Return everything as JSON has it."""
-        derived = {"passed": self.passed, "single": self.single}
         counted = {"outside": dict(self.outside), "declined": dict(self.declined)}
-        return vars(self) | counted | derived
+        return vars(self) | counted | {"passed": self.passed}
 
 
 def run(key: str, dtypes: tuple[torch.dtype, ...] = (), limit: int | None = None) -> Outcome:
@@ -72,10 +65,9 @@ def run_on(dialect: str, dtypes: tuple[torch.dtype, ...], limit: int | None, key
 
 
 def _run_one(outcome: Outcome, sample: Any, dtype: torch.dtype, name: str) -> None:
-    entry, adapter = ENTRIES[outcome.entry], ADAPTERS[outcome.entry]
-    calls = Calls()
+    entry, adapter = ENTRIES[outcome.entry], adapter_of(outcome.entry)
     try:
-        check_forward(entry, adapter, sample, calls)
+        check_forward(entry, adapter, sample)
         if differentiable(outcome.entry, dtype):
             outcome.gradients += check_gradient(entry, adapter, sample)
     except IsOutside as reason:
@@ -84,6 +76,9 @@ def _run_one(outcome: Outcome, sample: Any, dtype: torch.dtype, name: str) -> No
     except Declined as reason:
         outcome.declined[str(reason)] += 1
         return
+    except GradientError as error:
+        outcome.declined[f"{error.op}: {error.what}"] += 1
+        return
     except TypeInferError as error:
         outcome.declined[f"{error.op}: {error.what} ({str(dtype)[6:]})"] += 1
         return
@@ -91,7 +86,6 @@ def _run_one(outcome: Outcome, sample: Any, dtype: torch.dtype, name: str) -> No
         # Whatever it is, it is what this entry does wrong, and the other entries go on.
         outcome.failures.append(f"{name}: {type(error).__name__}: {error}\n  {_shown(sample)}")
     outcome.ran += 1
-    outcome.one_call += calls.number <= 1
 
 
 def _shown(sample: Any) -> str:

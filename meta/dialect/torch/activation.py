@@ -7,6 +7,7 @@ import torch.nn.functional as nn
 
 from meta import op
 from meta.dialect.torch import torch as dialect
+from meta.dialect.torch.aten_calls import functions_of
 from meta.dialect.torch.operands import (
     all_rounded_once,
     kernels,
@@ -18,31 +19,21 @@ from meta.dialect.torch.precision import no_sixth_in_double
 
 aten = torch.ops.aten
 
-of_one({op.tanh: torch.tanh, op.sigmoid: torch.sigmoid})
+of_one(functions_of(op.tanh, op.sigmoid))
+all_rounded_once(functions_of(op.silu, op.mish, op.selu, op.hardshrink, op.logsigmoid, op.relu6))
+all_rounded_once(functions_of(op.leaky_relu, op.elu, op.softplus, op.glu))
+all_rounded_once(functions_of(op.hardswish, op.hardsigmoid), when=no_sixth_in_double)
 all_rounded_once(
     {
-        op.silu: nn.silu,
-        op.silu_dx: lambda x, dy: aten.silu_backward(dy, x),
-        op.mish: nn.mish,
-        op.mish_dx: lambda x, dy: aten.mish_backward(dy, x),
-        op.selu: nn.selu,
         op.softsign: nn.softsign,
         op.tanhshrink: nn.tanhshrink,
-        op.hardshrink: nn.hardshrink,
-        op.logsigmoid: nn.logsigmoid,
-        op.relu6: nn.relu6,
-        op.leaky_relu: nn.leaky_relu,
+        op.silu_dx: lambda x, dy: aten.silu_backward(dy, x),
+        op.mish_dx: lambda x, dy: aten.mish_backward(dy, x),
         op.leaky_relu_dx: lambda x, dy, slope: aten.leaky_relu_backward(dy, x, slope, False),
-        op.elu: nn.elu,
         op.elu_dx: lambda x, dy, alpha: aten.elu_backward(dy, alpha, 1, 1, False, x),
-        op.softplus: nn.softplus,
         op.hardswish_dx: lambda x, dy: aten.hardswish_backward(dy, x),
         op.gelu_dx: lambda x, y, dy, form: aten.gelu_backward(dy, x, approximate=form),
-        op.glu: nn.glu,
     }
-)
-all_rounded_once(
-    {op.hardswish: nn.hardswish, op.hardsigmoid: nn.hardsigmoid}, when=no_sixth_in_double
 )
 
 

@@ -13,6 +13,7 @@ from meta.dialect import LIBRARY
 from meta.dialect.core.kernel_signature import bind_kernel
 from meta.dialect.core.openv import OpEnv
 from meta.dialect.torch import torch as dialect
+from meta.dialect.torch.aten_calls import functions_of
 from meta.dialect.torch.operands import (
     as_operands,
     kernels,
@@ -25,21 +26,9 @@ from meta.dialect.torch.operands import (
     wide,
 )
 
-of_one({op.negative: torch.neg})
-of_two(
-    {
-        op.multiply: torch.mul,
-        op.divide: torch.div,
-        op.maximum: torch.maximum,
-        op.minimum: torch.minimum,
-        op.copysign: torch.copysign,
-        op.hypot: torch.hypot,
-        op.fmax: torch.fmax,
-        op.fmin: torch.fmin,
-        op.logaddexp: torch.logaddexp,
-        op.logaddexp2: torch.logaddexp2,
-    }
-)
+of_one(functions_of(op.negative))
+of_two(functions_of(op.multiply, op.divide, op.maximum, op.minimum, op.copysign, op.hypot))
+of_two(functions_of(op.fmax, op.fmin, op.logaddexp, op.logaddexp2))
 
 
 def _power(x1, x2, out):

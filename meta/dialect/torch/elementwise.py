@@ -13,6 +13,7 @@ from meta import op
 from meta.base.dtype import TO_TORCH, prepare_cast
 from meta.dialect.core import LIBRARY
 from meta.dialect.torch import torch as dialect
+from meta.dialect.torch.aten_calls import functions_of
 from meta.dialect.torch.operands import all_rounded_once, of_one, of_two, rounded_once
 
 
@@ -54,43 +55,26 @@ of_one(
     {
         op.copy: torch.clone,
         op.detach: torch.clone,
-        op.sqrt: torch.sqrt,
-        op.square: torch.square,
-        op.exp: torch.exp,
-        op.log: torch.log,
-        op.rsqrt: torch.rsqrt,
-        op.log2: torch.log2,
-        op.log10: torch.log10,
         op.log1p: _log1p,
         op.expm1: _expm1,
-        op.reciprocal: torch.reciprocal,
         op.sign: _sign,
-        op.frac: torch.frac,
         op.ceil: _of_floats(torch.ceil),
         op.floor: _of_floats(torch.floor),
         op.round: _round,
         op.trunc: _of_floats(torch.trunc),
-        op.asinh: torch.asinh,
-        op.acosh: torch.acosh,
     }
 )
+of_one(functions_of(op.sqrt, op.square, op.exp, op.log, op.rsqrt, op.log2, op.log10))
+of_one(functions_of(op.reciprocal, op.frac, op.asinh, op.acosh))
 of_one(
-    {
-        op.sin: torch.sin,
-        op.cos: torch.cos,
-        op.tan: torch.tan,
-        op.asin: torch.asin,
-        op.acos: torch.acos,
-        op.atan: torch.atan,
-        op.sinh: torch.sinh,
-        op.cosh: torch.cosh,
-        op.atanh: torch.atanh,
-    },
+    functions_of(
+        *(op.sin, op.cos, op.tan, op.asin, op.acos, op.atan, op.sinh, op.cosh, op.atanh),
+    ),
     plevel=LIBRARY,
 )
-of_two({op.atan2: torch.atan2}, plevel=LIBRARY)
-all_rounded_once({op.exp2: torch.exp2}, plevel=LIBRARY)
-all_rounded_once({op.deg2rad: torch.deg2rad, op.rad2deg: torch.rad2deg})
+of_two(functions_of(op.atan2), plevel=LIBRARY)
+all_rounded_once(functions_of(op.exp2), plevel=LIBRARY)
+all_rounded_once(functions_of(op.deg2rad, op.rad2deg))
 
 
 @rounded_once(op.sqrt_dx)

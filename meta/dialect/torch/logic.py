@@ -5,6 +5,7 @@ import torch
 from meta import op
 from meta.base.dtype import TO_TORCH
 from meta.dialect.torch import torch as dialect
+from meta.dialect.torch.aten_calls import functions_of
 from meta.dialect.torch.operands import (
     as_operands,
     number,
@@ -15,17 +16,8 @@ from meta.dialect.torch.operands import (
     wide,
 )
 
-of_one(
-    {
-        op.isnan: torch.isnan,
-        op.isinf: torch.isinf,
-        op.isfinite: torch.isfinite,
-        op.isposinf: torch.isposinf,
-        op.isneginf: torch.isneginf,
-        op.signbit: torch.signbit,
-        op.logical_not: torch.logical_not,
-    }
-)
+of_one(functions_of(op.isnan, op.isinf, op.isfinite, op.isposinf, op.isneginf))
+of_one(functions_of(op.signbit, op.logical_not))
 
 
 def _like(out, *operands):
@@ -39,14 +31,7 @@ def _of_bits(function, x1, x2, out):
     function(*_like(out, x1, x2), out=out)
 
 
-of_two(
-    {
-        op.bitwise_and: torch.bitwise_and,
-        op.bitwise_or: torch.bitwise_or,
-        op.bitwise_xor: torch.bitwise_xor,
-    },
-    _of_bits,
-)
+of_two(functions_of(op.bitwise_and, op.bitwise_or, op.bitwise_xor), _of_bits)
 
 
 @dialect.kernel(op.bitwise_invert)
@@ -63,13 +48,7 @@ def _shifted(function, x1, x2, out):
     function(*_like(out, x1, _amount(x2)), out=out)
 
 
-of_two(
-    {
-        op.bitwise_left_shift: torch.bitwise_left_shift,
-        op.bitwise_right_shift: torch.bitwise_right_shift,
-    },
-    _shifted,
-)
+of_two(functions_of(op.bitwise_left_shift, op.bitwise_right_shift), _shifted)
 
 
 @dialect.kernel(op.reinterpret)
@@ -107,14 +86,7 @@ def _compared(function, x1, x2, out):
 
 
 of_two(
-    {
-        op.less: torch.lt,
-        op.less_equal: torch.le,
-        op.greater: torch.gt,
-        op.greater_equal: torch.ge,
-        op.equal: torch.eq,
-        op.not_equal: torch.ne,
-    },
+    functions_of(*(op.less, op.less_equal, op.greater, op.greater_equal, op.equal, op.not_equal)),
     _compared,
 )
 
@@ -123,14 +95,7 @@ def _of_bools(function, x1, x2, out):
     function(*as_operands(torch.bool, out, x1, x2), out=out)
 
 
-of_two(
-    {
-        op.logical_and: torch.logical_and,
-        op.logical_or: torch.logical_or,
-        op.logical_xor: torch.logical_xor,
-    },
-    _of_bools,
-)
+of_two(functions_of(op.logical_and, op.logical_or, op.logical_xor), _of_bools)
 
 
 @dialect.kernel(op.where)

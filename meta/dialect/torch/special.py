@@ -12,35 +12,25 @@ import torch
 from meta import op
 from meta.dialect.core import LIBRARY
 from meta.dialect.torch import torch as dialect
+from meta.dialect.torch.aten_calls import functions_of
 from meta.dialect.torch.operands import all_rounded_once, of_one, of_two, rounded_once
 
-special = torch.special
+of_one(functions_of(op.erf))
+all_rounded_once(functions_of(op.erfinv, op.lgamma, op.sinc, op.entr, op.logit))
+all_rounded_once(functions_of(op.i0, op.i0e, op.i1, op.i1e))
+all_rounded_once(functions_of(op.erfc, op.digamma, op.ndtr), plevel=LIBRARY)
+of_two(functions_of(op.xlogy, op.xlog1py))
 
-of_one({op.erf: torch.erf})
-all_rounded_once(
-    {
-        op.erf_dx: lambda x, y, dy: dy * torch.exp(-x * x) * (2 / math.sqrt(math.pi)),
-        op.erfinv: special.erfinv,
-        op.lgamma: special.gammaln,
-        op.sinc: special.sinc,
-        op.entr: special.entr,
-        op.i0: special.i0,
-        op.i0e: special.i0e,
-        op.i1: special.i1,
-        op.i1e: special.i1e,
-        op.logit: special.logit,
-    }
-)
-all_rounded_once(
-    {op.erfc: special.erfc, op.digamma: special.digamma, op.ndtr: special.ndtr}, plevel=LIBRARY
-)
-of_two({op.xlogy: special.xlogy, op.xlog1py: special.xlog1py})
+
+@rounded_once(op.erf_dx)
+def erf_dx(x, y, dy):
+    return dy * torch.exp(-x * x) * (2 / math.sqrt(math.pi))
 
 
 @rounded_once(op.trigamma)
 def trigamma(x):
     # Hurwitz' zeta function has all digits, of which ATen's own trigamma has half.
-    of_positive = special.zeta(2, torch.where(x < 0, 1 - x, x))
+    of_positive = torch.special.zeta(2, torch.where(x < 0, 1 - x, x))
     mirrored = (torch.pi / torch.sin(torch.pi * (x - x.trunc()))) ** 2 - of_positive
     found = torch.where(x < 0, mirrored, of_positive)
     return found.masked_fill(x == torch.inf, 0)  # zeta has NaN there

@@ -1,24 +1,26 @@
-"""Functions with ATen's names and arguments as kernels of our operators; see `aten_names.py`."""
+"""Functions with ATen's names and arguments as kernels of our operators.
+
+A function of a vendor's ``ops/`` has the name and the arguments of one of ATen's operators, as
+FlagGems' have: ``softmax`` takes ``(self, dim, half_to_float)``. Where ATen has overloads, the name
+says which: ``eq`` takes tensors, ``eq_scalar`` a tensor and a number, ``sum`` all axes, ``sum_dim``
+some. `meta.dialect.torch.aten_calls` has the names and what each argument is.
+"""
 
 from __future__ import annotations
 
-import ast
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import torch
 
 from meta.base.dtype import COMPLEX, FLOATS, TO_TORCH, UNSIGNED
 from meta.base.errors import BackendError, FormatError
-from meta.base.registry import OPERATORS
 from meta.dialect.core.openv import OpEnv, Unsupported
-from meta.dialect.vendors.aten_names import ROWS
+from meta.dialect.torch.aten_calls import BY_FUNCTION
+from meta.dialect.torch.correspondence import Argument, AtenCall, Computed, schema_of
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues, slot_positions
-from meta.op.core.op import Op
 
 AT = "at"
 """Of an argument that a kernel receives: where."""
@@ -26,65 +28,37 @@ Bound = tuple[str, Any]
 """An argument of ATen's: `AT` and a place among the run-time values, or "is" and a value."""
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
-    """How ATen calls one of our operators.
+def calls_of(name: str) -> tuple[AtenCall, ...]:
+    """Return how a function of a name is called, nothing if the tables do not have it."""
+    return BY_FUNCTION.get(name, ())
 
-    Attributes
-    ----------
-    text: as in the table. op: the operator. args, keywords: what stands for ATen's arguments, as
-    syntax. result: which of several results is the operator's, None for the only one.
+
+def is_other_form(name: str) -> bool:
+    """Whether a name is that of a form of a known function that writes its argument or takes
+    ``out=``: our operators are functions of their arguments, so that nothing would call it.
     """
-
-    text: str
-    op: str
-    args: tuple[ast.expr, ...]
-    keywords: tuple[tuple[str, ast.expr], ...]
-    result: int | None
-
-    @property
-    def slots(self) -> set[str]:
-        """The slots of the operator that it has something of."""
-        found: set[str] = set()
-        for node in (*self.args, *(value for _, value in self.keywords)):
-            named = node.args if isinstance(node, ast.Call) else [node]
-            found.update(one.id for one in named if isinstance(one, ast.Name))
-        return found
+    plain = name.removesuffix("_out").removesuffix("_")
+    return plain != name and any(known in BY_FUNCTION for known in (plain, f"{plain}_tensor"))
 
 
-@cache
-def forms_of(name: str) -> tuple[Form, ...]:
-    """Return the forms of a function's name, none if the table does not have it."""
-    return tuple(map(_form, ROWS.get(name, ())))
-
-
-def _form(text: str) -> Form:
-    node: Any = ast.parse(text, mode="eval").body
-    result = None
-    if isinstance(node, ast.Subscript):
-        node, result = node.value, ast.literal_eval(node.slice)
-    keywords = tuple((k.arg, k.value) for k in node.keywords)
-    return Form(text, node.func.id, tuple(node.args), keywords, result)
-
-
-def check_signature(function: Callable[..., Any], name: str, form: Form) -> None:
+def check_signature(function: Callable[..., Any], name: str, form: AtenCall) -> None:
     """Raise FormatError for a function that cannot be called with ATen's arguments."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # Triton's launchers, for one, do not say
         return
     try:
-        signature.bind(*(None for _ in form.args), **{k: None for k, _ in form.keywords})
+        signature.bind(*(None for _ in form.arguments), **dict.fromkeys(form.keywords))
     except TypeError as error:
         raise FormatError(
             f"the function {name!r} does not take ATen's arguments: {error}",
-            expected=f"those of {form.text}, in this order",
+            expected=f"those of {form}, in this order",
             found=f"{name}{signature}",
         ) from None
 
 
 def kernel_maker(
-    implementations: Sequence[tuple[str, Form, Callable[..., Any]]],
+    implementations: Sequence[tuple[str, AtenCall, Callable[..., Any]]],
     who: str,
     launching: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda run: run,
 ) -> Callable[[CallValues], OpEnv]:
@@ -109,15 +83,10 @@ def kernel_maker(
     return make
 
 
-def operators_of(forms: Sequence[Form]) -> list[tuple[Op, Form]]:
-    """Return the forms with their operators."""
-    return [(OPERATORS[form.op], form) for form in forms]
-
-
 _RARE = COMPLEX | UNSIGNED - {"uint8"}
 
 
-def _bound(form: Form, call: CallValues) -> tuple[list[Bound], dict[str, Bound]]:
+def _bound(form: AtenCall, call: CallValues) -> tuple[list[Bound], dict[str, Bound]]:
     """Return what stands for each argument in a call; Unsupported if ATen has no such call, or if
     functions that were written for ATen may not be ready for it.
     """
@@ -135,18 +104,46 @@ def _bound(form: Form, call: CallValues) -> tuple[list[Bound], dict[str, Bound]]
                 continue
             shown = "a tensor" if isinstance(value, TensorType | tuple) else repr(value)
             raise Unsupported(f"ATen has no {slot.name}, which is {shown}")
-    args = [_argument(node, call) for node in form.args]
-    return args, {key: _argument(node, call) for key, node in form.keywords}
+    for name, domain in form.domain.items():
+        value = getattr(call.args, name)
+        if isinstance(value, TensorType):
+            if not domain.has(value.dtype):
+                raise Unsupported(f"{name} is {value.dtype}, not {domain.text}")
+            if domain.ndim not in (None, value.ndim):
+                raise Unsupported(f"{name} has not {domain.ndim} axes")
+    schema = [] if form.overload is None else schema_of(form.overload)
+    by_name = {argument.name: argument for argument in schema}
+    args = [
+        _argument(given, schema[i] if schema else None, call)
+        for i, given in enumerate(form.arguments)
+    ]
+    return args, {k: _argument(v, by_name.get(k), call) for k, v in form.keywords.items()}
 
 
-def _argument(node: ast.expr, call: CallValues) -> Bound:
-    if isinstance(node, ast.Constant):
-        return "is", node.value
-    if isinstance(node, ast.Name):
-        return _slot(node.id, call)
-    assert isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-    given = [one.id if isinstance(one, ast.Name) else ast.literal_eval(one) for one in node.args]
-    return _TAKEN[node.func.id](call, *given)
+def _argument(given: Argument, argument: Any, call: CallValues) -> Bound:
+    """Return what stands for an argument, which the schema has as ``argument``, if torch has one.
+
+    Of a slot that is no tensor, the schema says how ATen takes it.
+    """
+    if isinstance(given, Computed):
+        return _COMPUTED[given.what](call, *given.slots)
+    if not isinstance(given, str):
+        return "is", given
+    type_ = "Tensor" if argument is None else str(argument.real_type)
+    if "Tensor" in type_:
+        return _slot(given, call)
+    if call.op.slots[call.op.schema.index[given]].kind != "attribute":
+        return _number(call, given)
+    if given == "axis":
+        return _axis(call, given, type_)
+    for known, bind in _BY_TYPE.items():
+        if known in type_:
+            return bind(call, given)
+    if argument.name == "reduction":
+        return _reduction(call, given)
+    if "List[int]" in type_:
+        return _ints(call, given) if argument.N is None else _each(call, given, argument.N)
+    return _slot(given, call)
 
 
 def _slot(name: str, call: CallValues) -> Bound:
@@ -172,34 +169,10 @@ def _number(call: CallValues, name: str) -> Bound:
     return AT, slot_positions(call)[name]
 
 
-def _of(known: frozenset[str], text: str, others: bool = False) -> Callable[..., Bound]:
-    """Return what takes a tensor of some dtypes, or of all others."""
-
-    def taken(call: CallValues, name: str) -> Bound:
-        bound = _slot(name, call)
-        dtype = getattr(call.args, name).dtype
-        if (dtype in known) == others:
-            raise Unsupported(f"{name} is {dtype}, not {text}")
-        return bound
-
-    return taken
-
-
-_floating = _of(FLOATS, "floating point")
-
-
-def _rank(call: CallValues, name: str, ndim: int) -> Bound:
-    bound = _floating(call, name)
-    if getattr(call.args, name).ndim != ndim:
-        raise Unsupported(f"{name} has not {ndim} axes")
-    return bound
-
-
 def _batch(call: CallValues, name: str, other: str) -> Bound:
-    bound = _rank(call, name, 3)
     if getattr(call.args, name).shape[0] != getattr(call.args, other).shape[0]:
         raise Unsupported("batches of different extent")
-    return bound
+    return _slot(name, call)
 
 
 def _ints(call: CallValues, name: str) -> Bound:
@@ -238,18 +211,19 @@ def _device(call: CallValues, name: str) -> Bound:
     return "is", torch.device(str(call.out_device))
 
 
-def _dims(call: CallValues, name: str) -> Bound:
+def _axis(call: CallValues, name: str, type_: str) -> Bound:
+    """Return an axis, or where ATen takes several, a list of one or more."""
     axes = getattr(call.args, name)
+    if axes is None and type_ == "Optional[int]":
+        return "is", None
     if axes is None or axes == ():
         raise Unsupported(f"{name} is {axes}")
-    return "is", list(axes) if isinstance(axes, tuple) else [axes]
-
-
-def _dim(call: CallValues, name: str) -> Bound:
-    axes = _dims(call, name)[1]
-    if len(axes) != 1:
-        raise Unsupported(f"{name} is {axes}, not one axis")
-    return "is", axes[0]
+    several = list(axes) if isinstance(axes, tuple) else [axes]
+    if "List" in type_:
+        return "is", several
+    if len(several) != 1:
+        raise Unsupported(f"{name} is {several}, not one axis")
+    return "is", several[0]
 
 
 def _flag(call: CallValues, name: str) -> Bound:
@@ -275,14 +249,13 @@ def _last(call: CallValues, name: str, axis: str) -> Bound:
     return "is", [type_.shape[-1]]
 
 
-_BOOL = frozenset({"bool"})
-_TAKEN: dict[str, Callable[..., Bound]] = {
-    "f": _floating, "whole": _of(FLOATS, "whole numbers", others=True),
-    "number": _of(_BOOL, "a number", others=True), "b": _of(_BOOL, "bool"),
-    "signed": _of(UNSIGNED, "signed", others=True), "rank": _rank, "batch": _batch,
-    "n": _number, "dims": _dims, "dim": _dim, "ints": _ints, "each": _each, "along": _along,
-    "reps": _reps, "reduction": _reduction, "device": _device, "flag": _flag, "dtype": _dtype,
-    "dtype_of": _dtype_of, "last": _last,
+_BY_TYPE: dict[str, Callable[..., Bound]] = {
+    "ScalarType": _dtype, "Device": _device, "bool": _flag,
+}  # fmt: skip
+"""By a part of the name of a schema's type."""
+_COMPUTED: dict[str, Callable[..., Bound]] = {
+    "along": _along, "batch": _batch, "dtype": _dtype_of, "integers": _ints, "last": _last,
+    "repeats": _reps,
 }  # fmt: skip
 
 

@@ -36,8 +36,9 @@ from meta.dialect.core.catalog import DIALECTS, discover
 from meta.dialect.core.dialect import Dialect
 from meta.dialect.core.preference import forget
 from meta.dialect.core.scope import GENERIC, LaunchSettings, Scope, registering_as
-from meta.dialect.vendors.aten import Form, check_signature, forms_of, kernel_maker, operators_of
-from meta.dialect.vendors.aten_names import ROWS, is_other_form
+from meta.dialect.torch.aten_calls import BY_FUNCTION
+from meta.dialect.torch.correspondence import AtenCall
+from meta.dialect.vendors.aten import calls_of, check_signature, is_other_form, kernel_maker
 from meta.dialect.vendors.idioms import spoken
 from meta.dialect.vendors.jit import NOT_INTERPRETED, interpreted, interprets, needs_interpreter
 from meta.dialect.vendors.package import raised_in
@@ -174,15 +175,15 @@ class Folder:
             if python_span(getattr(function, "fn", function)) in registered:
                 continue  # a decorator registered it
             chosen[name] = function
-        part.other_forms = tuple(n for n in chosen if not forms_of(n) and is_other_form(n))
-        unknown = [n for n in chosen if not forms_of(n) and n not in part.other_forms]
+        part.other_forms = tuple(n for n in chosen if not calls_of(n) and is_other_form(n))
+        unknown = [n for n in chosen if not calls_of(n) and n not in part.other_forms]
         if unknown:
             raise FormatError(
                 f"no operator of meta has the name of {', '.join(map(repr, unknown))} in the ops "
                 f"of the {part.scope}",
                 expected="a function that is called as one of ATen's operators that meta has",
-                hint=f"{nearest(unknown[0], ROWS)} Or name them in CUSTOMIZED_UNUSED_OPS, or "
-                "register them with @triton_dialect.kernel(op)",
+                hint=f"{nearest(unknown[0], BY_FUNCTION)} Or name them in CUSTOMIZED_UNUSED_OPS, "
+                "or register them with @triton_dialect.kernel(op)",
                 span=python_span(chosen[unknown[0]]) or Span(file, 1),
             )
         part.functions = tuple(n for n in chosen if n not in part.other_forms)
@@ -191,13 +192,13 @@ class Folder:
     def _register(
         self, dialect: Dialect, part: Part, chosen: Mapping[str, Callable[..., Any]]
     ) -> None:
-        made: dict[str, list[tuple[str, Form, Callable[..., Any]]]] = {}
+        implemented: dict[str, list[tuple[str, AtenCall, Callable[..., Any]]]] = {}
         for name in part.functions:
-            for op, form in operators_of(forms_of(name)):
+            for form in calls_of(name):
                 check_signature(chosen[name], name, form)
-                made.setdefault(op.name, []).append((name, form, chosen[name]))
-        for implementations in made.values():
-            (op, _), *_ = operators_of([form for _, form, _ in implementations])
+                implemented.setdefault(form.op.name, []).append((name, form, chosen[name]))
+        for implementations in implemented.values():
+            op = implementations[0][1].op
             function = implementations[0][2]
             site = python_span(getattr(function, "fn", function))
             registered = dialect.register(

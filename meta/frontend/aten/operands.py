@@ -15,6 +15,7 @@ from meta.base.dtype import COMPLEX
 from meta.frontend.aten.arguments import number
 from meta.frontend.aten.promotion import as_float, cast, is_number, result_dtype
 from meta.frontend.core import Unconvertible
+from meta.op.core import Op
 from meta.op.core.handler import current
 from meta.op.core.tracing import Trace
 
@@ -48,6 +49,13 @@ def promote_operands(
     found = as_float(found) if floating else found
     device = device_of(*values)
     return tuple(number(x, found, device) if is_number(x) else cast(x, found) for x in values)
+
+
+def require_supported(base: Op, *tensors: Any) -> None:
+    """Raise Unconvertible for complex tensors that a base operator does not take."""
+    found = next((x.dtype for x in tensors if getattr(x, "dtype", "") in COMPLEX), None)
+    if found is not None and not base.complex:
+        raise Unconvertible(f"the base operator {base.name!r} does not take {found}")
 
 
 def require_real(*values: Any) -> None:

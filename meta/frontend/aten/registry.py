@@ -62,7 +62,8 @@ def overload_of(name: str) -> torch._ops.OpOverload | None:
     return foreign.overload_of(f"aten.{name}") or foreign.overload_of(name)
 
 
-def _is_operand(argument: Any) -> bool:
+def is_operand(argument: Any) -> bool:
+    """Whether an argument of a schema is an operand of converters."""
     is_scalar = (
         isinstance(argument.real_type, torch.NumberType) and not argument.has_default_value()
     )
@@ -75,7 +76,7 @@ def defaults_of(name: str) -> Mapping[str, Any] | None:
     overload = overload_of(name)
     if overload is None:
         return None
-    arguments = [a for a in overload._schema.arguments if not _is_operand(a)]
+    arguments = [a for a in overload._schema.arguments if not is_operand(a)]
     return MappingProxyType({a.name: _default(a) for a in arguments})
 
 
@@ -96,7 +97,7 @@ def bind_arguments(
         given = i < len(args) and not argument.kwarg_only
         stated = given or argument.name in kwargs
         value = args[i] if given else kwargs.get(argument.name, None)
-        if _is_operand(argument):
+        if is_operand(argument):
             operands.append(tuple(value) if isinstance(value, list) else value)
         elif stated:
             others[argument.name] = value

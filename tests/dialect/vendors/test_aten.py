@@ -20,63 +20,26 @@ from meta.base.registry import OPERATORS
 from meta.base.source import Span
 from meta.dialect import Dialect, only
 from meta.dialect.core import Unsupported
-from meta.dialect.vendors.aten import check_signature, forms_of, kernel_maker
-from meta.dialect.vendors.aten_names import ROWS, is_other_form
+from meta.dialect.torch.aten_calls import BY_FUNCTION, CALLS
+from meta.dialect.torch.correspondence import AtenCall
+from meta.dialect.vendors.aten import calls_of, check_signature, is_other_form, kernel_maker
+from meta.frontend.aten.registry import overload_of
 from meta.op.core.call import array_type
 from meta.testing import opcheck
 from meta.testing.case import OpCase, Sample
 from tests.op.records import CASES
 
-aten = torch.ops.aten
 Implementation = Callable[..., Any]
 
-# By a name of the table, ATen's function where it is called otherwise.
-OTHERWISE: dict[str, Implementation] = {
-    "all_dim": torch.all, "all_dims": torch.all, "any_dim": torch.any, "any_dims": torch.any,
-    "bitwise_and_scalar": torch.bitwise_and, "bitwise_and_tensor": torch.bitwise_and,
-    "bitwise_or_scalar": torch.bitwise_or, "bitwise_or_tensor": torch.bitwise_or,
-    "bitwise_xor_scalar": torch.bitwise_xor, "bitwise_xor_tensor": torch.bitwise_xor,
-    "elu": F.elu, "embedding": aten.embedding, "eq_scalar": torch.eq,
-    "fmod_tensor": torch.fmod, "ge_scalar": torch.ge, "gelu": F.gelu,
-    "gelu_backward": aten.gelu_backward, "glu": F.glu, "greater_scalar": torch.greater,
-    "gt_scalar": torch.gt, "hardsigmoid": F.hardsigmoid, "hardswish": F.hardswish,
-    "layer_norm": F.layer_norm, "le_scalar": torch.le, "leaky_relu": F.leaky_relu,
-    "less_equal_scalar": torch.less_equal, "lerp_scalar": torch.lerp, "lerp_tensor": torch.lerp,
-    "linear": F.linear, "log_sigmoid": F.logsigmoid, "logsigmoid": F.logsigmoid,
-    "log_softmax": aten._log_softmax, "_log_softmax": aten._log_softmax,
-    "log_softmax_backward": aten._log_softmax_backward_data,
-    "_log_softmax_backward_data": aten._log_softmax_backward_data, "lt_scalar": torch.lt,
-    "max_dim": torch.max, "mean_dim": torch.mean, "min_dim": torch.min, "mish": F.mish,
-    "mish_backward": aten.mish_backward, "ne_scalar": torch.ne,
-    "native_layer_norm": torch.native_layer_norm, "not_equal_scalar": torch.not_equal,
-    "pow_scalar": torch.pow, "pow_tensor_scalar": torch.pow, "pow_tensor_tensor": torch.pow,
-    "prod_dim": torch.prod, "relu6": F.relu6, "rms_norm": F.rms_norm,
-    "scatter_reduce": torch.scatter_reduce, "sigmoid_backward": aten.sigmoid_backward,
-    "silu": F.silu, "silu_backward": aten.silu_backward, "softmax": aten._softmax,
-    "_softmax": aten._softmax, "softmax_backward": aten._softmax_backward_data,
-    "_softmax_backward_data": aten._softmax_backward_data, "softplus": F.softplus,
-    "softplus_backward": aten.softplus_backward, "softshrink": F.softshrink,
-    "special_entr": torch.special.entr, "special_erfc": torch.special.erfc,
-    "special_erfinv": torch.special.erfinv, "special_i0e": torch.special.i0e,
-    "special_i1": torch.special.i1, "special_i1e": torch.special.i1e,
-    "special_ndtr": torch.special.ndtr, "special_xlog1py": torch.special.xlog1py,
-    "i0e": torch.special.i0e, "i1": torch.special.i1, "i1e": torch.special.i1e,
-    "sum_dim": torch.sum, "tanh_backward": aten.tanh_backward, "tanhshrink": F.tanhshrink,
-    "threshold": F.threshold, "threshold_backward": aten.threshold_backward,
-    "var_correction": torch.var, "where_scalar_other": torch.where,
-    "where_scalar_self": torch.where, "where_self": torch.where,
-    "xlogy_scalar_tensor": torch.xlogy, "xlogy_tensor_scalar": torch.xlogy,
-    "elu_backward": aten.elu_backward, "hardswish_backward": aten.hardswish_backward,
-    "leaky_relu_backward": aten.leaky_relu_backward, "mse_loss": aten.mse_loss,
-    "mse_loss_backward": aten.mse_loss_backward, "repeat": lambda x, sizes: x.repeat(sizes),
-    "binary_cross_entropy_backward": aten.binary_cross_entropy_backward,
-    "repeat_interleave_self_int": torch.repeat_interleave, "hardshrink": F.hardshrink,
-    "selu": F.selu, "celu": F.celu,
-}  # fmt: skip
 
-
-def implementation(name: str) -> Implementation:
-    return OTHERWISE[name] if name in OTHERWISE else getattr(torch, name)
+def implementation(form: AtenCall) -> Implementation:
+    """Return the overload of a record, or the function that is composed of others."""
+    if form.overload is None:
+        found: Implementation = getattr(F, form.functions[0])
+        return found
+    overload = overload_of(form.overload)
+    assert overload is not None
+    return overload
 
 
 def case_of(op: str) -> list[OpCase]:
@@ -86,15 +49,15 @@ def case_of(op: str) -> list[OpCase]:
 def of_operators() -> Iterator[Any]:
     """Yield each operator of the table with the names that serve it."""
     named: dict[str, list[str]] = {}
-    for name in ROWS:
-        for form in forms_of(name):
-            if name not in named.setdefault(form.op, []):
-                named[form.op].append(name)
+    for name, forms in BY_FUNCTION.items():
+        for form in forms:
+            if name not in named.setdefault(form.op.name, []):
+                named[form.op.name].append(name)
     yield from (pytest.param(op, names, id=op) for op, names in named.items())
 
 
 def register(dialect: Dialect, op: str, name: str) -> None:
-    forms = [(name, form, implementation(name)) for form in forms_of(name) if form.op == op]
+    forms = [(name, form, implementation(form)) for form in calls_of(name) if form.op.name == op]
     dialect.register(OPERATORS[op], kernel_maker(forms, "vendor acme"), Span(__file__, 1))
 
 
@@ -159,7 +122,7 @@ def test_names_mean_what_aten_means(op: str, names: list[str], many: Any, chips:
 
 
 def run(chips: Dialect, function: Implementation, *args: Any, op: str = "softmax") -> Any:
-    forms = [(op, form, function) for form in forms_of(op) if form.op == op]
+    forms = [(op, form, function) for form in calls_of(op) if form.op.name == op]
     chips.register(OPERATORS[op], kernel_maker(forms, "vendor acme"), Span(__file__, 1))
     with only("chips"):
         return OPERATORS[op](*args)
@@ -211,8 +174,8 @@ DECLINED = [
 
 @pytest.mark.parametrize(("name", "args", "why"), DECLINED, ids=[d[0] for d in DECLINED])
 def test_what_aten_does_not_mean_is_declined(name: str, args: Any, why: str) -> None:
-    (form, *_) = forms_of(name)
-    op = OPERATORS[form.op]
+    (form, *_) = calls_of(name)
+    op = form.op
     types = tuple(array_type(a.key) if isinstance(a, meta.ndarray) else a for a in args)
     call = op.call_values(op.schema.bind(types, {}, lambda v: v), CPU)
     with pytest.raises(Unsupported, match=why):
@@ -220,13 +183,13 @@ def test_what_aten_does_not_mean_is_declined(name: str, args: Any, why: str) -> 
 
 
 def test_the_signature_is_checked_when_the_folder_is_read() -> None:
-    (form,) = forms_of("softmax")
+    (form,) = calls_of("softmax")
     check_signature(lambda self, dim, half_to_float=False: self, "softmax", form)
     check_signature(torch.softmax, "softmax", form)  # which does not say
     with pytest.raises(FormatError, match="does not take ATen's arguments") as caught:
         check_signature(lambda self: self, "softmax", form)
     assert "softmax(x, axis, False)" in str(caught.value)
-    (form,) = forms_of("gelu")
+    (form,) = calls_of("gelu")
     with pytest.raises(FormatError, match="'gelu'"):
         check_signature(lambda A, kind: A, "gelu", form)
 
@@ -237,10 +200,9 @@ def test_names_of_other_forms() -> None:
     assert not any(map(is_other_form, ["gelu", "nonsense_", "flash_attention_forward"]))
 
 
-def test_the_table_speaks_of_operators_and_their_slots() -> None:
-    for name in ROWS:
-        for form in forms_of(name):
-            slots = {slot.name: slot for slot in OPERATORS[form.op].slots}
-            assert form.slots <= set(slots), f"{name}: {form.text}"
-            left = [s for n, s in slots.items() if n not in form.slots]
-            assert all(s.has_default or s.optional for s in left), f"{name}: {form.text}"
+def test_the_tables_speak_of_operators_and_their_slots() -> None:
+    for form in CALLS:
+        slots = {slot.name: slot for slot in form.op.slots}
+        assert form.slots <= set(slots), f"{form.overload}: {form}"
+        left = [s for n, s in slots.items() if n not in form.slots]
+        assert all(s.has_default or s.optional for s in left), f"{form.overload}: {form}"

@@ -19,9 +19,16 @@ from torch.testing._internal import common_methods_invocations as invocations
 from torch.utils import _pytree as pytree
 
 from meta.frontend.dynamo.compiler import record_compiled_graphs
-from tools.torch_samples.check import is_drawn
+from tools.torch_samples.ambiguous import (
+    AMBIGUOUS,
+    Drawn,
+    Tied,
+    Unwritten,
+    alike,
+    compare_draws,
+    summed_over_equals,
+)
 from tools.torch_samples.compare import GRADIENT_TOLERANCE, compare, widened
-from tools.torch_samples.draws import Drawn, Unwritten, alike, compare_draws
 from tools.torch_samples.entries import (
     ENTRIES,
     OTHERS,
@@ -30,8 +37,6 @@ from tools.torch_samples.entries import (
     of_torch,
     samples,
 )
-from tools.torch_samples.families import ADAPTERS
-from tools.torch_samples.ties import Tied, summed_over_equals
 
 MOST, FEW = 6, 2
 """How many samples of an entry are compiled in the first of its dtypes, and how many of them in
@@ -39,10 +44,6 @@ each of the others.
 """
 WITHOUT_GRADIENT = (torch.bfloat16,)
 """Dtypes in which the results alone are compared."""
-UNWRITTEN = {"empty_permuted", "empty_strided", "new_empty_strided"}
-"""Entries of memory that nothing was written to, beside those whose adapter says so."""
-DRAWN = {f"nn.functional.fractional_max_pool{n}d": Drawn(len, together=200) for n in (2, 3)}
-"""Entries that draw, beside those whose adapter says so: what hangs on one number."""
 NO_GRAPH = (
     torch._dynamo.exc.Unsupported,
     torch._dynamo.exc.UserError,
@@ -123,14 +124,14 @@ def _outcome(key: str, dtype: torch.dtype, sample: Any) -> Outcome:
         found.append(_run(run, sample, trains))
     programs = [p for graph in graphs for p in graph.programs()]
     back = frozenset(f"{c.operator}: {c.why}" for p in programs for c in p.calls_back)
-    adapter, what = DRAWN.get(key, ADAPTERS.get(key)), f"{key} of {sample}"
-    if isinstance(adapter, Unwritten) or key in UNWRITTEN:
+    kind, what = AMBIGUOUS.get(key), f"{key} of {sample}"
+    if isinstance(kind, Unwritten):
         alike(found[-1].results, expected.results)
-    elif is_drawn(adapter, sample):
-        _compare_drawn(run, call, sample, trains, what, adapter.together)
+    elif isinstance(kind, Drawn) and kind.has(sample):
+        _compare_drawn(run, call, sample, trains, what, kind.together)
     else:
         for each in found:
-            _compare(each, expected, call, sample, trains, what, adapter)
+            _compare(each, expected, call, sample, trains, what, kind)
     return Outcome("same", "", back)
 
 
@@ -156,7 +157,7 @@ def _compare(
     sample: Any,
     trains: bool,
     what: str,
-    adapter: Any,
+    kind: Any,
 ) -> None:
     def exact() -> _Run:
         given = pytree.tree_map(widened, (sample.input, sample.args, sample.kwargs))
@@ -168,11 +169,11 @@ def _compare(
 
         def of(run: _Run, part: str = part) -> Any:
             values = getattr(run, part)
-            if isinstance(adapter, Tied) and part == "results":
+            if isinstance(kind, Tied) and part == "results":
                 several = len(values) > 1
-                values = adapter.elements(values if several else values[0], sample)
+                values = kind.elements(values if several else values[0], sample)
                 return list(values) if several else [values]
-            if isinstance(adapter, Tied) and part == "gradients":
+            if isinstance(kind, Tied) and part == "gradients":
                 return [summed_over_equals(g, sample.input) for g in values]
             return values
 

@@ -20,22 +20,14 @@ from meta.op.core import tree
 from tests.frontend.listed import check_listed, check_names
 from tests.frontend.shared_lists import WITHOUT_DTYPE
 from tests.frontend.torch.lists import NOT_AS_TORCH
-from tools.torch_samples.check import is_drawn
+from tools.torch_samples.ambiguous import AMBIGUOUS, Drawn, Unwritten, alike, compare_draws
+from tools.torch_samples.check import WRONG_GRADIENTS
 from tools.torch_samples.compare import GRADIENT_TOLERANCE, TOLERANCE, compare, widened
-from tools.torch_samples.draws import Drawn, Unwritten, alike, compare_draws
 from tools.torch_samples.entries import ENTRIES, dtypes_of, of_torch, samples
-from tools.torch_samples.families import ADAPTERS
 
 FEW = 2
-WRONG_GRADIENT = {"as_strided_scatter"}
-"""What torch's own gradient of is wrong: 1 of x in ``as_strided_scatter(x, y, [], [], 0)``, which
-is [y]."""
 SIGNED = {"linalg.eigh", "linalg.svd", "svd", "linalg.qr", "qr", "pca_lowrank", "svd_lowrank"}
 """Whose vectors have a sign that nothing determines."""
-UNWRITTEN = {"empty_permuted", "empty_strided", "new_empty_strided"}
-"""Entries of memory that nothing was written to, beside those whose adapter says so."""
-DRAWN = {f"nn.functional.fractional_max_pool{n}d": Drawn(len, together=200) for n in (2, 3)}
-"""Entries that draw, beside those whose adapter says so: what hangs on one number."""
 
 
 class Sample(nn.Module):
@@ -84,18 +76,18 @@ def run(key: str, sample: Any) -> str:
             found = model(*arrays)
         except AtenError as error:
             return f"refused: {error}"
-    adapter = DRAWN.get(key, ADAPTERS.get(key))
-    if isinstance(adapter, Unwritten) or key in UNWRITTEN:
+    kind = AMBIGUOUS.get(key)
+    if isinstance(kind, Unwritten):
         alike(found, results)
         return "same"
-    if is_drawn(adapter, sample):
+    if isinstance(kind, Drawn) and kind.has(sample):
         plain = [a.detach() for a in arrays]
 
         def theirs() -> Any:
             with of_torch(), torch.no_grad():
                 return module.forward(*module.tensors)
 
-        compare_draws(lambda: model(*plain), theirs, "result", adapter.together)
+        compare_draws(lambda: model(*plain), theirs, "result", kind.together)
         return "same"
 
     def exact(part: int) -> Any:
@@ -111,7 +103,7 @@ def run(key: str, sample: Any) -> str:
         compare([meta.abs(x) for x in leaves], [x.abs() for x in results], TOLERANCE, "sizes", list)
     else:
         compare(leaves, results, TOLERANCE, "result", lambda: exact(0))
-    if gradients and key not in WRONG_GRADIENT:
+    if gradients and key not in WRONG_GRADIENTS:
         summed = [r for r, w in zip(leaves, results, strict=True) if w.requires_grad]
         try:
             sum(map(_squares, summed)).backward()

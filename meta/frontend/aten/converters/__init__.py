@@ -22,6 +22,7 @@ from meta.frontend.aten.converters import (  # noqa: F401
     norm,
     optimizer,
     padding,
+    plain,
     pool,
     quantized,
     random,

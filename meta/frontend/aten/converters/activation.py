@@ -5,42 +5,15 @@ A gradient is written as torch's own is defined at a kink and of a NaN.
 
 from meta import op
 from meta.base.dtype import COMPLEX, is_float
-from meta.frontend.aten.converters.elementwise import of_dtype
-from meta.frontend.aten.promotion import cast, promote
+from meta.frontend.aten.promotion import cast
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
 from meta.frontend.core.arithmetic import clip_to_bounds
-
-aten.same("hardshrink", op.hardshrink)
-aten.same("leaky_relu", op.leaky_relu)
-aten.same("log_sigmoid", op.logsigmoid)
-aten.same("hardsigmoid", op.hardsigmoid)
-aten.same("hardswish", op.hardswish)
-aten.same("mish", op.mish)
-aten.same("celu", op.celu)
-aten.same("selu", op.selu)
-aten.same("gelu", op.gelu)
-aten.same("softplus", op.softplus)
-aten.same("softshrink", op.softshrink)
-aten.same("glu", op.glu, dim="axis")
-aten.same("threshold", op.threshold)
-aten.same("relu", op.relu)
 
 
 @aten("relu6", op.relu6, op.clip)
 def relu6(x):
     return op.relu6(x) if is_float(x.dtype) else op.clip(x, 0, 6)
-
-
-@aten("sigmoid", "special_expit", op.sigmoid)
-def sigmoid(x):
-    of_dtype(op.sigmoid, x)
-    return op.sigmoid(*promote(x, floating=True))
-
-
-@aten("tanh", op.tanh)
-def tanh(x):
-    return op.tanh(*promote(x, floating=True))
 
 
 @aten("hardtanh", op.clip)
@@ -61,11 +34,6 @@ def elu(x, *, alpha, scale, input_scale):
 def log_sigmoid_forward(x):
     """The result, and exp(-|x|), which torch keeps for the gradient on the CPU."""
     return op.logsigmoid(x), op.exp(op.negative(op.abs(x)))
-
-
-@aten("prelu", op.prelu)
-def prelu(x, weight):
-    return op.prelu(x, weight)
 
 
 @aten("_prelu_kernel", op.where, op.greater, op.multiply)
@@ -167,11 +135,6 @@ def threshold_backward(dy, x, threshold):
     return op.threshold_dx(x, dy, threshold)
 
 
-@aten("gelu_backward", op.gelu_dx)
-def gelu_backward(dy, x, *, approximate):
-    return op.gelu_dx(x, None, dy, approximate)
-
-
 @aten("silu", op.silu, op.exp, op.divide)
 def silu(x):
     if x.dtype not in COMPLEX:
@@ -187,16 +150,6 @@ def silu_backward(dy, x):
     sigmoid = op.divide(op.ones_like(x), wave)
     slope = op.multiply(sigmoid, op.add(op.multiply(x, op.subtract(1, sigmoid)), 1))
     return op.multiply(dy, op.conj(slope))
-
-
-@aten("mish_backward", op.mish_dx)
-def mish_backward(dy, x):
-    return op.mish_dx(x, dy)
-
-
-@aten("hardswish_backward", op.hardswish_dx)
-def hardswish_backward(dy, x):
-    return op.hardswish_dx(x, dy)
 
 
 def _between(x, low, high):
@@ -232,20 +185,9 @@ def leaky_relu_backward(dy, x, negative_slope, *, self_is_result):
     return op.leaky_relu_dx(x, dy, negative_slope)
 
 
-@aten("softplus_backward", op.softplus_dx)
-def softplus_backward(dy, x, beta, threshold):
-    return op.softplus_dx(x, dy, beta, threshold)
-
-
 @aten("softshrink_backward", "hardshrink_backward", op.where, op.less_equal, op.abs)
 def shrink_backward(dy, x, lambd):
     return op.where(op.less_equal(op.abs(x), lambd), 0.0, dy)
-
-
-@aten("sigmoid_backward", op.sigmoid_dx)
-def sigmoid_backward(dy, y):
-    of_dtype(op.sigmoid_dx, dy, y)
-    return op.sigmoid_dx(None, y, dy)
 
 
 @aten("tanh_backward", op.tanh_dx, op.conj)

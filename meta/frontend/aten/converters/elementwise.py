@@ -8,60 +8,17 @@ from meta import op
 from meta.base.device import Device
 from meta.base.dtype import COMPLEX, TO_TORCH, is_float
 from meta.frontend.aten.arguments import number
-from meta.frontend.aten.operands import as_tensor, device_of, promote_operands
+from meta.frontend.aten.operands import (
+    as_tensor,
+    device_of,
+    promote_operands,
+    require_supported,
+)
 from meta.frontend.aten.promotion import cast, is_number, result_dtype
 from meta.frontend.aten.registry import aten
-from meta.frontend.core import Unconvertible
 from meta.frontend.core.arithmetic import clip_to_bounds, truncated_quotient
 from meta.model.control_flow import while_loop
 from meta.op.core.check import broadcast_shapes
-
-FLOATING = """
-acos acosh asin asinh atan atanh cos cosh deg2rad exp exp2 expm1 log log10 log1p log2 rad2deg
-reciprocal rsqrt sin sinh sqrt tan
-"""
-"""Functions whose result is floating point, of integers too."""
-SAME_DTYPE = "abs ceil floor trunc"
-RENAMED = {
-    "absolute": op.abs,
-    "arccos": op.acos,
-    "arccosh": op.acosh,
-    "arcsin": op.asin,
-    "arcsinh": op.asinh,
-    "arctan": op.atan,
-    "arctanh": op.atanh,
-    "fix": op.trunc,
-    "frac": op.frac,
-    "neg": op.negative,
-    "negative": op.negative,
-    "round": op.round,
-    "special_exp2": op.exp2,
-    "special_expm1": op.expm1,
-    "special_log1p": op.log1p,
-    "square": op.square,
-}
-FUNCTIONS = {n: getattr(op, n) for n in f"{FLOATING} {SAME_DTYPE}".split()} | RENAMED
-"""Base operators of one tensor by torch's name."""
-
-
-def of_dtype(base, *tensors):
-    """Raise Unconvertible for complex tensors that a base operator does not take."""
-    found = next((x.dtype for x in tensors if getattr(x, "dtype", "") in COMPLEX), None)
-    if found is not None and not base.complex:
-        raise Unconvertible(f"the base operator {base.name!r} does not take {found}")
-
-
-def function(base, floating):
-    def converted(x):
-        of_dtype(base, x)
-        return base(*promote_operands(x, floating=floating))
-
-    return converted
-
-
-FLOATING_BASES = {getattr(op, n) for n in FLOATING.split()}
-for _name, _base in FUNCTIONS.items():
-    aten(_name, _base)(function(_base, _base in FLOATING_BASES))
 
 
 @aten("positive")
@@ -72,20 +29,20 @@ def positive(x):
 @aten("sign", "sgn", op.sign, op.where, op.not_equal)
 def sign(x):
     """As torch has it: 0 of a NaN, of complex ones NaN."""
-    of_dtype(op.sign, x)
+    require_supported(op.sign, x)
     found = op.sign(x)
     return op.where(op.not_equal(x, x), 0, found) if is_float(x.dtype) else found
 
 
 @aten("round.decimals", "special_round", op.round)
 def round_(x, *, decimals):
-    of_dtype(op.round, x)
+    require_supported(op.round, x)
     return op.round(x, decimals) if decimals and is_float(x.dtype) else op.round(x)
 
 
 @aten("nan_to_num", op.nan_to_num)
 def nan_to_num(x, *, nan, posinf, neginf):
-    of_dtype(op.nan_to_num, x)
+    require_supported(op.nan_to_num, x)
     if not is_float(x.dtype):
         return x
     return op.nan_to_num(x, 0.0 if nan is None else nan, posinf, neginf)
@@ -122,59 +79,6 @@ def frexp(x):
 
 
 # Two operands.
-
-BINARY = {
-    "maximum": op.maximum,
-    "minimum": op.minimum,
-    "max.other": op.maximum,
-    "min.other": op.minimum,
-    "fmax": op.fmax,
-    "fmin": op.fmin,
-    "fmod.Tensor": op.fmod,
-    "fmod.Scalar": op.fmod,
-    "heaviside": op.heaviside,
-    "hypot": op.hypot,
-    "logaddexp": op.logaddexp,
-    "logaddexp2": op.logaddexp2,
-    "mul.Tensor": op.multiply,
-    "mul.Scalar": op.multiply,
-    "multiply.Tensor": op.multiply,
-    "multiply.Scalar": op.multiply,
-    "nextafter": op.nextafter,
-    "pow.Tensor_Tensor": op.pow,
-    "pow.Scalar": op.pow,
-    "remainder.Tensor": op.remainder,
-    "remainder.Scalar": op.remainder,
-    "remainder.Scalar_Tensor": op.remainder,
-}
-"""Base operators of two operands in torch's common dtype."""
-BINARY_FLOATING = {
-    "arctan2": op.atan2,
-    "atan2": op.atan2,
-    "copysign.Tensor": op.copysign,
-    "copysign.Scalar": op.copysign,
-    "div.Tensor": op.divide,
-    "div.Scalar": op.divide,
-    "divide.Tensor": op.divide,
-    "divide.Scalar": op.divide,
-    "true_divide.Tensor": op.divide,
-    "true_divide.Scalar": op.divide,
-}
-"""The same, of which integers give floating point."""
-
-
-def binary(base, floating):
-    def converted(x, y):
-        of_dtype(base, x, y)
-        return base(*promote_operands(x, y, floating=floating))
-
-    return converted
-
-
-for _name, _base in BINARY.items():
-    aten(_name, _base)(binary(_base, False))
-for _name, _base in BINARY_FLOATING.items():
-    aten(_name, _base)(binary(_base, True))
 
 
 def scaled(x, alpha, dtype):
@@ -231,14 +135,10 @@ def add_relu(x, y, *, alpha):
 )
 def divide(x, y, *, rounding_mode):
     if rounding_mode is None:
-        return binary(op.divide, True)(x, y)
+        require_supported(op.divide, x, y)
+        return op.divide(*promote_operands(x, y, floating=True))
     x, y = promote_operands(x, y)
     return op.floor_divide(x, y) if rounding_mode == "floor" else truncated_quotient(x, y)
-
-
-@aten("floor_divide", "floor_divide.Scalar", op.floor_divide)
-def floor_divide(x, y):
-    return op.floor_divide(*promote_operands(x, y))
 
 
 POWERS = {2: op.square, 0.5: op.sqrt, -0.5: op.rsqrt, -1: op.reciprocal}
@@ -300,7 +200,7 @@ def bounded(x, low, high):
     """
     dtype, device = result_dtype(x, low, high), device_of(x)
     x = cast(x, dtype)
-    of_dtype(op.clip, x)
+    require_supported(op.clip, x)
     if all(b is None or isinstance(b, bool | int | float) for b in (low, high)) and dtype != "bool":
         # The gradient at a bound passes, as torch's does, but not all of that of `maximum`.
         return clip_to_bounds(x, -inf if low is None else low, inf if high is None else high)

@@ -336,16 +336,6 @@ def rot90(x, *, k, dims):
 # Triangles and diagonals.
 
 
-@aten("tril", op.tril)
-def tril(x, *, diagonal):
-    return op.tril(x, diagonal)
-
-
-@aten("triu", op.triu)
-def triu(x, *, diagonal):
-    return op.triu(x, diagonal)
-
-
 @aten("diagonal", "diagonal_copy", op.diagonal)
 def diagonal(x, *, offset, dim1, dim2):
     return op.diagonal(x, offset, dim1, dim2)

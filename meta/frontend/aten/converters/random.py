@@ -180,8 +180,9 @@ def normal_functional(x, *, mean, std, call):
 
 
 def _scaled(mean, std, shape, dtype, call):
+    """As torch has it, no gradient goes to mean and deviation."""
     z = normal_of(shape, dtype, call)
-    return op.add(op.multiply(z, std), mean)
+    return op.detach(op.add(op.multiply(z, std), mean))
 
 
 @aten("normal.Tensor_Tensor", op.random_normal, ignore=GENERATOR)

@@ -151,10 +151,6 @@ def amin(x, *, dim, keepdim):
     return op.min(x, axes_of(x, dim), keepdim)
 
 
-aten.same("max", op.max)
-aten.same("min", op.min)
-
-
 def at_places(x, place, dim, keepdim):
     """Return the elements at indices along an axis, which have extent 1 there, and the indices."""
     values = op.take_along_axis(x, place, dim)

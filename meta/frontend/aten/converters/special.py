@@ -7,7 +7,6 @@ from math import log, pi
 import numpy as np
 
 from meta import op
-from meta.frontend.aten.converters.elementwise import of_dtype
 from meta.frontend.aten.operands import as_tensor, promote_operands
 from meta.frontend.aten.promotion import as_float, cast, is_number, result_dtype
 from meta.frontend.aten.registry import aten
@@ -15,70 +14,11 @@ from meta.frontend.core import Unconvertible, constant_value
 from meta.op.zeta import derivative_of_digamma, zeta
 from meta.runtime.ndarray import array
 
-FUNCTIONS = {
-    "digamma": op.digamma,
-    "erf": op.erf,
-    "erfc": op.erfc,
-    "erfinv": op.erfinv,
-    "i0": op.i0,
-    "lgamma": op.lgamma,
-    "sinc": op.sinc,
-    "special_digamma": op.digamma,
-    "special_entr": op.entr,
-    "special_erf": op.erf,
-    "special_erfc": op.erfc,
-    "special_erfinv": op.erfinv,
-    "special_gammaln": op.lgamma,
-    "special_i0": op.i0,
-    "special_i0e": op.i0e,
-    "special_i1": op.i1,
-    "special_i1e": op.i1e,
-    "special_modified_bessel_i0": op.i0,
-    "special_modified_bessel_i1": op.i1,
-    "special_ndtr": op.ndtr,
-    "special_psi": op.digamma,
-    "special_sinc": op.sinc,
-}
-"""Base operators by torch's name; of integers they are floating point."""
-
-
-def function(base):
-    def converted(x):
-        of_dtype(base, x)
-        return base(*promote_operands(x, floating=True))
-
-    return converted
-
-
-for _name, _base in FUNCTIONS.items():
-    aten(_name, _base)(function(_base))
-
 
 @aten("special_spherical_bessel_j0", op.sinc, op.multiply)
 def spherical_bessel_j0(x):
     (x,) = promote_operands(x, floating=True)
     return op.sinc(op.multiply(x, 1 / pi))
-
-
-@aten("logit", "special_logit", op.logit)
-def logit(x, *, eps):
-    of_dtype(op.logit, x)
-    return op.logit(*promote_operands(x, floating=True), eps)
-
-
-def product_of_log(base):
-    def converted(x, y):
-        of_dtype(base, x, y)
-        return base(*promote_operands(x, y, floating=True))
-
-    return converted
-
-
-for _name in ("xlogy.Tensor", "xlogy.Scalar_Self", "xlogy.Scalar_Other"):
-    aten(_name, op.xlogy)(product_of_log(op.xlogy))
-for _name in ("", ".self_scalar", ".other_scalar"):
-    aten(f"special_xlogy{_name}", op.xlogy)(product_of_log(op.xlogy))
-    aten(f"special_xlog1py{_name}", op.xlog1py)(product_of_log(op.xlog1py))
 
 
 @aten("mvlgamma", "special_multigammaln", op.lgamma, op.add)

@@ -1,0 +1,59 @@
+"""`Converted`: a function of torch, computed by the converters of the overloads that it calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch._higher_order_ops import effects
+from torch._subclasses.functional_tensor import dispatch_functionalize
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from meta.frontend.aten import AtenError
+from meta.frontend.aten.graph import Walker
+from meta.op.core import tree
+from tools.torch_samples.entries import of_torch
+from tools.torch_samples.outside import Declined
+
+
+class Converted:
+    """A function of torch's arguments, with arrays in the place of tensors. It is traced to calls
+    of ATen's overloads, and the converters of these (`meta.frontend.aten`) are called with arrays.
+
+    Each call traces anew, as values may decide what is called. once: whether the first call traces
+    for all.
+    """
+
+    def __init__(self, function: Callable[..., Any], once: bool = False) -> None:
+        self.function, self.once = function, once
+        self._walker: Walker | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return arrays for arrays; Declined, with the reasons, for what is not converted."""
+        arrays, structure = tree.flatten((args, kwargs))
+        walker = self._walker or self._trace(structure, [a.detach().torch() for a in arrays])
+        if self.once:
+            self._walker = walker
+        try:
+            return walker(*arrays)
+        except AtenError as error:
+            reasons = dict.fromkeys(f"{f.operator}: {f.why}" for f in error.failures)
+            raise Declined("; ".join(reasons)) from error
+
+    def _trace(self, structure: Any, tensors: list[torch.Tensor]) -> Walker:
+        def run(*tensors: torch.Tensor) -> Any:
+            args, kwargs = tree.unflatten(structure, list(tensors))
+            return self.function(*args, **kwargs)
+
+        # A number that is read of a tensor on the way, as by `item`, is torch's.
+        trace = make_fx(
+            dispatch_functionalize(run), tracing_mode="real", _error_on_data_dependent_ops=False
+        )
+        # That a check of LAPACK's errors is an effect would stand as a token in the trace.
+        without_tokens = patch.object(effects, "has_effects", lambda *_: False)
+        with of_torch(), torch.no_grad(), without_tokens:
+            module = trace(*tensors)
+        module.graph.eliminate_dead_code()
+        return Walker(module)
