@@ -64,6 +64,29 @@ def allclose(input: Any, other: Any, *args: Any, **kwargs: Any) -> bool:
     return bool(meta.all(meta.isclose(input, other, *args, **kwargs)))
 
 
+def _bounded(is_beyond: Callable[..., Any]) -> Adapter:
+    """Return a bound whose gradient, where both are equal, is all of the element's, as torch's is,
+    and not shared; a NaN on either side stays.
+    """
+
+    def applied(input: Any, bound: Any) -> Any:
+        y = meta.where(is_beyond(input, bound), bound, input)
+        return meta.where(meta.isnan(bound), bound, y) if hasattr(bound, "dtype") else y
+
+    return applied
+
+
+at_least, at_most = _bounded(meta.less), _bounded(meta.greater)
+
+
+def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
+    """Bound below, then above; by numbers or tensors."""
+    if isinstance(min, int | float) and isinstance(max, int | float):
+        return Converted(torch.clamp)(input, min, max)
+    y = input if min is None else at_least(input, min)
+    return y if max is None else at_most(y, max)
+
+
 def tensor_split(input: Any, where: Any, dim: int = 0) -> Any:
     """Cut before indices, which may be a tensor."""
     points = where.numpy().tolist() if hasattr(where, "numpy") else where
@@ -241,6 +264,9 @@ BY_HAND: dict[str, Adapter] = {
     "_segment_reduce|lengths": segment_reduce,
     "_segment_reduce|offsets": segment_reduce,
     "allclose": allclose,
+    "clamp": clamp,
+    "clamp_max": at_most,
+    "clamp_min": at_least,
     "equal": equal,
     "histogram": histogram,
     "histogramdd": histogramdd,
