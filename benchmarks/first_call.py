@@ -32,7 +32,7 @@ from worker_processes import records_of
 
 import meta
 
-PARTS = (
+PHASES = (
     ("trace", "meta.vm.compilation", "to_program"),
     ("key", "meta.vm.save.program_cache", "key_of"),
     ("read program", "meta.vm.save.program_cache", "find"),
@@ -87,7 +87,7 @@ def first_call(row: str, device: str, tiny: bool, threaded: bool) -> dict[str, A
     """Return the seconds of a row's first call and of its parts; imports TVM if ``threaded``."""
     contender = Contender(ROWS[row], "meta", device, tiny)
     clock = Clock()
-    for part in PARTS:
+    for part in PHASES:
         clock.watch(*part)
     if threaded:
         for phase, module, path in THREADED:

@@ -94,7 +94,7 @@ def line(row: str, one: float, zero: int, report: ScalingReport, tiny: bool) -> 
     ]
 
 
-def kept(file: Path) -> dict[str, float]:
+def single_rank_times(file: Path) -> dict[str, float]:
     """Return the milliseconds of a step of one rank by row, of what distributed.py wrote."""
     records = map(json.loads, file.read_text().splitlines())
     ours = (r for r in records if (r["contender"], r["ranks"]) == ("meta", 1))
@@ -128,7 +128,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--markdown", action="store_true", help="also rewrite docs/distributed.md")
     options = parser.parse_args()
-    times = {**(kept(options.records) if options.records else {}), **dict(options.one)}
+    times = {**(single_rank_times(options.records) if options.records else {}), **dict(options.one)}
     names = [name for name in options.rows if name in times]
     if not names:
         parser.error("no row has a step of one rank: --one ROW=MS, or --records FILE")

@@ -76,11 +76,11 @@ def worker() -> dict[str, float]:
 def measure(processes: int) -> dict[str, float]:
     """Return the median figures of so many processes."""
     with tempfile.TemporaryDirectory() as folder:
-        runs = [one_process(folder) for _ in range(processes + 1)]
+        runs = [process_figures(folder) for _ in range(processes + 1)]
     return {name: statistics.median(run[name] for run in runs[1:]) for name in runs[0]}
 
 
-def one_process(folder: str) -> dict[str, float]:
+def process_figures(folder: str) -> dict[str, float]:
     """Return the figures of one process, and how long another takes for ``--help``."""
     bytecode = {"PYTHONPYCACHEPREFIX": folder, "PYTHONDONTWRITEBYTECODE": ""}
     (found,) = records_of(folder, __file__, "--worker", **bytecode)

@@ -26,7 +26,7 @@ from meta.frontend.relay import ast
 from meta.frontend.relay.convert import RelayProgram
 from meta.frontend.relay.convert.program import unsupported
 from meta.frontend.relay.convert.types import element_type, relay_text
-from meta.frontend.relay.model import load_parts
+from meta.frontend.relay.model import load_module
 from meta.frontend.relay.params import pair
 from meta.frontend.relay.registry import operators
 from meta.frontend.relay.registry import relay as converters
@@ -45,7 +45,7 @@ def run_info(options: argparse.Namespace) -> int:
 
 def info(file: str, params: str | None) -> dict[str, Any]:
     """Return what is known of a program without converting it, as values that JSON has."""
-    module, arrays = load_parts(file, params)
+    module, arrays = load_module(file, params)
     program = RelayProgram(module)
     pairing = pair(module, arrays)
     main = program.main

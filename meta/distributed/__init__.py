@@ -23,7 +23,7 @@ from meta.distributed.collectives import (
     scatter_to,
     send_recv,
     size,
-    whole,
+    unshard,
 )
 from meta.distributed.launch import end, init
 from meta.distributed.measure_links import measure_links
@@ -61,5 +61,5 @@ __all__ = [
     "size",
     "tensor_parallel",
     "tensor_parallel_plan",
-    "whole",
+    "unshard",
 ]

@@ -1,5 +1,5 @@
 """The collectives, for the mesh at hand: `meta.op.collective` with the size of its axes filled in;
-and `whole`: arrays from the parts that ranks hold.
+and `unshard`: arrays from the parts that ranks hold.
 
 ``over`` is the name of an axis of the mesh, in all of them.
 """
@@ -100,12 +100,12 @@ def scatter_to(x: Any, over: str, axis: int = 0) -> Any:
 
 
 @overload
-def whole(x: ndarray) -> ndarray: ...
+def unshard(x: ndarray) -> ndarray: ...
 @overload
-def whole(x: Mapping[str, ndarray]) -> dict[str, ndarray]: ...
+def unshard(x: Mapping[str, ndarray]) -> dict[str, ndarray]: ...
 
 
-def whole(x: ndarray | Mapping[str, ndarray]) -> ndarray | dict[str, ndarray]:
+def unshard(x: ndarray | Mapping[str, ndarray]) -> ndarray | dict[str, ndarray]:
     """Return an array of which this rank holds a part (`ndarray.placement`), gathered from all
     ranks; of arrays by name, such as ``model.state_dict()``, all of them.
 
@@ -115,7 +115,7 @@ def whole(x: ndarray | Mapping[str, ndarray]) -> ndarray | dict[str, ndarray]:
 
     >>> import meta
     >>> x = meta.ones((2, 3))
-    >>> whole(x) is x
+    >>> unshard(x) is x
     True
     """
     if isinstance(x, ndarray):
@@ -125,7 +125,7 @@ def whole(x: ndarray | Mapping[str, ndarray]) -> ndarray | dict[str, ndarray]:
             "these have no parts",
             expected="an array, or arrays by name",
             found=type(x).__name__,
-            hint="whole(model.state_dict()) for a model",
+            hint="unshard(model.state_dict()) for a model",
         )
     gathered: dict[int, ndarray] = {}
     for array in x.values():

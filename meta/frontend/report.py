@@ -175,9 +175,9 @@ def _of_relay(path: Any) -> Report:
     from meta.frontend.relay import ast
     from meta.frontend.relay.convert import RelayProgram
     from meta.frontend.relay.convert.program import unsupported
-    from meta.frontend.relay.model import load_parts
+    from meta.frontend.relay.model import load_module
 
-    program = RelayProgram(load_parts(path)[0])
+    program = RelayProgram(load_module(path)[0])
     operators = Counter(c.op.name for c in program.calls() if isinstance(c.op, ast.Op))
     failures = [
         Failure(u.name, u.why, u.hint, str(place))

@@ -63,7 +63,7 @@ def load_weights(model: Model, path: str | os.PathLike[str], *, strict: bool = T
             found=type(model).__name__,
         )
     file = _file(Path(path))
-    tensors = _read_parts(file) if file.name.endswith(".index.json") else read_tensors(file)
+    tensors = _read_shards(file) if file.name.endswith(".index.json") else read_tensors(file)
     try:
         return model.load_state_dict(tensors, strict=strict)
     except ArgumentError as error:
@@ -91,7 +91,7 @@ def _file(path: Path) -> Path:
     )
 
 
-def _read_parts(index: Path) -> dict[str, torch.Tensor]:
+def _read_shards(index: Path) -> dict[str, torch.Tensor]:
     """Return the tensors of all files that an index names; all lie beside it."""
     try:
         parts = json.loads(read_file(index, MAX_INDEX_BYTES))["weight_map"]

@@ -49,7 +49,7 @@ SECTIONS = ("model", "training")
 MAX_RECORD_BYTES = 256 << 20
 """Larger records are not ours."""
 _NAME = re.compile(r"step-(\d{8,})")
-_PART = ".part"
+_UNFINISHED = ".part"
 
 
 def rank_file(rank: int) -> str:
@@ -106,7 +106,7 @@ class CheckpointFolder:
                     found=str(self.folder),
                     hint="give each run a folder of its own",
                 ) from error
-            for part in self.folder.glob(f".step-*{_PART}"):
+            for part in self.folder.glob(f".step-*{_UNFINISHED}"):
                 shutil.rmtree(part)
             yield
 
@@ -120,7 +120,7 @@ class CheckpointFolder:
         return self.folder / f"step-{step:08d}"
 
     def _part(self, target: Path) -> Path:
-        return target.with_name(f".{target.name}{_PART}")
+        return target.with_name(f".{target.name}{_UNFINISHED}")
 
     def write(
         self,

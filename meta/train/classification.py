@@ -40,7 +40,7 @@ class Classification(Metric):
         classes: int | None = None
         _require_labels(labels)
         if not is_float(prediction.dtype):
-            _require_one_shape(prediction, labels, "integers")
+            _require_same_shape(prediction, labels, "integers")
             found = prediction
         elif prediction.shape == labels.shape and self.threshold is not None:
             found, classes = op.greater(prediction, float(self.threshold)), 2
@@ -413,7 +413,7 @@ def _require_scores(prediction: Any, labels: Any) -> None:
         )
 
 
-def _require_one_shape(prediction: Any, labels: Any, what: str) -> None:
+def _require_same_shape(prediction: Any, labels: Any, what: str) -> None:
     if prediction.shape != labels.shape:
         raise ArgumentError(
             f"predictions that are {what} have the labels' shape",

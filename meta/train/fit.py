@@ -101,7 +101,7 @@ def fit(
     many steps in a row that had to be left out), DistributedError for ranks that do not go on
     together, and what data, model and callbacks raise.
     """
-    _require_parts(model, loss, optimizer)
+    _require_kinds(model, loss, optimizer)
     limits = Limits(steps, epochs, eval_every, checkpoint_every, log_every)
     _require_limits(limits)
     _require_use(
@@ -195,7 +195,7 @@ def _evaluates_average(wanted: bool | None, step: TrainingStep) -> bool | None:
     return None
 
 
-def _require_parts(model: Any, loss: Any, optimizer: Any) -> None:
+def _require_kinds(model: Any, loss: Any, optimizer: Any) -> None:
     if not isinstance(model, Model):
         raise ArgumentError(
             "what is trained is a meta.Model",

@@ -53,7 +53,7 @@ def run(name: str, mesh: Any, folder: Path | None = None, epochs: int = 3) -> An
         epochs=epochs, eval_data=Batches(*arrays(), SIZE + 1, shuffle=False), amp=amp,
         metrics={"accuracy": Accuracy()}, mesh=mesh, device=DEVICE, checkpoint=folder,
     )  # fmt: skip
-    return record, {n: a.numpy() for n, a in dist.whole(record.training_step.state()).items()}
+    return record, {n: a.numpy() for n, a in dist.unshard(record.training_step.state()).items()}
 
 
 def masks() -> Any:

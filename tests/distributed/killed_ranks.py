@@ -75,7 +75,7 @@ def train(folder: Path, count: int, steps: int = STEPS, rank: int = 0, dtype: st
 def bits(step: meta.Model) -> bytes:
     """Return a hash of all arrays of a training step, as wholes."""
     found = hashlib.sha256()
-    for name, array in dist.whole(step.state()).items():
+    for name, array in dist.unshard(step.state()).items():
         found.update(name.encode() + array.numpy().tobytes())
     return found.digest()
 

@@ -291,7 +291,7 @@ def test_a_run_goes_on_with_other_ranks(
                 makers[name](**over), steps=steps, checkpoint=folder, mesh=sizes or None,
                 executor="interpreter",
             )  # fmt: skip
-            state = dist.whole(record.training_step.state())
+            state = dist.unshard(record.training_step.state())
             return record.losses, {n: a.numpy() for n, a in state.items()}
 
         with meta.dialect.only("torch", "gloo") if rank else nullcontext():

@@ -70,7 +70,7 @@ def run(mesh: Any, optimizer: Any, data: Any = None, **options: Any) -> tuple[An
     given = data() if data else Batches(*arrays(), SIZE, seed=2, drop_last=True)
     options = {"epochs": 2, "executor": "interpreter", **options}
     record = fit(net, loss, given, optimizer(), mesh=mesh, **options)
-    state = dist.whole(record.training_step.state())
+    state = dist.unshard(record.training_step.state())
     return record, {n: a.numpy() for n, a in state.items() if a.dtype != "int64"}
 
 
@@ -167,7 +167,7 @@ def test_a_grid(zero: int) -> None:
         data = Batches(*arrays(), SIZE, drop_last=True)
         record = fit(net, loss, data, optimizer, epochs=2, eval_data=rows, mesh=mesh,
                      executor="interpreter")  # fmt: skip
-        state = dist.whole(record.training_step.state())
+        state = dist.unshard(record.training_step.state())
         return record, {n: a.numpy() for n, a in state.items()}, before
 
     alone = rank(None)

@@ -188,7 +188,7 @@ def test_parameters_in_blocks_and_as_results() -> None:
         dy = meta.ones((2, 3)), meta.ones((3, 3))
         run = meta.vm.compile(step, dy, meta.ones((2, 3)))
         y, weight = run(dy, meta.full((2, 3), sign))
-        state = {n: dist.whole(a).numpy() for n, a in model.state().items()}
+        state = {n: dist.unshard(a).numpy() for n, a in model.state().items()}
         return {"y": y.numpy(), "weight": weight.numpy()} | state
 
     for sign in (1.0, -1.0):

@@ -108,7 +108,7 @@ def trained(zero: int, *disabled: str) -> tuple[dict[str, Any], str]:
         run = meta.vm.compile(meta.amp.autocast(step, "bfloat16"), *arguments)
     for _ in range(3):
         run(*arguments)
-    return {n: dist.whole(a).numpy() for n, a in step.state().items()}, str(run.module)
+    return {n: dist.unshard(a).numpy() for n, a in step.state().items()}, str(run.module)
 
 
 def test_a_step_under_autocast_gives_the_same_bits() -> None:

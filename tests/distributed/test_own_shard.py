@@ -202,7 +202,7 @@ def trained(
             assert np.array_equal(value, net.state_dict()[key].numpy()) == (
                 skipped or (name == "accumulated" and number % 2 == 0)
             ), key
-    state = dist.whole(step.state()) if zero is not None else step.state()
+    state = dist.unshard(step.state()) if zero is not None else step.state()
     return {n: a.astype("float64").numpy() for n, a in state.items()}
 
 

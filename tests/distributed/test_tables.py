@@ -50,7 +50,7 @@ def trained(
         run = meta.vm.compile(step, *given[0])
     for one in given:
         run(*one)
-    return {n: dist.whole(a).numpy() for n, a in net.state().items()}, run.kernels()
+    return {n: dist.unshard(a).numpy() for n, a in net.state().items()}, run.kernels()
 
 
 EACH = {

@@ -80,9 +80,9 @@ def test_algorithms(name: str) -> None:
             x = x[2 * dist.rank("dp") :][:2]
         for _ in range(3):
             step(meta.full((len(x), 7), 4 / len(x), "bfloat16"), meta.array(x, "bfloat16"))
-        state = {n: dist.whole(a).astype("float32").numpy() for n, a in step.state().items()}
+        state = {n: dist.unshard(a).astype("float32").numpy() for n, a in step.state().items()}
         with step.averaged():
-            for n, a in dist.whole(layer.state_dict()).items():
+            for n, a in dist.unshard(layer.state_dict()).items():
                 state[f"averaged {n}"] = a.astype("float32").numpy()
         return state
 
@@ -105,8 +105,8 @@ def test_a_master_follows_what_is_written_to_its_parameter() -> None:
         layer.load_state_dict({"weight": np.full((7, 5), 1 + 2.0**-12)}, strict=False)
         step(meta.ones((1, 7), "bfloat16"), meta.zeros((1, 5), "bfloat16"))
         masters = step.optimizer.master
-        bias = dist.whole(layer.bias).astype("float32").numpy()
-        return bias, dist.whole(masters["weight"]).numpy()
+        bias = dist.unshard(layer.bias).astype("float32").numpy()
+        return bias, dist.unshard(masters["weight"]).numpy()
 
     for zero in SPLIT:
         for bias, weight in dist.simulate(2).run(rank, zero):
@@ -239,7 +239,7 @@ def test_mixed_precision() -> None:
             run(meta.array(1.0), x, y)
         text = str(step.program(meta.array(1.0), x, y).module)
         assert ("bfloat16[48] = all_gather" in text) == (zero == 3)
-        return {n: dist.whole(a).numpy() for n, a in step.state().items()}
+        return {n: dist.unshard(a).numpy() for n, a in step.state().items()}
 
     whole = dist.simulate(2).run(rank, 0)[0]
     for zero in SPLIT:
@@ -270,7 +270,7 @@ def test_beside_tensor_parallelism(zero: int) -> None:
             step(meta.array(1.0, "float64"), meta.array(x[rows]), meta.array(y[rows]))
         with step.gathered():
             loss = net(meta.array(x), meta.array(y)).numpy()
-        return {n: dist.whole(a).numpy() for n, a in step.state().items()} | {"loss": loss}
+        return {n: dist.unshard(a).numpy() for n, a in step.state().items()} | {"loss": loss}
 
     alone = rank(None)
     for state in dist.simulate({"dp": 2, "tp": 2}).run(rank, zero):
@@ -287,7 +287,7 @@ def test_frozen_parameters_are_split_too() -> None:
         x, y = meta.ones((2, 6)) * (1 + dist.rank("dp")), meta.ones((2, 1))
         step(meta.array(1.0), x, y)
         assert net.first.weight.shape == ((16,) if zero == 3 else (8, 6))
-        return {n: dist.whole(a).numpy() for n, a in net.state().items()}
+        return {n: dist.unshard(a).numpy() for n, a in net.state().items()}
 
     meta.random.seed(0)
     whole = dist.simulate(3).run(rank, 0)[0]
@@ -307,4 +307,4 @@ def test_errors() -> None:
     with pytest.raises(DistributedError, match="no axis 'dp'"):
         optim.with_sgd(0.1, over="dp", zero=1)(odd())
     with pytest.raises(ArgumentError, match="these have no parts"):
-        dist.whole(3)  # type: ignore[call-overload]
+        dist.unshard(3)  # type: ignore[call-overload]

@@ -69,7 +69,7 @@ def trained(name: str, over: str | None = None, zero: int = 0, steps: int = 2) -
     given = meta.array(1.0, dtype), meta.array(inputs[rows]), meta.array(classes[rows])
     run = meta.vm.compile(step, *given)
     losses = [run(*given).item() for _ in range(steps)]
-    state = {n: dist.whole(a).numpy() for n, a in step.state().items()}
+    state = {n: dist.unshard(a).numpy() for n, a in step.state().items()}
     with step.gathered():
         after = model(*given[1:]).item()
     return state | {"losses": np.array([*losses, after])}

@@ -64,4 +64,4 @@ def trained(
     for one in arguments:
         run(*one)
     look(run)
-    return {n: dist.whole(a).numpy() for n, a in step.state().items()}
+    return {n: dist.unshard(a).numpy() for n, a in step.state().items()}

@@ -25,7 +25,7 @@ from meta.ir.dims import SymbolicDim, product
 from meta.op.core.tracing import Symbol
 from meta.runtime.ndarray import array, ndarray
 
-Place = tuple[Any, int]
+Axis = tuple[Any, int]
 """A tensor and one of its axes."""
 TAKES_EXTENTS = {"ConstantOfShape": 0, "Expand": 1, "Reshape": 1, "Resize": 1, "Slice": 1}
 """Operators whose converters take an `Extents` in the place of a known vector, and the first of
@@ -44,7 +44,7 @@ class Extents:
     """
 
     values: Any
-    places: Mapping[SymbolicDim, Place]
+    places: Mapping[SymbolicDim, Axis]
     dtype: str = "int64"
 
     @property
@@ -90,7 +90,7 @@ def _objects(values: Sequence[Any]) -> Any:
     return result
 
 
-def _number(value: Any, places: Mapping[SymbolicDim, Place], device: Device) -> Any:
+def _number(value: Any, places: Mapping[SymbolicDim, Axis], device: Device) -> Any:
     """Return a dimension as a vector of one element."""
     if isinstance(value, int):
         return array([value], "int64", device=device)

@@ -41,8 +41,8 @@ from meta.frontend.onnx.registry import (
 )
 from meta.frontend.onnx.shape_inference import (
     TAKES_EXTENTS,
+    Axis,
     Extents,
-    Place,
     as_tensor,
     extents_of,
     infer,
@@ -158,7 +158,7 @@ class Walker:
     def __init__(self, functions: Mapping[FunctionKey, FunctionProto], training: bool) -> None:
         self.functions, self.training = functions, training
         self.failures: list[Failure] = []
-        self._places: dict[SymbolicDim, Place] = {}
+        self._places: dict[SymbolicDim, Axis] = {}
 
     def placed(self, value: Any) -> Any:
         """Return a value; extents know where those of inputs are found, too."""

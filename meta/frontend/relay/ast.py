@@ -107,7 +107,7 @@ class UnknownType(Type):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """Where an expression stands: line and column from 1, or a JSON node's index."""
 
     source: str
@@ -130,7 +130,7 @@ class Expr:
     """
 
     checked_type: Type | None = None
-    place: Place | None = None
+    place: Location | None = None
 
 
 @dataclass(eq=False, slots=True)

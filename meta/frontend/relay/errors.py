@@ -12,7 +12,8 @@ class RelayError(FormatError):
 
     Parameters
     ----------
-    place: where in the source, as "model.relay:12:5" or "node 17 of model.json", or an `ast.Place`.
+    place: where in the source, as "model.relay:12:5" or "node 17 of model.json", or an
+        `ast.Location`.
     excerpt: the source line with a caret under the place, one string with a line break.
     The other parameters are those of `MetaError`.
     """

@@ -134,11 +134,11 @@ def load(source: Source, params: Params = None, *, name: str | None = None) -> R
     >>> model(meta.array([-1.0, 3.0])).numpy().tolist()
     [0.0, 6.0]
     """
-    module, arrays = load_parts(source, params, name=name)
+    module, arrays = load_module(source, params, name=name)
     return RelayModel(module, arrays)
 
 
-def load_parts(
+def load_module(
     source: Source, params: Params = None, *, name: str | None = None
 ) -> tuple[ast.Module, dict[str, torch.Tensor]]:
     """Return what `load` makes a model of: the program and the arrays."""

@@ -285,7 +285,7 @@ def kind_of(data: bytes, source: str = "<bytes>") -> FileKind:
 
 
 # How a program of one line begins; one of several has an end of line, and no file's name has.
-_ONE_LINE = re.compile(
+_SINGLE_LINE = re.compile(
     r"\s*(#\[|\{|v0\.0\.\d|def @|fn ?[\[(]|free_var |let %|type |%|\(|[a-z][\w.]*\(.*\)\s*\Z|\Z)"
 )
 _NO_CONSTANTS = (
@@ -298,7 +298,7 @@ def _content(source: Source) -> tuple[bytes, str]:
     """Return the bytes of a source and what it is called."""
     if isinstance(source, bytes):
         return source, "<bytes>"
-    if isinstance(source, str) and ("\n" in source or _ONE_LINE.match(source)):
+    if isinstance(source, str) and ("\n" in source or _SINGLE_LINE.match(source)):
         return encode(source, "<text>"), "<text>"
     try:
         return read_file(source), str(source)

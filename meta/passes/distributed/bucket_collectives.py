@@ -96,7 +96,7 @@ def bucket_collectives(
 
 
 @dataclass
-class _Part:
+class _Exchange:
     """A value that is exchanged.
 
     at: the number of the binding that does so. x, y: before and after. kind: what those of a bucket
@@ -145,7 +145,7 @@ class _Main:
                 self.follows.add(binding.var)
         self.parts = [p for i, b in enumerate(self.bindings) if (p := self._part(i, b)) is not None]
 
-    def _part(self, at: int, binding: Binding) -> _Part | None:
+    def _part(self, at: int, binding: Binding) -> _Exchange | None:
         """Return what a binding exchanges; of what is reduced in place, if it is our own."""
         found = _exchange(binding)
         type_ = binding.var.type
@@ -153,7 +153,7 @@ class _Main:
             return None
         called, x, options = found
         size = max(type_bytes(type_of(x)), type_bytes(type_))
-        part = _Part(at, x, binding.var, (called, type_.dtype, options), size)
+        part = _Exchange(at, x, binding.var, (called, type_.dtype, options), size)
         part.ready = self._ready(x, part.before)
         part.need = self._need(binding.var, part)
         memory = self.buffers.of(x)
@@ -186,7 +186,7 @@ class _Main:
         before.add(at)
         return self._ready(source, before)
 
-    def _need(self, var: Var, part: _Part) -> int:
+    def _need(self, var: Var, part: _Exchange) -> int:
         """Return the number of the first binding that reads a variable, of the result if there is
         none; casts and views of it are left to come when they can, and noted.
         """
@@ -237,13 +237,13 @@ class _Main:
         kept = memory in self.buffers.written or memory in self.buffers.leaving
         return made and not kept and not has_effect(self.bindings[at])
 
-    def buckets(self, limit: int, first: int, share: int) -> Iterator[list[_Part]]:
+    def buckets(self, limit: int, first: int, share: int) -> Iterator[list[_Exchange]]:
         """Yield the values that are reduced together, in the order in which they are ready."""
-        kinds: dict[tuple[Any, ...], list[_Part]] = {}
+        kinds: dict[tuple[Any, ...], list[_Exchange]] = {}
         for part in sorted(self.parts, key=lambda p: (p.ready, p.at)):
             kinds.setdefault(part.kind, []).append(part)
         for (called, *_), parts in kinds.items():
-            bucket: list[_Part] = []
+            bucket: list[_Exchange] = []
             all_of_it = sum(part.bytes for part in parts)
             most = limit if called is op.all_reduce else min(limit, all_of_it // share)
             room = min(first, most)
@@ -261,7 +261,7 @@ class _Main:
             atom = self.results[atom]
         return atom
 
-    def with_buckets(self, buckets: list[list[_Part]]) -> list[Binding]:
+    def with_buckets(self, buckets: list[list[_Exchange]]) -> list[Binding]:
         """Return the bindings in their new order, with a collective for each bucket."""
         placed: list[tuple[Key, Binding]] = []
         moved: dict[int, Key] = {}
@@ -334,6 +334,6 @@ def _exchange(binding: Binding) -> tuple[Op, Expr, tuple[Any, ...]] | None:
     return None
 
 
-def _type(part: _Part) -> Type:
+def _type(part: _Exchange) -> Type:
     assert part.y.type is not None
     return part.y.type

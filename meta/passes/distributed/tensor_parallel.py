@@ -152,7 +152,7 @@ class Sharder:
         """Append a binding of whole values; return what it is."""
         type_ = binding.var.type
         assert type_ is not None
-        return _parts(self.trace.emit(value, type_), type_, any(p.grad for p in of))
+        return _replicated(self.trace.emit(value, type_), type_, any(p.grad for p in of))
 
     def _take_along(self, value: Expr) -> None:
         """Keep the functions that a value refers to, as they are."""
@@ -206,10 +206,10 @@ def _names(value: Expr) -> Iterator[str]:
     return (a.name for a in uses(value) if isinstance(a, GlobalVar))
 
 
-def _parts(made: Any, type_: Type, grad: bool) -> Any:
+def _replicated(made: Any, type_: Type, grad: bool) -> Any:
     """Return values that all ranks have as parts."""
     if isinstance(type_, TupleType):
-        return tuple(_parts(m, t, grad) for m, t in zip(made, type_.fields, strict=True))
+        return tuple(_replicated(m, t, grad) for m, t in zip(made, type_.fields, strict=True))
     floats = not isinstance(type_, TensorType) or is_float(type_.dtype)
     return ShardedValue(made, type_, None, grad and floats)
 

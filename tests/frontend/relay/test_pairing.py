@@ -15,7 +15,7 @@ F32 = "float32"
 
 
 def module(*params: tuple[str, ast.Type | None], json: bool = False) -> ast.Module:
-    place = ast.Place("m", node=1) if json else ast.Place("m", 1, 1)
+    place = ast.Location("m", node=1) if json else ast.Location("m", 1, 1)
     variables = tuple(ast.Var(name, type_, place=place) for name, type_ in params)
     return ast.Module({"main": ast.Function(variables, ast.Tuple(variables))}, source="m")
 

@@ -65,7 +65,7 @@ def if_(condition, *, then_branch, else_branch, call):
             found.append(trace_probe(branch))
         except (Unconvertible, TypeInferError) as error:
             reasons = [f"{f.operator}, {f.place}: {f.why}" for f in failures[listed:]]
-            errors.append("; ".join(reasons) or _in_one_line(error))
+            errors.append("; ".join(reasons) or _joined_lines(error))
             found.append(None)
     if len(errors) == 2 or has_text(found):
         raise first  # what is listed stays so
@@ -83,7 +83,7 @@ def if_(condition, *, then_branch, else_branch, call):
     return _either(flag, branches, lambda value: widen(value, joined, call))
 
 
-def _in_one_line(error):
+def _joined_lines(error):
     lines = [x.strip() for x in str(error).splitlines() if not x.startswith("  at:")]
     return "; ".join(lines)
 

@@ -101,7 +101,7 @@ def size(x, *, call):
     return op.prod(op.shape_as_tensor(x))
 
 
-def is_one(extent):
+def is_unit(extent):
     """Whether an extent is the number 1."""
     return isinstance(extent, int) and extent == 1
 
@@ -177,11 +177,11 @@ def expand(x, shape, *, call):
     if any(isinstance(d, UnknownDim) for d in own):
         new = len(own) - x.ndim
         wide = [
-            extent_of(x, i - new) if is_one(t) and i >= new else t for i, t in enumerate(target)
+            extent_of(x, i - new) if is_unit(t) and i >= new else t for i, t in enumerate(target)
         ]
         return op.dynamic_broadcast_to(x, vector(wide, call))
     pairs = zip(own, target, strict=True)
-    return op.broadcast_to(x, tuple(o if is_one(t) else t for o, t in pairs))
+    return op.broadcast_to(x, tuple(o if is_unit(t) else t for o, t in pairs))
 
 
 def _both_ways(x, shape, call):

@@ -211,7 +211,7 @@ def _sum(a, b):
     return None if a is None else op.add(a, b)
 
 
-def _parts(x, count):
+def _blocks(x, count):
     """Return the blocks of the last axis."""
     width = x.shape[-1] // count
     return [x[..., i * width : (i + 1) * width] for i in range(count)]
@@ -250,7 +250,7 @@ def lstm_of(tensors, states, p, input_forget, call, how, multiplied=lambda h: h)
     def step_of(i):
         f_gate, f_cell, f_out = args.activations[i]
         weight = r[i]
-        peepholes = None if p is None else _parts(p[i], 3)
+        peepholes = None if p is None else _blocks(p[i], 3)
 
         def seen(gate, which, cell):
             if peepholes is None:
@@ -258,7 +258,7 @@ def lstm_of(tensors, states, p, input_forget, call, how, multiplied=lambda h: h)
             return op.add(gate, op.multiply(peepholes[which], cell))
 
         def step(row, h, c):
-            i_gate, o_gate, f, g = _parts(op.add(row, op.dense(multiplied(h), weight)), 4)
+            i_gate, o_gate, f, g = _blocks(op.add(row, op.dense(multiplied(h), weight)), 4)
             enter = f_gate(seen(i_gate, 0, c))
             keep = op.subtract(1.0, enter) if input_forget else f_gate(seen(f, 2, c))
             cell = op.add(op.multiply(keep, c), op.multiply(enter, f_cell(g)))
@@ -297,7 +297,7 @@ def gru(
         gates, hidden = r[i][: 2 * n], r[i][2 * n :]
 
         def step(row, h):
-            z, reset = _parts(f_gate(op.add(row[:, : 2 * n], op.dense(h, gates))), 2)
+            z, reset = _blocks(f_gate(op.add(row[:, : 2 * n], op.dense(h, gates))), 2)
             if linear_before_reset:
                 inner = op.multiply(reset, _with(op.dense(h, hidden), linear))
             else:

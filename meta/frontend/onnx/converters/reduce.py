@@ -148,7 +148,7 @@ def dft(x, length=None, at=None, *, axis, inverse, onesided, call):
     axis = normalize_axis(axis, x.ndim)
     count = None if length is None else required(length, "the length")[0]
     extent = static_extent(x.shape[axis], "the axis that is transformed")
-    re, im = _parts(x)
+    re, im = _real_and_imaginary(x)
     re, im = (_moved(v, axis, re.ndim - 1) for v in (re, im))
     if inverse and onesided:
         count = 2 * (extent - 1) if count is None else count
@@ -167,7 +167,7 @@ def _transformed(re, im, inverse=False):
     return op.dft(cast_to(re, wide), cast_to(im, wide), inverse)
 
 
-def _parts(x):
+def _real_and_imaginary(x):
     count = static_extent(x.shape[-1], "the axis of the parts")
     if count not in (1, 2):
         raise Unconvertible(f"the last axis has the extent {count}, which is 1 or 2")
@@ -218,7 +218,7 @@ def stft(signal, step, window=None, length=None, *, onesided, call):
         raise Unconvertible(f"a frame of {size} is longer than the signal of {extent}")
     places = np.add.outer(np.arange(frames) * hop, np.arange(size))
     index = constant(places, "int64", call)
-    re, im = (op.take(part, index, 1) for part in _parts(signal))
+    re, im = (op.take(part, index, 1) for part in _real_and_imaginary(signal))
     if window is not None:
         re, im = op.multiply(re, window), op.multiply(im, window)
     parts = _transformed(re, im)

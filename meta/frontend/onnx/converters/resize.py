@@ -84,7 +84,7 @@ def resize(
             raise _not_known()
         return _dynamic(x, sizes, axes, mode, position, cubic_coeff_a, exclude_outside)
     factors = None if scales is None else _numbers(scales, "scales")
-    whole = _whole_scales(x, axes, factors)
+    whole = _integer_scales(x, axes, factors)
     if whole is not None and not antialias:
         return _named(x, whole, mode, position, nearest, cubic_coeff_a, exclude_outside, call)
     region = _numbers(roi, "regions") if position == "tf_crop_and_resize" else None
@@ -176,7 +176,7 @@ def _is_dynamic(scales, sizes):
     return given is not None and not isinstance(given, Extents) and constant_value(given) is None
 
 
-def _whole_scales(x, axes, factors):
+def _integer_scales(x, axes, factors):
     """The factors of an image by axis, if an extent is known by name only; otherwise None."""
     if factors is None or x.ndim != 4 or is_static(tuple(x.shape[a] for a in axes)):
         return None
@@ -223,7 +223,7 @@ def _dynamic(x, sizes, axes, mode, position, alpha, exclude):
     return op.dynamic_resize2d(x, sizes, "NCHW", MODES[mode], position, "", alpha, int(exclude))
 
 
-def _places(extent, count, scale, region, position):
+def _positions(extent, count, scale, region, position):
     """Where on an axis every element of the result lies."""
     at, length = np.arange(count, dtype=np.float64), scale * extent
     if position == "align_corners":
@@ -287,7 +287,7 @@ def _separable(x, plan, mode, position, nearest, alpha, exclude, antialias, outs
         extent = wide.shape[axis]
         if count == extent and scale == 1.0 and region == (0.0, 1.0):
             continue
-        places = _places(extent, count, scale, region, position)
+        places = _positions(extent, count, scale, region, position)
         if position == "tf_crop_and_resize":
             beyond = (places < 0) | (places > extent - 1)
             masks.append((axis, beyond))

@@ -52,7 +52,7 @@ def prelu(x, alpha, *, axis):
     return op.where(op.greater(x, 0.0), x, op.multiply(x, alpha))
 
 
-def _beside(parameter, x, axis):
+def _along(parameter, x, axis):
     """Shape a parameter so that it broadcasts against ``x`` along ``axis``."""
     return (
         op.reshape(parameter, ())
@@ -66,8 +66,8 @@ def quantize(x, scale, zero_point, *, out_dtype, axis):
     """round(x / scale) + zero_point, halves to even, limited to the dtype's range."""
     if "int" not in out_dtype:
         raise Unconvertible(f"quantization to {out_dtype} is not supported")
-    scaled = op.divide(op.astype(x, "float32"), op.astype(_beside(scale, x, axis), "float32"))
-    shifted = op.add(op.round(scaled), op.astype(_beside(zero_point, x, axis), "float32"))
+    scaled = op.divide(op.astype(x, "float32"), op.astype(_along(scale, x, axis), "float32"))
+    shifted = op.add(op.round(scaled), op.astype(_along(zero_point, x, axis), "float32"))
     limits = np.iinfo(out_dtype)
     return op.astype(op.clip(shifted, float(limits.min), float(limits.max)), out_dtype)
 
@@ -76,8 +76,8 @@ def quantize(x, scale, zero_point, *, out_dtype, axis):
 def dequantize(x, scale, zero_point, *, out_dtype, axis):
     """(x - zero_point) * scale, in float32."""
     wide = "float32" if is_float(x.dtype) else "int32"
-    shifted = op.subtract(op.astype(x, wide), op.astype(_beside(zero_point, x, axis), wide))
-    y = op.multiply(op.astype(shifted, "float32"), op.astype(_beside(scale, x, axis), "float32"))
+    shifted = op.subtract(op.astype(x, wide), op.astype(_along(zero_point, x, axis), wide))
+    y = op.multiply(op.astype(shifted, "float32"), op.astype(_along(scale, x, axis), "float32"))
     return y if out_dtype == "float32" else op.astype(y, out_dtype)
 
 

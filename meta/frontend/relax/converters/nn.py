@@ -120,7 +120,7 @@ def _trailing(name, axes, ndim):
     return places[0]
 
 
-def _as_one_axis(function, x, first, *parameters, eps):
+def _over_trailing_axes(function, x, first, *parameters, eps):
     """Normalise over the axes from ``first`` on."""
     if first == x.ndim - 1:
         return function(x, *parameters, axis=-1, eps=eps)
@@ -134,13 +134,13 @@ def _as_one_axis(function, x, first, *parameters, eps):
 def layer_norm(x, gamma, beta, *, axes, epsilon, center, scale):
     first = _trailing("layer_norm", axes, x.ndim)
     parameters = (gamma if scale else None, beta if center else None)
-    return _as_one_axis(op.layer_norm.plain, x, first, *parameters, eps=epsilon)
+    return _over_trailing_axes(op.layer_norm.plain, x, first, *parameters, eps=epsilon)
 
 
 @relax("nn.rms_norm", op.rms_norm)
 def rms_norm(x, weight, *, axes, epsilon):
     first = _trailing("rms_norm", axes, x.ndim)
-    return _as_one_axis(op.rms_norm.plain, x, first, weight, eps=epsilon)
+    return _over_trailing_axes(op.rms_norm.plain, x, first, weight, eps=epsilon)
 
 
 def _are_channels_and_rest(x, channel_axis, axes):

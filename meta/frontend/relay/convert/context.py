@@ -128,7 +128,7 @@ class Context:
         self.program, self.trace, self.training = program, trace, training
         self.root = trace
         self.types = DataTypes(program.module.types, trace)
-        self.place: ast.Place | None = None
+        self.place: ast.Location | None = None
         self._constants: dict[ast.Constant, ndarray] = {}
         self._sizes: dict[int, tuple[Any, int, int]] = {}
         self._inlined = 0

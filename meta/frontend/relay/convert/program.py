@@ -257,7 +257,7 @@ def is_hint(attrs: Mapping[str, Any], scope: Scope) -> bool:
     return all(isinstance(call.op, ast.Op) for call in calls)
 
 
-_MAX_PLACES = 3
+_MAX_LOCATIONS = 3
 
 
 @dataclass
@@ -285,7 +285,7 @@ def unsupported(program: RelayProgram) -> list[Unconverted]:
     def add(name: str, why: str, hint: str | None, node: ast.Expr) -> None:
         entry = found.setdefault((name, why), Unconverted(name, why, hint))
         entry.count += 1
-        if node.place is not None and len(entry.places) < _MAX_PLACES:
+        if node.place is not None and len(entry.places) < _MAX_LOCATIONS:
             entry.places.append(str(node.place).removeprefix(program.module.source).lstrip(":, "))
 
     for call in program.calls():

@@ -49,7 +49,7 @@ def require_kernel(weight, layout, kernel_size):
         raise Unconvertible(f"kernel_size={kernel_size} is not that of the weight, {found}")
 
 
-def _one_kernel_per_output(weight, layout, order, channels, groups):
+def _depthwise_kernel(weight, layout, order, channels, groups):
     """Return a kernel in the order of `KERNEL`, one per output channel, where it is that of a
     depthwise convolution with several outputs per channel: [C, multiplier, ...], as layouts like
     HWOI have it. Any other is returned as it is.
@@ -80,7 +80,7 @@ def convolve(
     )
     require_kernel(w, kernel, kernel_size)
     (channels,) = extents(x, letters, "C")
-    w, kernel = _one_kernel_per_output(w, kernel, KERNEL[count], channels, window["groups"])
+    w, kernel = _depthwise_kernel(w, kernel, KERNEL[count], channels, window["groups"])
     given = (*_window(**window), letters, kernel, unblocked(result))
     y = product(lambda a, b: BASES[count].plain(a, b, *given), x, w, out_dtype)
     return change_layout(y, unblocked(result), result)

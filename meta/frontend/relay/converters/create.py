@@ -13,7 +13,7 @@ from meta.frontend.relay.registry import relay
 
 
 @relay.each(op.zeros, op.ones)
-def of_one_number(base, *, shape, dtype, call):
+def constant_fill(base, *, shape, dtype, call):
     """Without a dtype float32."""
     return base(shape or (), dtype or "float32", str(call.device))
 

@@ -38,8 +38,8 @@ def cropped(data, boxes, box_indices, size, method, outside, call):
     _, height, width, channels = data.shape
     rows = op.reshape(data, (-1, channels))
     count = boxes.shape[0]
-    y = op.reshape(_places(boxes[:, 0], boxes[:, 2], height, size[0], call), (count, size[0], 1))
-    x = op.reshape(_places(boxes[:, 1], boxes[:, 3], width, size[1], call), (count, 1, size[1]))
+    y = op.reshape(_positions(boxes[:, 0], boxes[:, 2], height, size[0], call), (count, size[0], 1))
+    x = op.reshape(_positions(boxes[:, 1], boxes[:, 3], width, size[1], call), (count, 1, size[1]))
     image = op.reshape(op.astype(box_indices, "int64"), (count, 1, 1)) * (height * width)
 
     def at(row, column):
@@ -62,7 +62,7 @@ def cropped(data, boxes, box_indices, size, method, outside, call):
     return op.where(inside, value, op.full_like(value, outside))
 
 
-def _places(begin, end, extent, count, call):
+def _positions(begin, end, extent, count, call):
     """Return where the samples of one axis lie: [boxes, count]."""
     if count == 1:
         return op.expand_dims((begin + end) * (0.5 * (extent - 1)), 1)

@@ -39,10 +39,10 @@ def take(data, indices, *, axis, batch_dims, mode, call):
         batch += indices.ndim
     if batch == 0 or axis is None:
         return op.take(data, indices, axis, mode)
-    return _taken_in_batches(data, indices, normalize_axis(axis, data.ndim), batch, mode, call)
+    return _batched_take(data, indices, normalize_axis(axis, data.ndim), batch, mode, call)
 
 
-def _taken_in_batches(data, indices, axis, batch, mode, call):
+def _batched_take(data, indices, axis, batch, mode, call):
     """Take from a table in which the batch axes and the axis of the indices are one."""
     if axis < batch:
         raise Unconvertible(f"take has axis {axis}, which is one of {batch} batch axes")
@@ -172,7 +172,7 @@ def invert_permutation(data, *, call):
     return op.scatter(op.zeros_like(data), 0, data, constant(np.arange(count), data.dtype, call))
 
 
-MAX_PARTS = 1 << 14
+MAX_SECTIONS = 1 << 14
 """`split` makes no more: an empty axis has any number of equal parts."""
 
 
@@ -181,8 +181,8 @@ def split(data, *, indices_or_sections, axis):
     """Into equal parts, or before indices."""
     if not isinstance(indices_or_sections, int | tuple):
         raise Unconvertible(f"indices_or_sections is {indices_or_sections!r}")
-    if isinstance(indices_or_sections, int) and indices_or_sections > MAX_PARTS:
-        raise Unconvertible(f"{indices_or_sections} parts are more than {MAX_PARTS}")
+    if isinstance(indices_or_sections, int) and indices_or_sections > MAX_SECTIONS:
+        raise Unconvertible(f"{indices_or_sections} parts are more than {MAX_SECTIONS}")
     return op.split(data, indices_or_sections, axis)
 
 

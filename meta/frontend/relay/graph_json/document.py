@@ -189,7 +189,7 @@ def _fault(document: Document, what: str) -> NoReturn:
     )
 
 
-def _check_each(document: Document, values: Iterable[object], kind: type, fault: str) -> None:
+def _check_types(document: Document, values: Iterable[object], kind: type, fault: str) -> None:
     for value in values:
         if type(value) is not kind:
             _fault(document, fault)
@@ -198,7 +198,7 @@ def _check_each(document: Document, values: Iterable[object], kind: type, fault:
 def _list(document: Document, member: str, content: Any, kind: type, fault: str) -> list[Any]:
     if not isinstance(content, list):
         _fault(document, f"{member!r} is no list")
-    _check_each(document, content, kind, fault)
+    _check_types(document, content, kind, fault)
     return content
 
 
@@ -225,14 +225,14 @@ def _node(document: Document, value: Any) -> JsonNode:
         if member == "attrs":
             if not isinstance(content, dict):
                 _fault(document, "'attrs' is no object")
-            _check_each(document, content.values(), str, "an attribute that is no string")
+            _check_types(document, content.values(), str, "an attribute that is no string")
             node.attrs = {intern(n): v for n, v in content.items() if n not in _SKIPPED}
         elif member == "data":
             node.data = _list(document, member, content, int, "'data' holds what is no number")
         elif member == "keys":
             node.keys = _list(document, member, content, str, "a key that is no string")
         elif member in _TEXTS:
-            _check_each(document, (content,), str, "a text that is no string")
+            _check_types(document, (content,), str, "a text that is no string")
             node.text, node.encoded = content, member == "repr_b64"
     return node
 

@@ -91,9 +91,9 @@ class Resolver:
         key = self.document.nodes[index].type_key
         raise RelayError(f"{key}: {what}" if key else what, place=self.place(index), hint=hint)
 
-    def place(self, index: int) -> ast.Place:
+    def place(self, index: int) -> ast.Location:
         """Return where a node stands."""
-        return ast.Place(self.document.source, node=index)
+        return ast.Location(self.document.source, node=index)
 
     def warn(self, sentence: str) -> None:
         """Note what is read otherwise than TVM would, once."""

@@ -271,7 +271,7 @@ def call_attributes(r: Reader) -> ast.Attrs:
     return ast.Attrs(fields, key)
 
 
-def whole_attributes(r: Reader) -> ast.Attrs | None:
+def metadata_attributes(r: Reader) -> ast.Attrs | None:
     """Read ``meta[relay.attrs.X][0]`` as attributes of a call; None if there is something else."""
     lex = r.lex
     if lex.kind != "name" or lex.text != "meta":

@@ -15,9 +15,9 @@ from meta.frontend.relay.text.atoms import (
     at_attribute,
     call_attributes,
     declare,
+    metadata_attributes,
     read_attributes,
     read_word,
-    whole_attributes,
 )
 from meta.frontend.relay.text.lexer import unquote
 from meta.frontend.relay.text.reader import Reader, Step
@@ -188,7 +188,7 @@ def _call(r: Reader, callee: ast.Expr, start: int) -> Step:
         if at_attribute(r):
             attrs = call_attributes(r)
             break
-        attrs = whole_attributes(r)
+        attrs = metadata_attributes(r)
         if attrs is not None:
             lex.accept(",")
             break
@@ -315,7 +315,7 @@ def _fn(r: Reader) -> Step:
 def _if(r: Reader) -> Step:
     """Read a branch. Without ``else`` it gives the empty tuple, as it is run for its effect."""
     lex = r.lex
-    branches: list[tuple[ast.Place, ast.Expr, ast.Expr]] = []
+    branches: list[tuple[ast.Location, ast.Expr, ast.Expr]] = []
     while True:
         place = lex.place(lex.start)
         lex.expect_name("if")

@@ -291,11 +291,11 @@ class Lexer:
             self._lines = [0, *(m.end() for m in re.finditer("\n", self.source))]
         return self._lines
 
-    def place(self, at: int) -> ast.Place:
+    def place(self, at: int) -> ast.Location:
         """Return line and column of an offset."""
         starts = self._starts()
         line = bisect_right(starts, at)
-        return ast.Place(self.file, line, at - starts[line - 1] + 1)
+        return ast.Location(self.file, line, at - starts[line - 1] + 1)
 
     def fail(
         self, expected: object, found: str = "", *, hint: str | None = None, at: int | None = None

@@ -64,7 +64,7 @@ def read_module(r: Reader, module: ast.Module) -> None:
         lex.fail("a function, 'def @main(...) { ... }', or an expression")
 
 
-def _expression(r: Reader, module: ast.Module, at: ast.Place) -> None:
+def _expression(r: Reader, module: ast.Module, at: ast.Location) -> None:
     lex = r.lex
     if lex.kind == "global" and re.match(r"\s*=\s*\w+fn\b", lex.source[lex.end : lex.end + 40]):
         lex.fail("a function of Relay", hint="this is a program after lowering, no Relay model")

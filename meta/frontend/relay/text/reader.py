@@ -215,7 +215,7 @@ class Reader:
     type_vars: frozenset[str] = frozenset()
     constructors: dict[str, tuple[str, int]] = field(default_factory=dict)
     operators: dict[str, int] = field(default_factory=dict)
-    rebound: list[ast.Place] = field(default_factory=list)
+    rebound: list[ast.Location] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     progress: Callable[[int], None] = lambda offset: None
     depth: int = 0

@@ -55,7 +55,7 @@ def test_a_module() -> None:
     assert isinstance(added, ast.Call)
     assert added.args[0] is added.args[1]
     assert added.checked_type == ast.TensorType((2, 4), "float32")
-    assert added.place == ast.Place("a.relay", 4, 8)
+    assert added.place == ast.Location("a.relay", 4, 8)
     padded = added.args[0]
     assert isinstance(padded, ast.Call)
     assert padded.attrs is not None

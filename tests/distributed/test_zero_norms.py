@@ -82,7 +82,7 @@ def trained(name: str, compiled: bool, over: str | None = None, zero: int = 0) -
         if compiled and number == 0:
             run = meta.vm.compile(step, *given)
         run(*given)
-    return {n: dist.whole(a).numpy() for n, a in step.state().items()}
+    return {n: dist.unshard(a).numpy() for n, a in step.state().items()}
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_masters_and_overflows(name: str) -> None:
         for bad in (False, True, False):
             value = inf if bad and dist.rank("dp") else 0.5 + dist.rank("dp")
             step(dy, meta.full((1, 5), value, "bfloat16"))
-            state = {n: dist.whole(a).astype("float32").numpy() for n, a in step.state().items()}
+            state = {n: dist.unshard(a).astype("float32").numpy() for n, a in step.state().items()}
             states.append({n: a for n, a in state.items() if "loss_scale" not in n})
         return states
 
@@ -228,7 +228,7 @@ def test_beside_tensor_parallelism(name: str, zero: int) -> None:
         step = WITHOUT_OPTIONS[name](0.1, weight_decay=0.1, **options)(net)
         for _ in range(3):
             step(meta.array(1.0, "float64"), meta.array(x[rows]), meta.array(y[rows]))
-        return {n: dist.whole(a).numpy() for n, a in step.state().items()}
+        return {n: dist.unshard(a).numpy() for n, a in step.state().items()}
 
     alone = rank(None)
     for state in dist.simulate({"dp": 2, "tp": 2}).run(rank, zero):
@@ -251,7 +251,7 @@ def test_an_eager_optimizer_has_the_norms_of_all_parts() -> None:
             (x * x).sum().backward()
             optimizer.step()
             optimizer.zero_grad()
-        return dist.whole(x).numpy()
+        return dist.unshard(x).numpy()
 
     for found in dist.simulate({"tp": 2}).run(rank, True):
         np.testing.assert_allclose(found, rank(False), 1e-12)
