@@ -75,6 +75,23 @@ def violations(source: str, path: Path) -> list[str]:
     ]
 
 
+VM_FOLDERS = ("eager", "compiler", "graphs", "run", "inspect", "save")
+"""Those of meta/vm from the lowest to the highest; its other files and folders see all of them."""
+
+
+def test_folders_of_vm_import_from_those_below() -> None:
+    found = []
+    for number, folder in enumerate(VM_FOLDERS):
+        allowed_here = VM_FOLDERS[: number + 1]
+        for path in sorted((PACKAGE / "vm" / folder).rglob("*.py")):
+            module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+            tree = ast.parse(path.read_text("utf-8"))
+            for line, name in imported_names(tree, module, path.stem == "__init__"):
+                if name.startswith("meta.vm") and name.split(".")[2] not in allowed_here:
+                    found.append(f"{path}:{line} imports {name}")
+    assert not found, "imports that climb:\n" + "\n".join(found)
+
+
 def circle(imports: dict[str, set[str]]) -> list[str]:
     """Return modules of which each imports the next one, and the last the first; [] if none do."""
     done: set[str] = set()

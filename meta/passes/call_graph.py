@@ -101,3 +101,9 @@ def callees_first(module: Module) -> list[str]:
                 entered.add(name)
                 path.append((name, iter(callees(module.functions[name]))))
     return list(order)
+
+
+def preparation_of(module: Module) -> Function | None:
+    """Return the function that computes what main of a compiled module is given besides arrays."""
+    name = module.main.attrs.get(PREPARED_BY)
+    return None if name is None else module.functions[name]

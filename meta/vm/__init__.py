@@ -23,11 +23,10 @@ from meta.vm.compilation import compile
 from meta.vm.compiler.calling_convention import Program
 from meta.vm.compiler.pipeline import PassContext
 from meta.vm.eager import call
-from meta.vm.executable import Executable
+from meta.vm.executable import Executable, load
 from meta.vm.inspect.traces import merge_traces
 from meta.vm.measure_roofline import measure_peaks
 from meta.vm.run.interpreter import interpret
-from meta.vm.save.loading import load
 
 Default.handler, Default.recorded, Default.failed = call.eager, call.recorded, call.failed
 

@@ -17,6 +17,7 @@ from meta.ir import Module, TensorType
 from meta.op.core import tree
 from meta.op.core.tracing import Value
 from meta.passes import PassRecord, Pipeline
+from meta.passes.call_graph import preparation_of
 from meta.passes.manager import pass_name
 from meta.passes.prepare import ARRAYS
 from meta.runtime import external_memory
@@ -27,7 +28,6 @@ from meta.vm.compiler.kernels import BoundProgram, bind_kernels
 from meta.vm.compiler.pipeline import PassContext, pipeline
 from meta.vm.executable import Executable
 from meta.vm.measure_roofline import measure_peaks
-from meta.vm.run.preparation import preparation_of
 from meta.vm.save import program_cache
 
 

@@ -19,9 +19,9 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from meta.base.device import CPU
 from meta.runtime.mesh import RankMesh, current_mesh, use_mesh
-from meta.vm import executable
 from meta.vm.graphs import capture
 from meta.vm.graphs.region_step import GraphStep
+from meta.vm.run import compiled_program
 
 
 class _Log(TorchDispatchMode):
@@ -224,7 +224,7 @@ def standing_in(
         recorder.given = {_memory(t) for t in _tensors(regs)}
         return recorded(self, regs, *rest)
 
-    monkeypatch.setattr(executable, "graphs_for", graphs_for)
+    monkeypatch.setattr(compiled_program, "graphs_for", graphs_for)
     monkeypatch.setattr(GraphStep, "recorded", recorded_knowing)
     # As on CUDA, nobody looks at indices; a program that does has no graphs.
     monkeypatch.setattr("meta.vm.compiler.emit_values.checks_indices", lambda device: False)

@@ -17,11 +17,11 @@ from meta.base.errors import ArgumentError, FileError
 from meta.ir import parse, text
 from meta.model import trace
 from meta.vm.executable import Executable
-from meta.vm.inspect.html_report import changes as changes_module
-from meta.vm.inspect.html_report import graph as graph_module
-from meta.vm.inspect.html_report.changes import SteadyPrinter, changes, changes_html
-from meta.vm.inspect.html_report.graph import graph_svg
-from meta.vm.inspect.html_report.page import NOT_KEPT, NOT_MEASURED, page
+from meta.vm.inspect import graph_svg as graph_module
+from meta.vm.inspect import pass_changes as changes_module
+from meta.vm.inspect.graph_svg import graph_svg
+from meta.vm.inspect.html_report import NO_PASSES, NO_TIMES, page
+from meta.vm.inspect.pass_changes import SteadyPrinter, changes, changes_html
 
 VOID = ("meta", "br")
 
@@ -87,7 +87,7 @@ def test_the_page_has_every_section() -> None:
     kernels = found.sections["kernels"]
     for entry in run.explain():
         assert f"{entry.site.dialect}.{entry.site.operator}" in kernels
-    assert NOT_MEASURED in kernels and "no CUDA graph: the device is cpu" in kernels
+    assert NO_TIMES in kernels and "no CUDA graph: the device is cpu" in kernels
     assert "peak at binding" in found.sections["memory"]
     program = found.sections["program"]
     for line in text(run.module).split("\n"):
@@ -126,7 +126,7 @@ def test_times_are_those_of_the_profile() -> None:
     run = compiled()
     profile = run.profile(f32(2, 3), f32(3, 4), repeat=2, warmup=0)
     kernels = Document(page(run, profile)).sections["kernels"]
-    assert profile.title in kernels and NOT_MEASURED not in kernels
+    assert profile.title in kernels and NO_TIMES not in kernels
     for row in profile.rows:
         assert f"{row.share:.1%}" in kernels
 
@@ -160,7 +160,7 @@ def test_a_loaded_program_says_what_is_not_kept(tmp_path: Path) -> None:
     loaded = meta.vm.load(tmp_path / "saved")
     assert loaded.passes() == []
     found = Document(page(loaded, loaded.profile(f32(2, 3), f32(3, 4), repeat=1))).sections
-    assert NOT_KEPT in found["passes"] and NOT_KEPT not in Document(page(run)).sections["passes"]
+    assert NO_PASSES in found["passes"] and NO_PASSES not in Document(page(run)).sections["passes"]
     assert "torch.matmul" in found["kernels"] and "peak at binding" in found["memory"]
 
 

@@ -19,9 +19,9 @@ from meta.dialect import only
 from meta.ir import parse_type
 from meta.model import trace
 from meta.op.core.indices import checks_indices
-from meta.vm import executable
 from meta.vm.compiler.bytecode import CheckIndices
 from meta.vm.graphs import capture
+from meta.vm.run import compiled_program
 from meta.vm.save import code_json
 from tests.vm.recorder import TapeRecorder
 
@@ -264,7 +264,7 @@ def test_a_program_that_looks_has_no_graphs(monkeypatch: pytest.MonkeyPatch) -> 
         made.append(capture.Graphs(code, arrays, CPU, TapeRecorder(), False))
         return made[-1], ""
 
-    monkeypatch.setattr(executable, "graphs_for", graphs_for)
+    monkeypatch.setattr(compiled_program, "graphs_for", graphs_for)
     run = meta.vm.compile(trace(lambda x, i: op.exp(op.take(x, i, 0))), array(X), array([0]))
     for _ in range(3):
         run(array(X), array([2]))

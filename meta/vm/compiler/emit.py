@@ -24,6 +24,7 @@ from meta.dialect.core.ir_calls import arg_types, base_op, written_parameters
 from meta.ir.visit import inner_blocks
 from meta.op.core import View
 from meta.op.core.op import Op
+from meta.passes.call_graph import preparation_of
 from meta.passes.dispatch import declared_call, kernel_of
 from meta.passes.plan_memory import ARENA, OFFSETS
 from meta.passes.symbolic_extents import free_extent_names
@@ -37,7 +38,6 @@ from meta.vm.compiler.code_analysis import (
     without_storage,
 )
 from meta.vm.compiler.emit_values import CheckEmitter, Tables, Values, narrows
-from meta.vm.run.preparation import preparation_of
 
 
 def _used_as_values(function: ir.Function) -> set[ir.Var]:

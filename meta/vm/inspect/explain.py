@@ -20,17 +20,17 @@ from meta.dialect.core.dispatch import answer, choice
 from meta.dialect.core.ir_calls import base_op
 from meta.dialect.core.openv import config_text
 from meta.dialect.core.plevel import level_text
-from meta.dialect.core.preference import Preference, current
+from meta.dialect.core.preference import current
 from meta.dialect.core.scope import GENERIC
 from meta.ir import Call, Function
 from meta.ir.operators import resolve_op
 from meta.op.core import CallValues, Op, View
 from meta.passes.dispatch import declared_call
 from meta.vm.compiler.code import FusedRef, KernelRef
-from meta.vm.compiler.kernels import BoundProgram
 from meta.vm.compiler.launch_sites import LaunchSite, launch_sites
 from meta.vm.eager.example_calls import example_calls
 from meta.vm.graphs.capture import GraphReport
+from meta.vm.run.compiled_program import CompiledProgram
 
 
 class Explanation(list[Candidate]):
@@ -368,17 +368,18 @@ class ProgramExplanation(list[ExplainedSite]):
         return fragment(found, tag("div", self.cuda_graph, class_="dim"))
 
 
-def explain_program(
-    program: BoundProgram, preference: Preference, cuda_graph: GraphReport
-) -> ProgramExplanation:
-    """Ask the candidates of every call of a program, under the preference it was compiled with."""
+def explain_program(executable: CompiledProgram) -> ProgramExplanation:
+    """Ask the candidates of every call of a program, under the preference it was compiled with; see
+    `Executable.explain`.
+    """
+    program, preference = executable.program, executable.preference
     functions = program.module().functions
     found = []
     for site in launch_sites(program.code):
         calls = _calls(site, functions, program.device)
         told = (_explained(c, preference) for c in calls)
         found.append(ExplainedSite(site, tuple(told)))
-    return ProgramExplanation(found, cuda_graph)
+    return ProgramExplanation(found, executable.cuda_graph)
 
 
 def _calls(

@@ -29,12 +29,11 @@ from meta.dialect.core import OpEnv
 from meta.ir import Function, TensorType, parse_type, text
 from meta.ir.json_records import module_record
 from meta.vm.compiler.code import FusedRef, Kernel
-from meta.vm.executable import Executable
-from meta.vm.inspect.html_report.changes import SteadyPrinter
-from meta.vm.inspect.html_report.page import page
+from meta.vm.executable import Executable, load
+from meta.vm.inspect.html_report import page
+from meta.vm.inspect.pass_changes import SteadyPrinter
 from meta.vm.modules.buffers import Memory
 from meta.vm.modules.constants import Constant, type_of_array
-from meta.vm.save.loading import load
 
 MARKER, PROGRAM, PAGE = "meta-module.json", "program", "index.html"
 SCHEMA, VERSION = "meta.module", 1

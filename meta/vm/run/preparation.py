@@ -20,7 +20,6 @@ from meta.dialect.core import only
 from meta.grad.core import no_grad
 from meta.ir import Block, Function, Module, TensorType, Tuple, Var, operands, type_bytes, type_of
 from meta.op.core.handler import Default, use
-from meta.passes.call_graph import PREPARED_BY
 from meta.runtime import buffer_replacement, external_memory
 from meta.runtime.allocate import storage_address
 from meta.runtime.ndarray import ndarray
@@ -32,12 +31,6 @@ HINT = (
     "which prepares nothing"
 )
 _versions = attrgetter("_version")
-
-
-def preparation_of(module: Module) -> Function | None:
-    """Return the function that computes what main of a compiled module is given besides arrays."""
-    name = module.main.attrs.get(PREPARED_BY)
-    return None if name is None else module.functions[name]
 
 
 class Preparation:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -34,18 +34,21 @@ from meta.base.errors import ArgumentError, FormatError, IRError
 from meta.base.files import checksum, read_file, sha256
 from meta.dialect.core import OpEnv, compile_together
 from meta.dialect.core.catalog import DIALECTS
-from meta.ir import Function, Module, TupleType, parse, text, verify
+from meta.ir import Function, Module, TensorType, TupleType, parse, text, verify
+from meta.passes.call_graph import preparation_of
+from meta.runtime.ndarray import ndarray
 from meta.runtime.out_of_memory import copy_to_device
 from meta.runtime.tensor_file import read_tensors, write_tensors
-from meta.vm.compiler.calling_convention import convention_to_json
+from meta.vm.compiler.calling_convention import (
+    Convention,
+    convention_from_json,
+    convention_to_json,
+)
 from meta.vm.compiler.code import Code, FusedRef
 from meta.vm.compiler.code_analysis import summaries
 from meta.vm.compiler.kernels import BoundProgram, artifact_records, bind_kernels, restored
-from meta.vm.run.preparation import preparation_of
+from meta.vm.run.compiled_program import CompiledProgram
 from meta.vm.save.code_json import code_from_json, code_to_json, constant_name
-
-if TYPE_CHECKING:
-    from meta.vm.executable import Executable
 
 SCHEMA, VERSION = "meta.executable", 3
 MANIFEST, CODE, PROGRAM, FUSED = "manifest.json", "code.json", "program.txt", "fused.txt"
@@ -280,7 +283,33 @@ ARRAYS = "arrays.safetensors"
 """Parameters and running statistics, by their number among the executable's arrays."""
 
 
-def save(executable: Executable, folder: str | os.PathLike[str]) -> None:
+def read_executable(
+    folder: Path, *, rebuild: bool
+) -> tuple[BoundProgram, list[ndarray], Convention]:
+    """Return what `save` wrote: the program, its arrays, and how it is called; see
+    `meta.vm.load`.
+    """
+    program, more = read_folder(folder, rebuild=rebuild)
+    convention = convention_from_json(more)
+    tensors = read_tensors(folder / ARRAYS)
+    with torch.inference_mode(False):  # else nothing would count what is written to them
+        arrays = [
+            ndarray(copy_to_device(tensors[str(i)], program.device))  # out of the mapped file
+            for i in range(len(tensors))
+            if str(i) in tensors
+        ]
+    last = len(program.code.params) - program.code.prepared
+    params = program.code.params[max(last - len(arrays), 0) : last]
+    if len(arrays) != len(tensors) or len(arrays) != len(params):
+        raise FormatError(f"{folder / ARRAYS} does not hold the program's arrays")
+    for array, (name, type_) in zip(arrays, params, strict=True):
+        if TensorType(array.shape, array.dtype) != type_:
+            found = f"{array.dtype}{list(array.shape)}"
+            raise FormatError(f"the array of %{name} does not fit", expected=type_, found=found)
+    return program, arrays, convention
+
+
+def save(executable: CompiledProgram, folder: str | os.PathLike[str]) -> None:
     """Write an executable to a folder, which is made; see `Executable.save`."""
     target = Path(folder).resolve()
     if not is_replaceable(target, MANIFEST):
@@ -299,7 +328,7 @@ def save(executable: Executable, folder: str | os.PathLike[str]) -> None:
     )
 
 
-def _check_kernels(executable: Executable) -> None:
+def _check_kernels(executable: CompiledProgram) -> None:
     """Compile again what the cache lost; ArgumentError for a kernel whose file is gone."""
     compile_together(executable.envs)
     for env in executable.envs:
@@ -312,7 +341,7 @@ def _check_kernels(executable: Executable) -> None:
             )
 
 
-def _check_sharing(executable: Executable) -> None:
+def _check_sharing(executable: CompiledProgram) -> None:
     """Raise ArgumentError for memory of several arrays that is written: each is saved by itself."""
     first = len(executable.code.params) - executable.code.prepared - len(executable.arrays)
     places: dict[int, list[int]] = {}

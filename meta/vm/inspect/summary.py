@@ -1,33 +1,50 @@
-"""The facts of a compiled program in a table: what it takes and returns, its kernels, its sizes."""
+"""The facts of a compiled program: its kernels, its memory, what it takes and returns."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from dataclasses import replace
 
+from meta.analysis import MemoryReport, memory
 from meta.base.html import Html, bytes_text, fragment, join, table, tag
 from meta.ir import TensorType, type_bytes
-
-if TYPE_CHECKING:
-    from meta.analysis import MemoryReport
-    from meta.vm.executable import Executable
+from meta.vm.compiler.bytecode import Invoke
+from meta.vm.compiler.code import Code
+from meta.vm.run.compiled_program import CompiledProgram
 
 MAX_PARAMETERS = 400
 """Rows of the table of parameters on a page."""
 
 
-def notebook_html(executable: Executable) -> str:
+def kernel_counts(code: Code) -> dict[str, int]:
+    """Return how many instructions launch each kernel, by its name."""
+    instructions = (i for f in code.functions.values() for i in f.instructions())
+    invoked = (code.kernels[i.kernel] for i in instructions if isinstance(i, Invoke))
+    return dict(Counter(kernel.name for kernel in invoked))
+
+
+def memory_report(executable: CompiledProgram) -> MemoryReport:
+    """Return the memory of a call; see `Executable.memory`."""
+    workspaces = max((env.workspace_bytes for env in executable.envs), default=0)
+    states = sum(s.nbytes for s in {e.state for e in executable.envs} if s is not None)
+    graphs = executable.graph_bytes()
+    found = memory(executable.module)
+    return replace(found, workspaces=workspaces, graphs=graphs, states=states)
+
+
+def notebook_html(executable: CompiledProgram) -> str:
     """Return what a notebook shows of an executable."""
     title = tag("div", executable.convention.name, class_="code title")
     hint = tag("div", "executable.show() writes a page with all of it", class_="dim")
-    known = facts(executable, executable.memory())
+    known = facts(executable, memory_report(executable))
     rows = [*known, *((f"input {n}", tag("span", t, class_="code")) for n, t in inputs(executable))]
     return fragment(title, table((), rows), hint)
 
 
-def facts(executable: Executable, memory: MemoryReport) -> list[tuple[str, object]]:
+def facts(executable: CompiledProgram, memory: MemoryReport) -> list[tuple[str, object]]:
     """Return names and values: the device, the result, kernels by dialect, sizes."""
     launched: dict[str, int] = {}
-    for name, count in executable.kernels().items():
+    for name, count in kernel_counts(executable.code).items():
         dialect = name.rpartition(".")[0] or "by the extents of a call"
         launched[dialect] = launched.get(dialect, 0) + count
     compiled = {e.artifact.file for e in executable.envs if e.artifact is not None}
@@ -55,20 +72,20 @@ def facts(executable: Executable, memory: MemoryReport) -> list[tuple[str, objec
     return found
 
 
-def _arrays(executable: Executable) -> str:
+def _arrays(executable: CompiledProgram) -> str:
     prepared = executable.code.prepared
     arrays = executable.arrays
     text = f"{len(arrays)}, {bytes_text(sum(a.nbytes for a in arrays))}"
     return text + (f", and {prepared} computed of them once" if prepared else "")
 
 
-def inputs(executable: Executable) -> list[tuple[str, TensorType]]:
+def inputs(executable: CompiledProgram) -> list[tuple[str, TensorType]]:
     """Return the names and types of what a caller gives."""
     kept = len(executable.arrays) + executable.code.prepared
     return list(executable.code.params[: len(executable.code.params) - kept])
 
 
-def parameters_table(executable: Executable) -> Html:
+def parameters_table(executable: CompiledProgram) -> Html:
     """Return all parameters of the program: inputs, the model's arrays, and what is prepared."""
     params, given = executable.code.params, len(inputs(executable))
     first_prepared = len(params) - executable.code.prepared

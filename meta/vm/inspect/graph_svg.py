@@ -15,11 +15,11 @@ from meta.base.html import Html, join, tag
 from meta.ir import Call, GlobalVar, TupleGetItem, Var
 from meta.ir.printer import first_lines, variable_names
 from meta.ir.visit import operands, uses
-from meta.vm.inspect.html_report.overview import inputs
+from meta.vm.inspect.summary import inputs
+from meta.vm.run.compiled_program import CompiledProgram
 
 if TYPE_CHECKING:
     from meta.ir import Binding
-    from meta.vm.executable import Executable
 
 MAX_NODES = 400
 """Bindings that are drawn."""
@@ -48,7 +48,7 @@ class GraphBox:
         return self.row * (HEIGHT + GAP_Y)
 
 
-def graph_svg(executable: Executable) -> Html:
+def graph_svg(executable: CompiledProgram) -> Html:
     """Return the graph of main of a program as it is run, as an element ``svg``."""
     main = executable.module.main
     given = len(inputs(executable))

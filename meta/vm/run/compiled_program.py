@@ -1,0 +1,494 @@
+"""`CompiledProgram`: a program compiled for one device, called like the model it came from. What
+looks at one is in `meta/vm/inspect/`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+
+from meta.analysis import memory
+from meta.base import config
+from meta.base.config import current_overrides
+from meta.base.device import Device
+from meta.base.errors import ArgumentError, DeviceError, GradientError, OutOfMemory
+from meta.base.registry import OPERATORS
+from meta.dialect.core.preference import current as current_preference
+from meta.grad.core.tape import sources_of
+from meta.ir import Dim, Module, TensorType, TupleType, Type
+from meta.ir.types import bind_dims
+from meta.passes import PassRecord
+from meta.runtime import buffer_replacement as replaced
+from meta.runtime import view_copies
+from meta.runtime.allocate import keep_freed_memory, storage_address
+from meta.runtime.array_key import array_key
+from meta.runtime.inplace_writes import require_writable
+from meta.runtime.master_weights import master_pairs
+from meta.runtime.mesh import acquire_lock
+from meta.runtime.ndarray import ndarray
+from meta.runtime.no_gradient import is_recording
+from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
+from meta.runtime.torch_leaf import TorchLeaf
+from meta.vm.compiler.calling_convention import Convention, DimRange, require_in_range
+from meta.vm.compiler.code import KernelRef
+from meta.vm.compiler.kernels import BoundProgram
+from meta.vm.graphs.borrowed_outputs import Loans
+from meta.vm.graphs.capture import GraphReport, Graphs, graphs_for, report
+from meta.vm.graphs.link_regions import lent
+from meta.vm.run.launch_errors import launch_error, passed_on
+from meta.vm.run.link import MEMORY_HINT, Linked, link
+from meta.vm.run.observers import finite_observer, observed
+from meta.vm.run.preparation import Preparation
+from meta.vm.run.verify_values import ComparedProgram, verified
+
+
+class CompiledProgram:
+    """A compiled program.
+
+    Calling it takes what the model takes (arrays of the same shapes, dtypes and device) and returns
+    what the model returns, without a tape. Parameters and running statistics are those of the
+    model: what the program writes in place, the model sees. Calls of several threads take turns.
+
+    Attributes
+    ----------
+    code: its instructions. device: where it runs. arena_bytes: memory kept for intermediates.
+    envs: the kernels that the code names, in order. arrays: parameters and running statistics.
+    convention: how it is called.
+    history: a record of each pass: name, seconds, the program after it (the first is the input);
+    empty for a program that was loaded or found in the cache. replay: runs the passes again.
+    preference: the choice of dialects that it was compiled with.
+
+    What the program needs that depends on the arrays of a model in infer mode alone, such as casts
+    of its weights, is computed before the first call and kept, and computed again after an array
+    was written or exchanged. Writes that torch's counters do not see, through ``tensor.data`` or
+    ``array.torch().numpy()``, are not seen; those through DLPack and `meta.from_dlpack` are.
+    """
+
+    def __init__(
+        self,
+        program: BoundProgram,
+        arrays: Sequence[ndarray],
+        convention: Convention,
+        history: Sequence[PassRecord] = (),
+        cuda_graph: bool | None = None,
+        replay: Callable[[], Sequence[PassRecord]] = tuple,
+    ) -> None:
+        self.program, self.history = program, list(history)
+        self.replay = replay
+        self.code, self.envs, self.device = program.code, program.kernels, program.device
+        code, device, preparation = program.code, program.device, program.preparation
+        self.arrays, self.convention = tuple(arrays), convention
+        self._flatten = convention.flatten
+        self._unflatten = None if convention.returns_result else convention.unflatten
+        self.preference = current_preference()
+        if device.kind == "cpu":
+            keep_freed_memory()
+        kept = len(arrays) + code.prepared
+        self._graphs, self._why_no_graph = graphs_for(code, kept, device, cuda_graph)
+        self._linked = link(program, self._graphs)
+        self._checking = config.get("META_CHECK_FINITE")
+        self._verifying = config.get("META_VERIFY")
+        self._compared: set[Any] = set()
+        self.arena_bytes = self._linked.arena_bytes
+        # None: the extents differ from call to call.
+        self._keys = [keys_of(type_, device) for _, type_ in self.code.params]
+        self._ranges = {name: DimRange(least, most) for name, least, most in code.dims}
+        self._result = keys_of(self.code.result, device)
+        self._first = len(self._keys) - kept
+        self._written_arguments = [i for i in self._linked.written if i < self._first]
+        self._returned_arguments = [i for i in self._linked.returned if i < self._first]
+        self._shared_arguments = bool(self._written_arguments or self._returned_arguments)
+        self._refuse_copies(self.arrays, self._first)
+        self._masters = master_pairs(arrays)
+        self._preparation: Preparation | None = None
+        if preparation is not None:
+            written = [
+                self.arrays[i - self._first] for i in self._linked.written if i >= self._first
+            ]
+            given = self.arrays[-len(preparation.params) :]
+            self._preparation = Preparation(preparation, given, written)
+        # Whether a call that saw old arrays may be made again: the device, which works on its own,
+        # need not wait for the look at the arrays.
+        kernels = [OPERATORS[k.base] for k in code.kernels if isinstance(k, KernelRef)]
+        draws = any(op.random for op in kernels)
+        self._repeats = device.kind == "cuda" and not self._linked.written and not draws
+        # Addresses of memory that is kept between calls, where a result may be.
+        self._kept_memory = self._linked.constants
+        # The tensors of the arrays, and of what is prepared; None: one of the arrays is made
+        # compact for each call.
+        self._bound: list[Any] | None = None
+        self._seen = -1
+        self._lock = threading.Lock()
+        self._in_order = StreamOrder(device) if device.kind == "cuda" else None
+        if self._graphs is not None and not self.cuda_graph:
+            self._graphs.refused(self.cuda_graph.why_not)
+
+    @property
+    def module(self) -> Module:
+        """The program as it is run; its calls name the dialect operators."""
+        return self.program.module()
+
+    @cached_property
+    def _checked(self) -> Linked:
+        """The program with every kernel checked (META_CHECK_FINITE)."""
+        observer = finite_observer(lambda: self.module)
+        return observed(self.program, observer)
+
+    @cached_property
+    def _one_by_one(self) -> Linked:
+        """The program without CUDA graphs."""
+        return link(self.program)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        result = self.on_arrays(self._flatten(*args, **kwargs))
+        return result if self._unflatten is None else self._unflatten(result)
+
+    def on_arrays(self, inputs: list[ndarray], into: Sequence[torch.Tensor | None] = ()) -> Any:
+        """Run the program on the arrays among the arguments, in order; return its result, an array
+        or a nested tuple of them.
+
+        ``into``: for each array of the result a tensor, compact and of its type, or None. What the
+        program can put there, it puts there at once; the caller looks what it did, and copies the
+        rest. None of them is in memory of another one, of an argument, or of an array.
+        """
+        tensors = self._tensors(inputs)
+        if self._shared_arguments:
+            self._refuse_copies(inputs)
+        verifies = self._verifying if current_overrides() is None else config.get("META_VERIFY")
+        if not self._lock.acquire(False):
+            acquire_lock(self._lock)
+        try:
+            for pair in self._masters:
+                pair.follow()
+            result = self._verified(tensors) if verifies else self._run(tensors, into)
+            for pair in self._masters:
+                pair.note()
+        finally:
+            self._lock.release()
+        if self._shared_arguments:
+            self._follow_up(inputs, tensors, result)
+        return result
+
+    def _follow_up(self, inputs: list[ndarray], tensors: list[Any], result: Any) -> None:
+        """Write back and mark, where arguments were made compact."""
+        for i in self._written_arguments:
+            if inputs[i].tensor is not tensors[i]:
+                inputs[i].tensor.copy_(tensors[i])
+        for i in self._returned_arguments:
+            if inputs[i].tensor is not tensors[i] or view_copies.is_marked(tensors[i]):
+                mark(result, tensors[i], self.convention.name)
+
+    def _refuse_copies(self, arrays: Sequence[ndarray], first: int = 0) -> None:
+        """Raise ArgumentError for an argument that is written and is a copy such as ``x[0]``."""
+        for i, array in enumerate(arrays, first):
+            if i in self._linked.written:
+                view_copies.refuse_write(array.tensor, f"argument %{self.code.params[i][0]}")
+
+    @contextmanager
+    def between_runs(self) -> Iterator[None]:
+        """Let a block write to the arrays: no run is under way on the host, and on CUDA what the
+        current stream is given waits for the last one.
+        """
+        with self._lock:
+            if self._in_order is not None:
+                self._in_order()
+            yield
+
+    def on_tensors(self, tensors: list[Any], alike: int | None = None) -> Any:
+        """Run the program on torch tensors, compact, on its device and of the types that it was
+        compiled for, which nobody looks at; return tensors. One may lie in memory of an argument,
+        of another result, or in `kept_memory`, and what is lent is a tensor of a graph's own. For
+        callers that keep to the types. ``alike``: the same number for arguments among which the
+        same are lent, by the same tensors.
+        """
+        if not self._lock.acquire(False):
+            acquire_lock(self._lock)
+        try:
+            if self._graphs is not None:
+                self._graphs.alike = alike
+            return self._launched(tensors)
+        finally:
+            self._lock.release()
+
+    def lend(self, results: Collection[int], loans: Loans) -> None:
+        """Let `on_tensors` return these results where CUDA graphs have them, and note them in
+        ``loans``. A graph is not replayed while a tensor has such memory: another one is recorded.
+        So before the next call, the caller makes tensors of such memory, which it gives out.
+        """
+        if self._graphs is not None:
+            self._graphs.lent, self._graphs.loans = lent(self.code, results), loans
+
+    def take(self, loans: Loans) -> None:
+        """Let graphs read arguments of `on_tensors` where they lie that another program lends: the
+        tensors that its `on_tensors` returned, and those that `Loans.view` did.
+        """
+        if self._graphs is not None:
+            self._graphs.taken = loans
+
+    @property
+    def kept_memory(self) -> frozenset[int]:
+        """The addresses of memory that is kept between calls, where a result may be."""
+        return self._kept_memory
+
+    @property
+    def written(self) -> frozenset[int]:
+        """The numbers of the arguments, arrays among them, that a call may write in place."""
+        return self._linked.written
+
+    @property
+    def returned(self) -> frozenset[int]:
+        """The numbers of the arguments, arrays among them, in whose memory a result may be."""
+        return self._linked.returned
+
+    def _verified(self, inputs: list[Any]) -> Any:
+        """Run the program; compare the values, if these are the first arguments of their shapes."""
+        shapes = tuple(t.shape for t in inputs)
+        if shapes in self._compared:
+            return self._run(inputs)
+        self._prepared_before(at_once=True)
+        arrays = self._kept_tensors()
+        kept, prepared = arrays[: len(self.arrays)], arrays[len(self.arrays) :]
+        extents: dict[str, Dim] = {}
+        for (_, type_), tensor in zip(self.code.params, inputs, strict=False):
+            bind_dims(type_, TensorType(tuple(tensor.shape), type_.dtype), extents)
+        program = ComparedProgram(self.program, self.history, extents)
+        arguments = [*inputs, *kept]
+        result = verified(
+            program, arguments, prepared, self._linked.written, lambda: self._run(inputs)
+        )
+        self._compared.add(shapes)
+        return result
+
+    def _run(self, inputs: list[Any], into: Sequence[torch.Tensor | None] = ()) -> Any:
+        """Run the program on tensors; return arrays."""
+        return wrapped(self._launched(inputs, into), self._result, self._kept_memory)
+
+    def _launched(self, inputs: list[Any], into: Sequence[torch.Tensor | None] = ()) -> Any:
+        """Run the program on tensors; return tensors."""
+        try:
+            if self._in_order is not None:
+                self._in_order()
+            checks = (
+                self._checking if current_overrides() is None else config.get("META_CHECK_FINITE")
+            )
+            later = self._prepared_before(at_once=checks)
+            linked = self._linked
+            if checks:
+                linked = self._checked
+            elif self._graphs is not None and self._needs_kernels(self._graphs):
+                linked = self._one_by_one
+            arrays = self._kept_tensors() if self._bound is None else self._bound
+            run = partial(linked.fill, into=into) if into and linked.fill else linked.run
+            result = run([*inputs, *arrays])
+            if later is not None and later.update():
+                result = run([*inputs, *arrays])
+            return result
+        except Exception as error:
+            if not is_out_of_memory(error) or isinstance(error, OutOfMemory):
+                if passed_on(error):
+                    raise
+                raise launch_error(error) from error
+            planned = memory(self.module).peak
+            failure = out_of_memory(
+                error, self.device, "the program", planned=planned, hint=MEMORY_HINT
+            )
+        raise failure  # behind the block: what the first error holds is free by then
+
+    def _needs_kernels(self, graphs: Graphs) -> bool:
+        """Whether this call is not one of those that graphs are recorded for."""
+        if self._bound is None or graphs.recorder.is_busy():
+            return True
+        # A graph keeps the precision that its kernels were recorded with.
+        return current_overrides() is not None and config.get("META_TF32") != self._tf32
+
+    def _prepared_before(self, at_once: bool) -> Preparation | None:
+        """Update what is prepared; unless ``at_once``, return it if that may follow the launch."""
+        if self._seen != replaced.replacement_count:
+            self._bind()
+        found = self._preparation
+        if found is not None and not at_once and self._repeats and found.was_made():
+            return found
+        if found is not None:
+            found.update()
+        return None
+
+    def _bind(self) -> None:
+        """Look where the arrays are; graphs that were recorded with others are forgotten."""
+        if self._preparation is not None:
+            self._preparation.allocate(str(self.device))
+            first = len(self._keys) - self.code.prepared
+            own = (
+                storage_address(self._preparation.tensors[r - first])
+                for r in self._linked.returned
+                if r >= first
+            )
+            self._kept_memory = self._linked.constants.union(own)
+        found = self._kept_tensors()
+        moved = self._bound is None or any(
+            a is not b for a, b in zip(found, self._bound, strict=True)
+        )
+        compact = all(t is a.tensor for t, a in zip(found, self.arrays, strict=False))
+        if self._graphs is not None and moved:
+            self._tf32 = config.get("META_TF32")
+            found = self._graphs.bind(found)
+        self._bound = found if compact else None
+        self._seen = replaced.replacement_count
+
+    def _kept_tensors(self) -> list[Any]:
+        """Return main's arguments behind the inputs: the arrays, and what is prepared."""
+        prepared = () if self._preparation is None else self._preparation.tensors
+        return [*self._tensors(self.arrays, self._first), *prepared]
+
+    def _tensors(self, arrays: Sequence[ndarray], first: int = 0) -> list[Any]:
+        """Return the tensors of main's arguments from ``first`` on; raises what does not fit."""
+        extents: dict[str, Dim] = {}
+        keys = self._keys
+        tensors = [
+            a.tensor if a.key is keys[i] and a.node is None else self._fit(i, a, extents)
+            for i, a in enumerate(arrays, first)
+        ]
+        if self._ranges and not first:
+            require_in_range(extents, self._ranges, self.code.params)
+        return tensors
+
+    def _fit(self, position: int, array: ndarray, extents: dict[str, Dim]) -> Any:
+        """Return the tensor of an array with another key than expected, or raise; bind extents.
+
+        GradientError for an argument that is, or was computed from, a torch tensor that requires a
+        gradient: the program keeps no tape.
+        """
+        name, type_ = self.code.params[position]
+        given = position < self._first and array.requires_grad and is_recording()
+        if given and any(isinstance(s, TorchLeaf) for s in sources_of(array.node)):
+            raise GradientError(
+                f"argument %{name} is, or was computed from, a torch tensor that requires a "
+                "gradient, and a compiled program records nothing",
+                found=f"shape {array.shape}, dtype {array.dtype}",
+                hint="compile the gradient as well (meta.model.value_and_grad, "
+                "meta.grad.value_and_grad); or call the model itself; for values alone "
+                f"%{name}.detach(), or with meta.no_grad():",
+            )
+        if array.device != self.device:
+            raise DeviceError(
+                f"argument %{name} is on another device",
+                expected=self.device,
+                found=array.device,
+                hint="move it with .to(device=...), or compile for that device",
+            )
+        found = TensorType(array.shape, array.dtype)
+        if not bind_dims(type_, found, extents):
+            raise ArgumentError(
+                f"argument %{name} is not of the type compiled for",
+                expected=type_,
+                found=found,
+                hint="compile once more for this type",
+            )
+        tensor = array.tensor
+        if tensor.is_contiguous():
+            return tensor
+        if position in self._linked.written and position not in self._written_arguments:
+            raise ArgumentError(
+                f"parameter %{name} is not contiguous, so it cannot be written",
+                hint="store it with meta.array(...)",
+            )
+        if position in self._written_arguments:
+            require_writable(tensor, f"argument %{name}")
+        return tensor.contiguous()
+
+    @property
+    def cuda_graph(self) -> GraphReport:
+        """Whether the program runs as CUDA graphs, and what does not and why; prints as a list."""
+        why_not = self._why_no_graph
+        if self._checking:
+            why_not = "META_CHECK_FINITE looks at the result of every kernel"
+        elif self._graphs is not None and self._seen >= 0 and self._bound is None:
+            why_not = "a parameter is not contiguous, and is made so for each call"
+        return report(self._graphs, why_not)
+
+    def graph_bytes(self) -> int:
+        """Return the memory that CUDA graphs keep."""
+        return 0 if self._graphs is None else self._graphs.recorder.pool_bytes()
+
+    def own_arguments(self, inputs: list[ndarray]) -> list[Any]:
+        """Return main's arguments with copies of those that the program writes."""
+        with self._lock:
+            for pair in self._masters:
+                pair.follow()
+            self._prepared_before(at_once=True)
+            tensors = [*self._tensors(inputs), *self._kept_tensors()]
+        return [t.clone() if i in self._linked.written else t for i, t in enumerate(tensors)]
+
+    def __reduce__(self) -> Any:
+        raise ArgumentError(
+            "an executable is not pickled or copied: it has kernels and memory of this process",
+            hint="executable.save(folder) and meta.vm.load(folder); or pickle the model, and "
+            "compile it there",
+        )
+
+
+def keys_of(type_: Type, device: Device) -> Any:
+    """Return the keys of compact arrays of a type; None where extents are not known."""
+    if isinstance(type_, TupleType):
+        return tuple(keys_of(f, device) for f in type_.fields)
+    assert isinstance(type_, TensorType)
+    return array_key(type_.static_shape, type_.dtype, device) if type_.is_static else None
+
+
+def wrapped(value: Any, keys: Any, constants: frozenset[int]) -> Any:
+    """Return a result as arrays. What is in a constant's memory is copied."""
+    if isinstance(keys, tuple):
+        return tuple([wrapped(v, k, constants) for v, k in zip(value, keys, strict=True)])
+    if constants and storage_address(value) in constants:
+        value = value.clone()
+    return ndarray(value, keys)
+
+
+def mark(result: Any, argument: torch.Tensor, name: str) -> None:
+    """Mark what is in the memory of an argument that users are not to write to through it: of a
+    copy such as ``x[0]``, or of one that was made compact for the program ``name``.
+    """
+    if isinstance(result, tuple):
+        for array in result:
+            mark(array, argument, name)
+    elif storage_address(result.tensor) == storage_address(argument):
+        view_copies.mark(result.tensor, name)
+
+
+_raw: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", lambda ordinal: 0)
+"""The handle of the current stream of a device: a tenth of the time that an object of it takes."""
+
+
+class StreamOrder:
+    """The order of a program's runs on a GPU, each of which has the memory that the one before it
+    had: the stream of the last one. The program calls it before each run.
+
+    Between the kernels of one stream the order is that of the calls. A call from another stream,
+    such as a thread's own, waits there for the stream of the call before it, with all that was put
+    on it until then: what was run there, and what reads a result that was lent.
+
+    A call while the stream is recorded, into a graph of the caller's, waits for nothing: a recorded
+    stream cannot wait for what is not recorded, and whoever records it has waited before.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._ordinal = device.ordinal
+        self._handle: int | None = None
+        self._last: torch.cuda.Stream | None = None
+
+    def __call__(self) -> None:
+        handle = _raw(self._ordinal)
+        if handle != self._handle:
+            self._changed(handle)
+
+    def _changed(self, handle: int) -> None:
+        if torch.cuda.is_current_stream_capturing():
+            return
+        current = torch.cuda.current_stream(self._ordinal)
+        if self._last is not None:
+            current.wait_stream(self._last)
+        self._handle, self._last = handle, current
