@@ -20,7 +20,7 @@ from meta.dialect.core.dispatch import answer, choice
 from meta.dialect.core.ir_calls import base_op
 from meta.dialect.core.openv import config_text
 from meta.dialect.core.plevel import level_text
-from meta.dialect.core.preference import current
+from meta.dialect.core.preference import Preference, current
 from meta.dialect.core.scope import GENERIC
 from meta.ir import Call, Function
 from meta.ir.operators import resolve_op
