@@ -41,7 +41,7 @@ PHASES = (
     ("code", "meta.vm.compilation", "emit"),
     ("find kernels", "meta.vm.compiler.kernels", "_find"),
     ("compile kernels", "meta.vm.compiler.kernels", "compile_together"),
-    ("keep program", "meta.vm.save.program_cache", "keep"),
+    ("keep program", "meta.vm.save.program_cache", "store"),
 )
 """Phases by the function that is all of one, and where it is looked up."""
 THREADED = (

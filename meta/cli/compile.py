@@ -26,7 +26,7 @@ from meta.cli.table import columns, section, show
 from meta.ir import Module, TensorType, parse, parse_type
 from meta.vm import Executable, merge_traces
 from meta.vm.modules import CompiledModule
-from meta.vm.modules.making import legal_name
+from meta.vm.modules.module import legal_name
 
 
 def compile_target(options: argparse.Namespace) -> tuple[Executable, list[TensorType]]:

@@ -48,7 +48,7 @@ def recursive(module: Module) -> set[str]:
     return {name for name in graph if name in _reachable(graph, name)}
 
 
-def calls_in_one(module: Module) -> dict[str, int]:
+def call_counts(module: Module) -> dict[str, int]:
     """Return how many calls of functions one call of each leads to, itself included; callees first.
 
     Of the branches of an `If` the one with more counts. A function that calls itself counts once

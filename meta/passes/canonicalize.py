@@ -115,7 +115,7 @@ def _same_type(at: RuleSite, args: tuple[Any, ...]) -> bool:
     *(op.bias_add, op.layer_norm, op.rms_norm, op.concat, op.stack),
     *(op.cumsum, op.cumprod, op.sort, op.argsort),
 )
-def one_axis(at: RuleSite) -> Expr | None:
+def canonical_axis(at: RuleSite) -> Expr | None:
     """-1 is the number of the last axis, unless it is the default."""
     place, ndim = at.op.schema.index["axis"], at.type.ndim
     slot, given = at.op.slots[place], at.args[place]
@@ -153,7 +153,7 @@ def flipped_axes(at: RuleSite) -> Expr | None:
 
 
 @CANONICAL_RULES.rule(op.permute_dims, op.permute_dims_dx, op.swapaxes)
-def one_permutation(at: RuleSite) -> Expr | None:
+def canonical_permutation(at: RuleSite) -> Expr | None:
     """Permutations are `permute_dims`; without axes where these are reversed."""
     order = order_of(at)
     axes = None if order == permutation(None, len(order)) else order

@@ -152,12 +152,12 @@ def index_atoms(call: Call) -> Iterator[tuple[int, Any, IndexRange]]:
     """Yield the place in `runtime_args`, the atom (None: part of one) and the range of indices."""
     called = base_op(call.callee)
     if called is not None and called.indices is not None:
-        atoms = runtime_args(called, tuple(map(_parts, call.args)))
+        atoms = runtime_args(called, tuple(map(_atoms, call.args)))
         for place, wanted in called.index_ranges(arg_types(called, call)):
             yield place, atoms[place], wanted
 
 
-def _parts(argument: Any) -> Any:
+def _atoms(argument: Any) -> Any:
     """Return the atoms of a tuple, None for each part of one that is a value; else the argument."""
     if isinstance(argument, Tuple):
         return argument.fields

@@ -132,10 +132,10 @@ def compile(
         history = passes.history
         if key is not None and not chooser().exhausted:  # else a later process goes on measuring
             # What was measured on the way counts from now on.
-            program_cache.keep(program_cache.key_of(traced, passes, where) or key, found)
+            program_cache.store(program_cache.key_of(traced, passes, where) or key, found)
             if tuning() == "on":  # complete, so that it is what "cached" would make of the costs
                 with tuned(measures=False):
-                    program_cache.keep(program_cache.key_of(traced, passes, where) or key, found)
+                    program_cache.store(program_cache.key_of(traced, passes, where) or key, found)
     return Executable(found, program.arrays, program.convention, history, cuda_graph, replay)
 
 

@@ -32,7 +32,7 @@ from meta.ir import (
 )
 from meta.ir.literals import is_literal, literal_text
 from meta.op.core import tree
-from meta.passes.call_graph import calls_in_one
+from meta.passes.call_graph import call_counts
 from meta.passes.copied_results import copied_results
 from meta.runtime import view_copies
 from meta.runtime.ndarray import as_array, ndarray
@@ -302,7 +302,7 @@ class Program:
         require_arrays(self.convention.name, self.module.main)
         convention = replace(self.convention, copies=copied_results(self.module))
         object.__setattr__(self, "convention", convention)
-        object.__setattr__(self, "calls", calls_in_one(self.module)["main"])
+        object.__setattr__(self, "calls", call_counts(self.module)["main"])
 
     def require_end(self) -> None:
         """Raise IRError for a program of more calls than any run makes: a chain of functions that
@@ -310,7 +310,7 @@ class Program:
         """
         if self.calls <= MOST_CALLS:
             return
-        counts = calls_in_one(self.module)
+        counts = call_counts(self.module)
         name = next(n for n, count in counts.items() if count > MOST_CALLS)
         called = (b for b in bindings(self.module.functions[name]) if isinstance(b.value, Call))
         raise IRError(

@@ -255,7 +255,7 @@ def recorded(op: Op, args: tuple[Any, ...], result: Any) -> Any:
     return result
 
 
-def _keep_at_once(preference: Preference, key: tuple[Any, ...], plan: DecidedCall) -> None:
+def _store_direct(preference: Preference, key: tuple[Any, ...], plan: DecidedCall) -> None:
     """Keep what runs a call of one array, two, or one and a float where `Op.__call__` finds it."""
     op, *operands = key
     if plan.simple is None or plan.bounds or current_overrides() is not None:
@@ -353,7 +353,7 @@ def eager(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             _plan(op, op.schema.bind(args, {}, _lift))  # the same call made anew, which is an error
         plan = found
         if plan.simple is not None:
-            _keep_at_once(preference, key, plan)
+            _store_direct(preference, key, plan)
             kernel, described_by = plan.simple
             result = array_with_key(kernel(*values), described_by)
         elif plan.kernel is None and not plan.view:

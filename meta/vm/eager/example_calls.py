@@ -63,7 +63,7 @@ def example_calls(
         return list(_composed(op, args, dict(kwargs), device))
     bound = op.schema.bind(args, dict(kwargs), _lift)
     arrays = [v for v in runtime_args(op, bound) if isinstance(v, ndarray)]
-    where = _place(arrays, device) or device_of(op, bound, arrays)
+    where = _common_device(arrays, device) or device_of(op, bound, arrays)
     return [ExampleCall(op.call_values(map_tensors(op, bound, _type), where), bound)]
 
 
@@ -78,7 +78,7 @@ def _composed(
     lifted = [_lift(leaf) for leaf in leaves]
     arrays = [a for a in lifted if isinstance(a, ndarray)]
     places = {a.device for a in arrays}
-    where = _place(arrays, device) or (places.pop() if len(places) == 1 else CPU)
+    where = _common_device(arrays, device) or (places.pop() if len(places) == 1 else CPU)
     trace = Trace(where)
     trace.promotes = True
     parameters = [trace.parameter(_type(a), "x") for a in lifted]
@@ -88,14 +88,14 @@ def _composed(
     for binding in trace.finish(()).bindings:
         call = binding.value
         if isinstance(call, Call) and (base := base_op(call.callee)) is not None:
-            given = tuple(_given(a, known) for a in call.args)
+            given = tuple(_example_argument(a, known) for a in call.args)
             yield ExampleCall(declared_call(base, call, trace.device), given)
 
 
-def _given(argument: Any, known: Mapping[Var, Any]) -> Any:
+def _example_argument(argument: Any, known: Mapping[Var, Any]) -> Any:
     """Return an argument of a traced call as the caller gave it, or as its type."""
     if isinstance(argument, Tuple):
-        return tuple(_given(field, known) for field in argument.fields)
+        return tuple(_example_argument(field, known) for field in argument.fields)
     if isinstance(argument, Var) and argument in known:
         return known[argument]
     if not isinstance(argument, Expr):
@@ -104,7 +104,7 @@ def _given(argument: Any, known: Mapping[Var, Any]) -> Any:
     return type_.fields if isinstance(type_, TupleType) else type_
 
 
-def _place(arrays: list[ndarray], device: Device | None) -> Device | None:
+def _common_device(arrays: list[ndarray], device: Device | None) -> Device | None:
     """Return the device that was asked for, if any; all arrays have to be there."""
     if device is None:
         return None

@@ -121,7 +121,7 @@ class Promise:
         """Raise BackendError unless the results that a kernel was given are where they were."""
         for i, (out, place) in enumerate(zip(outs, places, strict=True)):
             self.require_type(i, out)
-            if _place(out) != place:
+            if _location(out) != place:
                 found = f"result {i} lies elsewhere"
                 raise self.broken(found, "results where they were asked for")
 
@@ -166,7 +166,7 @@ def promises_checked(
         ]
         for out in outs:
             _spoil(out)
-        before = list(map(_place, outs))
+        before = list(map(_location, outs))
         held = [] if state is None else state.tensors()
         held_then = [t.clone() for t in held]
         result = env.run(*values)
@@ -178,7 +178,7 @@ def promises_checked(
         for place, out in enumerate(outs):
             mask = _unfilled(out) if out.dtype in _UNFILLED else None
             if mask is not None:
-                raise _left_out(promise, place, int(mask.sum()), out)
+                raise _unfilled_error(promise, place, int(mask.sum()), out)
         for i, now, then in kept:
             if not same_bits(now, then):
                 raise promise.broken(f"argument {i} was written", "arguments as they were")
@@ -271,7 +271,7 @@ def _first_run(promise: Promise, kernel: Kernel, values: Sequence[Any]) -> Any:
     apart = [i for i, out in enumerate(outs) if not any(overlap(out, v) for v in given)]
     for i in apart:
         _spoil(outs[i])
-    places = list(map(_place, outs))
+    places = list(map(_location, outs))
     result = kernel(*values)
     if allocates:
         promise.require_results(result, given)
@@ -294,7 +294,7 @@ def _first_run(promise: Promise, kernel: Kernel, values: Sequence[Any]) -> Any:
     for i, mask in unfilled.items():
         number = int(mask.sum())
         if number and (repeats or outs[i].dtype in _UNFILLED):
-            raise _left_out(promise, i, number, outs[i])
+            raise _unfilled_error(promise, i, number, outs[i])
     return result
 
 
@@ -308,7 +308,7 @@ def _version(tensor: torch.Tensor, written: Sequence[torch.Tensor]) -> int | Non
     return tensor._version
 
 
-def _left_out(promise: Promise, place: int, left: int, out: torch.Tensor) -> BackendError:
+def _unfilled_error(promise: Promise, place: int, left: int, out: torch.Tensor) -> BackendError:
     found = f"{left} of {out.numel()} elements of result {place} are as they were"
     hint = "a kernel stores every element of its results; memory that is meant to be as it was is "
     hint += "returned (torch.empty), by a kernel without a parameter out"
@@ -328,7 +328,7 @@ def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().reshape(-1).view(torch.uint8)
 
 
-def _place(tensor: torch.Tensor) -> tuple[int, tuple[int, ...]]:
+def _location(tensor: torch.Tensor) -> tuple[int, tuple[int, ...]]:
     return tensor.data_ptr(), tuple(tensor.shape)
 
 

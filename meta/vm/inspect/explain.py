@@ -217,12 +217,12 @@ def explain(
         choice = nullcontext()
     with choice:
         calls = example_calls("explain", op, args, kwargs)
-        found = FunctionExplanation(_asked(example.call) for example in calls)
+        found = FunctionExplanation(_explain_call(example.call) for example in calls)
         one = isinstance(op, Op) or isinstance(getattr(op, "__self__", None), Op)
         return found[0] if len(found) == 1 and one else found
 
 
-def _asked(call: CallValues) -> Explanation:
+def _explain_call(call: CallValues) -> Explanation:
     """Ask every dialect for its answer to an eager call."""
     if call.callee is None:
         return Explanation(f"{call}\n    is known now: {call.out}; no kernel runs", [])

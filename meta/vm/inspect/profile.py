@@ -20,7 +20,7 @@ from meta.ir import TensorType, type_bytes
 from meta.runtime.mesh import current_mesh
 from meta.vm.compiler.kernels import BoundProgram
 from meta.vm.compiler.launch_sites import LaunchSite
-from meta.vm.inspect.traces import Place, write_trace
+from meta.vm.inspect.traces import TraceOrigin, write_trace
 from meta.vm.run.observers import observed, operands
 from meta.vm.run.rank_consistency import collectives, slot
 
@@ -80,8 +80,10 @@ class Profile:
     kernels of a run. device: where it ran. repeat: how many runs were measured.
     """
 
-    def __init__(self, device: Device, runs: Sequence[Sequence[TimedLaunch]], place: Place) -> None:
-        self.device, self.repeat, self._place = device, len(runs), place
+    def __init__(
+        self, device: Device, runs: Sequence[Sequence[TimedLaunch]], origin: TraceOrigin
+    ) -> None:
+        self.device, self.repeat, self._origin = device, len(runs), origin
         self._runs = runs
         times: dict[int, list[float]] = {}
         for run in runs:
@@ -170,7 +172,7 @@ class Profile:
         the file says which: "net.rank3.json" for "net.json"; `meta.vm.merge_traces`, or ``python -m
         meta traces``, makes one trace of those of all ranks. FileError if it cannot be written.
         """
-        return write_trace(path, self._runs[-1], self.device, self._place)
+        return write_trace(path, self._runs[-1], self.device, self._origin)
 
 
 def share_bar(share: float) -> Html:
@@ -247,7 +249,7 @@ def profile(
                     for site, start, end, read, made in marks
                 ]
             )
-    return Profile(device, runs, Place.of(world))
+    return Profile(device, runs, TraceOrigin.of(world))
 
 
 def _types(values: tuple[Any, ...]) -> tuple[TensorType, ...]:

@@ -40,7 +40,7 @@ TOGETHER = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TraceOrigin:
     """Where a trace is from: the number of the rank, and its place along each axis, none for a
     process alone.
     """
@@ -49,7 +49,7 @@ class Place:
     axes: Mapping[str, int] | None = None
 
     @classmethod
-    def of(cls, world: RankMesh) -> Place:
+    def of(cls, world: RankMesh) -> TraceOrigin:
         """Return that of a rank."""
         return cls(world.rank, world.coordinates) if world.size > 1 else cls()
 
@@ -72,25 +72,25 @@ def exchange(site: LaunchSite, inputs: Sequence[Any], outputs: Sequence[Any]) ->
 
 
 def write_trace(
-    path: str | os.PathLike[str], run: Sequence[TimedLaunch], device: Device, place: Place
+    path: str | os.PathLike[str], run: Sequence[TimedLaunch], device: Device, origin: TraceOrigin
 ) -> Path:
     """Write a run, all or nothing, and return the file: of several ranks each has one of its own,
     "name.rank3.json" for "name.json". FileError if it cannot be written.
     """
     file = Path(path)
-    if place.axes is not None:
-        file = file.with_name(f"{file.stem}.rank{place.rank}{file.suffix}")
-    content: dict[str, Any] = {"traceEvents": events(run, device, place), "displayTimeUnit": "ns"}
-    if place.axes is not None:
-        content["otherData"] = {"rank": place.rank, "axes": dict(place.axes)}
+    if origin.axes is not None:
+        file = file.with_name(f"{file.stem}.rank{origin.rank}{file.suffix}")
+    content: dict[str, Any] = {"traceEvents": events(run, device, origin), "displayTimeUnit": "ns"}
+    if origin.axes is not None:
+        content["otherData"] = {"rank": origin.rank, "axes": dict(origin.axes)}
     with replacing(file) as part:
         Path(part).write_text(json.dumps(content), "utf-8")
     return file
 
 
-def events(run: Sequence[TimedLaunch], device: Device, place: Place) -> list[Event]:
+def events(run: Sequence[TimedLaunch], device: Device, origin: TraceOrigin) -> list[Event]:
     """Return the events of a run."""
-    found = list(_names(device, place))
+    found = list(_names(device, origin))
     begun: list[Event] = []
     for launch in run:
         site = launch.site
@@ -102,7 +102,7 @@ def events(run: Sequence[TimedLaunch], device: Device, place: Place) -> list[Eve
             "ph": "X",
             "ts": launch.start * 1e6,
             "dur": (launch.end - launch.start) * 1e6,
-            "pid": place.rank,
+            "pid": origin.rank,
             "tid": KERNELS,
             "args": {**site.record(), **about, **{n: list(map(str, t)) for n, t in types.items()}},
         }
@@ -114,14 +114,14 @@ def events(run: Sequence[TimedLaunch], device: Device, place: Place) -> list[Eve
     return found
 
 
-def _names(device: Device, place: Place) -> Iterator[Event]:
+def _names(device: Device, origin: TraceOrigin) -> Iterator[Event]:
     lines = {KERNELS: str(device), EXCHANGES: f"{device}: exchanges beside kernels"}
-    base = {"ph": "M", "pid": place.rank}
-    yield {**base, "name": "process_name", "tid": KERNELS, "args": {"name": str(place)}}
-    if place.axes is None:
+    base = {"ph": "M", "pid": origin.rank}
+    yield {**base, "name": "process_name", "tid": KERNELS, "args": {"name": str(origin)}}
+    if origin.axes is None:
         del lines[EXCHANGES]
     else:
-        sort = {"sort_index": place.rank}
+        sort = {"sort_index": origin.rank}
         yield {**base, "name": "process_sort_index", "tid": KERNELS, "args": sort}
     for line, name in lines.items():
         yield {**base, "name": "thread_name", "tid": line, "args": {"name": name}}

@@ -7,7 +7,6 @@ how weights are set, `workdir.py` what is in the folder.
 """
 
 from meta.vm.modules.benchmark import Benchmark
-from meta.vm.modules.making import compile_model, load_module
-from meta.vm.modules.module import CompiledModule
+from meta.vm.modules.module import CompiledModule, compile_model, load_module
 
 __all__ = ["Benchmark", "CompiledModule", "compile_model", "load_module"]

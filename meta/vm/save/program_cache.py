@@ -96,7 +96,7 @@ def find(key: str) -> BoundProgram | None:
     return found
 
 
-def keep(key: str, program: BoundProgram) -> None:
+def store(key: str, program: BoundProgram) -> None:
     """Keep a compiled program, if the folder can be used."""
     where = cache_folder("programs")
     _, problem = caches.problems(where)
@@ -105,7 +105,7 @@ def keep(key: str, program: BoundProgram) -> None:
         return
     folder = where / key[:2] / key
     try:
-        write_folder(folder, program, place=_place)
+        write_folder(folder, program, place=_link_or_copy)
         size = sum(p.stat().st_size for p in folder.iterdir())  # kernels are links
     except OSError as error:  # a full disk, for one
         caches.warn_unwritable(str(error))
@@ -154,7 +154,7 @@ def _sources() -> str:
     return content.hexdigest()
 
 
-def _place(source: Path, target: Path) -> None:
+def _link_or_copy(source: Path, target: Path) -> None:
     """Link a kernel's file, which never changes; copy it where that cannot be done."""
     try:
         os.link(source, target)
