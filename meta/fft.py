@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from meta import op
-from meta.base.dtype import COMPLEX_PARTS, TO_NUMPY, canonical, complex_of
+from meta.base.dtype import REAL_OF, TO_NUMPY, canonical, complex_of
 from meta.base.errors import TypeInferError
 from meta.op.core.check import normalize_axes, normalize_axis
 from meta.op.core.function import as_operand
@@ -52,13 +52,13 @@ LAST = (-2, -1)
 def _number(x: Array, name: str, real: bool = False) -> Array:
     """Return an array of a dtype that can be transformed; TypeInferError for others."""
     x = as_operand(x)
-    if x.dtype in COMPLEX_PARTS.values() or (x.dtype in COMPLEX_PARTS and not real):
+    if x.dtype in REAL_OF.values() or (x.dtype in REAL_OF and not real):
         return x
-    hint = "fft takes complex numbers" if x.dtype in COMPLEX_PARTS else 'meta.astype(x, "float32")'
+    hint = "fft takes complex numbers" if x.dtype in REAL_OF else 'meta.astype(x, "float32")'
     raise TypeInferError(
         "an array of this dtype has no such transform",
         op=f"fft.{name}",
-        expected=", ".join([*COMPLEX_PARTS.values(), *(() if real else COMPLEX_PARTS)]),
+        expected=", ".join([*REAL_OF.values(), *(() if real else REAL_OF)]),
         found=x.dtype,
         hint=hint,
     )
@@ -67,10 +67,10 @@ def _number(x: Array, name: str, real: bool = False) -> Array:
 def _complex(x: Array, name: str) -> Array:
     """Return complex numbers."""
     x = _number(x, name)
-    return x if x.dtype in COMPLEX_PARTS else op.astype(x, complex_of(x.dtype))
+    return x if x.dtype in REAL_OF else op.astype(x, complex_of(x.dtype))
 
 
-def _places(x: Array, s: Extents, axes: Sequence[int] | None, name: str) -> tuple[int, ...]:
+def _real_axes(x: Array, s: Extents, axes: Sequence[int] | None, name: str) -> tuple[int, ...]:
     """Return the axes to transform, counted from the start, in their order."""
     if axes is None:
         axes = range(-x.ndim if s is None else -len(s), 0)
@@ -101,19 +101,19 @@ def _c2c(
     x: Array, s: Extents, axes: Sequence[int] | None, inverse: bool, norm: str, name: str
 ) -> Array:
     x = _complex(x, name)
-    places = _places(x, s, axes, name)
+    places = _real_axes(x, s, axes, name)
     return op.fft_c2c(_resized(x, places, s, name), places, inverse, norm)
 
 
 def _r2c(x: Array, s: Extents, axes: Sequence[int] | None, norm: str, name: str) -> Array:
     x = _number(x, name, real=True)
-    places = _places(x, s, axes, name)
+    places = _real_axes(x, s, axes, name)
     return op.fft_r2c(_resized(x, places, s, name), places, norm)
 
 
 def _c2r(x: Array, s: Extents, axes: Sequence[int] | None, norm: str, name: str) -> Array:
     x = _complex(x, name)
-    places = _places(x, s, axes, name)
+    places = _real_axes(x, s, axes, name)
     if not places:
         raise TypeInferError("a transform needs an axis", op=f"fft.{name}")
     extents = [x.shape[a] for a in places] if s is None else list(s)
@@ -129,18 +129,18 @@ def _c2r(x: Array, s: Extents, axes: Sequence[int] | None, norm: str, name: str)
     return op.fft_c2r(_resized(x, places, extents, name), places, n, norm)
 
 
-def _one(n: int | None) -> Extents:
+def _single(n: int | None) -> Extents:
     return None if n is None else (n,)
 
 
 def fft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """Return the transform along an axis; real numbers count as complex ones."""
-    return _c2c(x, _one(n), (axis,), False, norm, "fft")
+    return _c2c(x, _single(n), (axis,), False, norm, "fft")
 
 
 def ifft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """Return the inverse of `fft`."""
-    return _c2c(x, _one(n), (axis,), True, norm, "ifft")
+    return _c2c(x, _single(n), (axis,), True, norm, "ifft")
 
 
 def fftn(
@@ -185,12 +185,12 @@ def rfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "back
     """Return the first n // 2 + 1 elements of the transform of n real numbers along an axis; the
     others are their conjugates.
     """
-    return _r2c(x, _one(n), (axis,), norm, "rfft")
+    return _r2c(x, _single(n), (axis,), norm, "rfft")
 
 
 def irfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """Return the inverse of `rfft`, n real numbers; n is 2 * (extent - 1) if None."""
-    return _c2r(x, _one(n), (axis,), norm, "irfft")
+    return _c2r(x, _single(n), (axis,), norm, "irfft")
 
 
 def rfftn(
@@ -240,17 +240,17 @@ def hfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "back
     """Return the transform, n real numbers, of a series whose second half is conjugate to the first
     one, x; n is 2 * (extent - 1) if None.
     """
-    return _c2r(op.conj(_complex(x, "hfft")), _one(n), (axis,), _flipped(norm), "hfft")
+    return _c2r(op.conj(_complex(x, "hfft")), _single(n), (axis,), _flipped(norm), "hfft")
 
 
 def ihfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """Return the inverse of `hfft`: the first half, n // 2 + 1 elements."""
-    return op.conj(_r2c(x, _one(n), (axis,), _flipped(norm), "ihfft"))
+    return op.conj(_r2c(x, _single(n), (axis,), _flipped(norm), "ihfft"))
 
 
 def _frequencies(of: Any, n: int, d: float, dtype: object, device: str, name: str) -> ndarray:
     kind = canonical(dtype)
-    if kind not in COMPLEX_PARTS.values() or n < 1 or d == 0:
+    if kind not in REAL_OF.values() or n < 1 or d == 0:
         raise TypeInferError(
             "there are no such frequencies",
             op=f"fft.{name}",

@@ -12,11 +12,11 @@ from math import inf
 from typing import Any, NamedTuple
 
 from meta import op
-from meta.base.dtype import COMPLEX, COMPLEX_PARTS, has_gradient
+from meta.base.dtype import COMPLEX, REAL_OF, has_gradient
 from meta.base.errors import TypeInferError
 from meta.op.core.check import normalize_axes, normalize_axis
 from meta.op.core.function import as_operand
-from meta.op.distances import one_where_nonzero
+from meta.op.distances import nonzero_indicator
 from meta.op.products import common_extent, matrix_transpose, outer, tensordot, vecdot
 
 __all__ = [
@@ -187,7 +187,7 @@ def _wide(x: Array, name: str) -> Array:
 
 def _as(x: Array, like: Array) -> Array:
     """Return what was computed `_wide` in the dtype of the argument, or of its parts."""
-    dtype = COMPLEX_PARTS.get(as_operand(like).dtype, as_operand(like).dtype)
+    dtype = REAL_OF.get(as_operand(like).dtype, as_operand(like).dtype)
     return x if x.dtype == dtype else op.astype(x, dtype)
 
 
@@ -231,7 +231,7 @@ def vector_norm(
         choose = op.max if ord > 0 else op.min
         found = choose(magnitude, axes, keepdims) if axes else magnitude
     elif ord == 0:
-        found = _summed(one_where_nonzero(magnitude), axes, keepdims)
+        found = _summed(nonzero_indicator(magnitude), axes, keepdims)
     elif ord == 1:
         found = _summed(magnitude, axes, keepdims)
     elif ord < 0:  # infinite, so that the norm is 0, where an element is 0

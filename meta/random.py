@@ -77,7 +77,7 @@ def normal(
     mean, std: numbers, std >= 0; or arrays of ``dtype`` that broadcast to ``shape``, which get the
     gradients of ``mean + std * z`` (Kingma and Welling, "Auto-encoding variational Bayes", 2014).
     """
-    extents, place = _shape(shape), _place(device, mean, std)
+    extents, place = _shape(shape), _on(device, mean, std)
     if _is_number(mean) and _is_number(std):
         _require(std >= 0, "the standard deviation is negative", "std >= 0", std)
         return _draw(
@@ -101,7 +101,7 @@ def uniform(
     low, high: numbers, low <= high; or arrays of ``dtype`` that broadcast to ``shape``, which get
     the gradients of ``low + (high - low) * u``. What is rounded to ``high`` becomes ``low``.
     """
-    extents, place = _shape(shape), _place(device, low, high)
+    extents, place = _shape(shape), _on(device, low, high)
     if _is_number(low) and _is_number(high):
         _require(low <= high, "the interval is empty", "low <= high", (low, high))
         return _draw(
@@ -128,7 +128,7 @@ def randint(
         f"ints, {held.min} <= low < high <= {held.max + 1}",
         (low, high),
     )
-    return _draw(op.random_integers, _key(_place(device)), _shape(shape), low, high - 1, name)
+    return _draw(op.random_integers, _key(_on(device)), _shape(shape), low, high - 1, name)
 
 
 @check_signature
@@ -146,7 +146,7 @@ def bernoulli(p: float | Array, *, dtype: object = None) -> Array:
         least, most = (float(b) for b in weights.tensor.aminmax()) if weights.size else (0.0, 1.0)
         _require(0 <= least <= most <= 1, "p has no probabilities", "0 <= p <= 1", (least, most))
     name = canonical(dtype) if dtype is not None else _lifted(p).dtype
-    u = _draw(op.random_uniform, _key(_place(None, weights)), weights.shape, dtype=weights.dtype)
+    u = _draw(op.random_uniform, _key(_on(None, weights)), weights.shape, dtype=weights.dtype)
     return op.astype(op.less(u, weights), name)
 
 
@@ -166,7 +166,7 @@ def exponential(
     if _is_number(scale):
         _require(scale >= 0, "the scale is negative", "scale >= 0", scale)
     extents = _shape(shape)
-    drawn = _exponential(extents, _floating(dtype), _place(device, scale))
+    drawn = _exponential(extents, _floating(dtype), _on(device, scale))
     drawn = op.astype(drawn, canonical(dtype))
     if _is_number(scale) and scale == 1:
         return drawn
@@ -191,7 +191,7 @@ def gumbel(
     if _is_number(scale):
         _require(scale >= 0, "the scale is negative", "scale >= 0", scale)
     extents = _shape(shape)
-    e = _exponential(extents, _floating(dtype), _place(device, loc, scale))
+    e = _exponential(extents, _floating(dtype), _on(device, loc, scale))
     drawn = op.astype(op.negative(op.log(e)), canonical(dtype))
     return _of_shape(op.add(op.multiply(drawn, _tensor(scale)), _tensor(loc)), extents)
 
@@ -216,7 +216,7 @@ def multinomial(p: Array, num_samples: int, replacement: bool = False) -> Array:
         _require(fits, "p has no weights", "finite numbers of at least 0", (least, most))
         least = float(weights.tensor.sum(-1).min())
         _require(least > 0, "all weights of a row are 0", "one above 0 in each row", least)
-    count, place = weights.shape[-1], _place(None, weights)
+    count, place = weights.shape[-1], _on(None, weights)
     fits = isinstance(num_samples, int) and (
         0 <= num_samples and (replacement or num_samples <= count)
     )
@@ -238,9 +238,9 @@ def permutation(x: int | Array, *, device: object = None) -> Array:
     if not isinstance(x, int):
         rows = _lifted(x)
         _require(len(rows.shape) > 0, "x has no axis", "at least one axis", rows.shape)
-        return op.take(rows, permutation(rows.shape[0], device=_place(device, rows)), 0)
+        return op.take(rows, permutation(rows.shape[0], device=_on(device, rows)), 0)
     _require(not isinstance(x, bool) and x >= 0, "this is no count", "an int >= 0", x)
-    words = _draw(op.random_integers, _key(_place(device)), (x,), -(2**63), 2**63 - 1)
+    words = _draw(op.random_integers, _key(_on(device)), (x,), -(2**63), 2**63 - 1)
     return op.argsort(words)
 
 
@@ -260,7 +260,7 @@ def _key(place: str) -> Array:
     return ndarray(torch.tensor([default.key()], device=place))
 
 
-def _place(device: object, *given: Any) -> str:
+def _on(device: object, *given: Any) -> str:
     if device is not None:
         return str(require(device))
     handler = current()

@@ -1,5 +1,5 @@
-"""What the tree costs its readers: lines, files, context variables, circles of imports and lists of
-operators that are kept by hand, by folder, beside the budgets of tools/ledger.json.
+"""What the tree costs its readers: lines, files, context variables, circles of imports, lists of
+operators that are kept by hand and vague names, by folder, beside the budgets of tools/ledger.json.
 
     python -m tools.ledger [--json]
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -27,6 +28,13 @@ FOLDERS = ("meta", "tests", "tools", "benchmarks", "examples")
 SUFFIXES = {".py", ".cu", ".cuh"}
 LEAST, MOST_OTHERS = 8, 0.2
 """How many names make a list, and which part of them may be no operator's."""
+VAGUE = re.compile(
+    "_(made|kept|keep|told|heard|said|given|meant|seen|stated|taken|asked|found|left|gone|done|put|"
+    "held|wanted|whole|each|beside|ahead|lone|places?|parts?|one)(?=_)"
+)
+"""Words that say nothing of what a module or a definition is."""
+TERMS = re.compile("in_place|one_hot|one_cycle|left_shift|put_along_axis")
+"""Terms of the field in which such words stand."""
 
 
 def sizes(root: Path) -> dict[str, dict[str, int]]:
@@ -84,6 +92,28 @@ def operator_lists(files: Mapping[str, str], operators: set[str]) -> list[str]:
     return found
 
 
+def vague_names(files: Mapping[str, str], public: set[str]) -> list[str]:
+    """Return the modules and the definitions of modules that have a vague word in their names, but
+    for what users call.
+    """
+    found = []
+    for module, text in files.items():
+        if _is_vague(module.rpartition(".")[2]):
+            found.append(module)
+        for node in ast.parse(text).body:
+            names = [node.name] if isinstance(node, ast.FunctionDef | ast.ClassDef) else []
+            if isinstance(node, ast.Assign | ast.AnnAssign):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                names = [t.id for t in targets if isinstance(t, ast.Name)]
+            found += [f"{module}.{n}" for n in names if _is_vague(n) and n not in public]
+    return found
+
+
+def _is_vague(name: str) -> bool:
+    words = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower()
+    return VAGUE.search(f"_{TERMS.sub('', words)}_") is not None
+
+
 def _names(tree: ast.Module) -> Iterator[tuple[int, set[str]]]:
     """Iterate over literals with the strings in them: elements, keys, or words of one string."""
     for node in ast.walk(tree):
@@ -107,14 +137,16 @@ def _names(tree: ast.Module) -> Iterator[tuple[int, set[str]]]:
 
 def ledger() -> dict[str, dict[str, Any]]:
     """Return all figures: by row, by kind, a number; behind "where" what is counted."""
-    from meta.base.registry import OPERATORS
+    from meta.base.registry import FUNCTIONS, OPERATORS
 
     files = sources()
+    operators = set(OPERATORS)
     rows: dict[str, dict[str, Any]] = dict(sorted(sizes(ROOT).items()))
     for kind, where in {
         "context variables": context_variables(files),
         "widest circle": widest_circle(files),
-        "operator lists": operator_lists(files, set(OPERATORS)),
+        "operator lists": operator_lists(files, operators),
+        "vague names": vague_names(files, operators | set(FUNCTIONS)),
     }.items():
         rows[kind] = {"count": len(where), "where": where}
     return rows

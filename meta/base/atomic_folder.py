@@ -28,12 +28,12 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
         part = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".part"))
         try:
             yield part
-            _rename_into_place(part, folder)
+            _publish(part, folder)
         finally:
             shutil.rmtree(part, ignore_errors=True)
 
 
-def _rename_into_place(part: Path, folder: Path) -> None:
+def _publish(part: Path, folder: Path) -> None:
     """Rename a complete folder to its name. Of several writers at once, the last one's stays."""
     old = part.with_suffix(".old")
     while True:

@@ -28,7 +28,7 @@ def _flag(text: str) -> bool:
     raise ValueError(text)
 
 
-def _one_of(*words: str) -> Callable[[str], str]:
+def _choice(*words: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text.lower() not in words:
             raise ValueError(text)
@@ -80,7 +80,7 @@ KNOBS: dict[str, Knob] = {
          "allow TensorFloat-32 in float32 convolutions and matrix products on CUDA"),
         ("META_CUDA_GRAPH", _flag, True,
          "record compiled programs as CUDA graphs where that can be done"),
-        ("META_TUNE", _one_of("off", "cached", "on"), "cached",
+        ("META_TUNE", _choice("off", "cached", "on"), "cached",
          "choose kernels by what was measured of them: off, cached (what is kept), or on (measure "
          "what is not)"),
         ("META_TRITON_INTERPRET", _flag, False,
@@ -103,7 +103,7 @@ _getenv.restype = ctypes.c_char_p
 _NAMES = {name: os.fsencode(name) for name in KNOBS}
 
 
-def show_one_gpu(ordinal: int) -> None:
+def show_single_gpu(ordinal: int) -> None:
     """Let CUDA show this process one of the GPUs that it may see, as number 0: before CUDA starts,
     which then reads this from the environment.
     """

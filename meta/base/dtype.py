@@ -111,7 +111,7 @@ _SIGNED = frozenset({"int8", "int16", "int32", "int64"})
 UNSIGNED: frozenset[str] = frozenset({"uint8", "uint16", "uint32", "uint64"})
 _INTEGERS = _SIGNED | UNSIGNED
 FLOAT8: frozenset[str] = frozenset({"float8_e4m3fn", "float8_e5m2"})
-COMPLEX_PARTS: dict[str, str] = {"complex64": "float32", "complex128": "float64"}
+REAL_OF: dict[str, str] = {"complex64": "float32", "complex128": "float64"}
 """The dtype of the real and the imaginary part, by complex dtype."""
 TOLERANCE: dict[str, tuple[float, float]] = {
     "float16": (4e-3, 2e-3),
@@ -121,7 +121,7 @@ TOLERANCE: dict[str, tuple[float, float]] = {
 }
 """How far results of two kernels may be apart, (rtol, atol) by dtype: a few units in the last place
 of results of moderate size."""
-COMPLEX: frozenset[str] = frozenset(COMPLEX_PARTS)
+COMPLEX: frozenset[str] = frozenset(REAL_OF)
 
 
 def canonical(dtype: object) -> str:
@@ -166,9 +166,7 @@ def has_gradient(dtype: str) -> bool:
 
 def complex_of(dtype: str) -> str:
     """Return the complex dtype whose parts are float32 or float64; a complex dtype itself."""
-    return (
-        dtype if dtype in COMPLEX else next(c for c, part in COMPLEX_PARTS.items() if part == dtype)
-    )
+    return dtype if dtype in COMPLEX else next(c for c, part in REAL_OF.items() if part == dtype)
 
 
 def bits(dtype: str) -> int:

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from meta.base.dtype import (
-    COMPLEX_PARTS,
     DTYPES,
+    REAL_OF,
     TO_TORCH,
     bits,
     canonical,
@@ -53,7 +53,7 @@ class finfo:
 
     def __init__(self, type: object, /) -> None:
         dtype = _dtype_of(type)
-        dtype = COMPLEX_PARTS.get(dtype, dtype)
+        dtype = REAL_OF.get(dtype, dtype)
         if not is_real(dtype):
             raise ArgumentError(
                 "finfo describes floating point dtypes", found=dtype, hint="use meta.iinfo"

@@ -94,7 +94,7 @@ def take_gpu(ordinal: int) -> None:
             hint="start one process for each GPU: --nproc-per-node",
         )
     if count > 1:
-        config.show_one_gpu(ordinal)
+        config.show_single_gpu(ordinal)
         if torch._C._cuda_getDeviceCount() > 1:  # it was read before
             raise DistributedError(
                 "CUDA was used before the process got its GPU",

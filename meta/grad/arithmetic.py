@@ -109,7 +109,7 @@ def hypot(x1, x2, y, dy):
     return onto(x1, lambda: scaled * x1), onto(x2, lambda: scaled * x2)
 
 
-def _operand_taken(wins, x1, x2, dy):
+def _operand_selected(wins, x1, x2, dy):
     """Give dy to the operand that was taken, to x1 where they are equal, as torch."""
     first = op.logical_or(wins(x1, x2), op.not_equal(x2, x2))
     return onto(x1, lambda: op.where(first, dy, 0)), onto(x2, lambda: op.where(first, 0, dy))
@@ -128,8 +128,8 @@ gradients(
     {
         op.maximum: lambda x1, x2, dy: _extremum(op.less, x1, x2, dy),
         op.minimum: lambda x1, x2, dy: _extremum(op.greater, x1, x2, dy),
-        op.fmax: lambda x1, x2, dy: _operand_taken(op.greater_equal, x1, x2, dy),
-        op.fmin: lambda x1, x2, dy: _operand_taken(op.less_equal, x1, x2, dy),
+        op.fmax: lambda x1, x2, dy: _operand_selected(op.greater_equal, x1, x2, dy),
+        op.fmin: lambda x1, x2, dy: _operand_selected(op.less_equal, x1, x2, dy),
         op.logaddexp: lambda x1, x2, dy: _sigmoid_shares(1.0, x1, x2, dy),
         op.logaddexp2: lambda x1, x2, dy: _sigmoid_shares(math.log(2), x1, x2, dy),
         op.bias_add: lambda dy, axis: (dy, op.sum(dy, normalize_axes(axis, dy.ndim, exclude=True))),

@@ -35,7 +35,7 @@ class Effect(Enum):
     FAIL = "ends the program"
 
 
-class NodePart(NamedTuple):
+class NamedField(NamedTuple):
     """A field of a node kind, by its name."""
 
     name: str
@@ -55,7 +55,7 @@ class NodeSpec:
 
     Attributes
     ----------
-    parts: the fields, in the order of the text if there is a form. names: in the class's order.
+    fields: in the order of the text if there is a form. names: in the class's order.
     form: the text. effect: what evaluation does. opaque: whether the value and the operands may be
     one memory, which passes do not follow further.
     is_atom: whether a node of the kind may stand as an argument.
@@ -65,9 +65,9 @@ class NodeSpec:
     types: the names of the fields that are types.
     """
 
-    parts: tuple[NodePart, ...] = ()
+    fields: tuple[NamedField, ...] = ()
     names: tuple[str, ...] = ()
-    form: tuple[NodePart | Text, ...] = ()
+    form: tuple[NamedField | Text, ...] = ()
     effect: Effect = Effect.NONE
     opaque: bool = False
     is_atom: bool = False
@@ -148,21 +148,21 @@ def node(
     """
 
     def declare(kind: K) -> K:
-        parts = _parts(kind)
-        shown = _form(kind, form, parts)
-        atoms = tuple((p.name, isinstance(p.field, Atoms)) for p in _parts_of_field(parts, Atom))
+        fields = _named_fields(kind)
+        shown = _form(kind, form, fields)
+        atoms = tuple((p.name, isinstance(p.field, Atoms)) for p in _fields_of_kind(fields, Atom))
         kind.spec = NodeSpec(
-            tuple(p for p in shown if isinstance(p, NodePart)) or parts,
-            tuple(p.name for p in parts),
+            tuple(p for p in shown if isinstance(p, NamedField)) or fields,
+            tuple(p.name for p in fields),
             shown,
             effect,
             opaque,
             is_atom,
             _uses(atoms),
             atoms,
-            tuple(p.name for p in _parts_of_field(parts, Body)),
-            next((p.name for p in _parts_of_field(parts, Parameters)), None),
-            tuple(p.name for p in _parts_of_field(parts, ResultType)),
+            tuple(p.name for p in _fields_of_kind(fields, Body)),
+            next((p.name for p in _fields_of_kind(fields, Parameters)), None),
+            tuple(p.name for p in _fields_of_kind(fields, ResultType)),
         )
         if shown:
             table, firsts = _leading_tokens(shown)
@@ -176,13 +176,13 @@ def node(
 
 
 def _leading_tokens(
-    form: tuple[NodePart | Text, ...],
+    form: tuple[NamedField | Text, ...],
 ) -> tuple[dict[str, type[Expr]], Iterable[str]]:
     """Return the table for a form, and the words or the punctuation by which it is found there."""
     match form[0]:
-        case NodePart(_, Word(words)):
+        case NamedField(_, Word(words)):
             return WORDS, words
-        case NodePart():
+        case NamedField():
             following = form[1]
             assert isinstance(following, Text)
             return SUFFIXES, following.tokens[:1]
@@ -190,24 +190,26 @@ def _leading_tokens(
             return WORDS, tokens[:1]
 
 
-def _parts(kind: type[Expr]) -> tuple[NodePart, ...]:
+def _named_fields(kind: type[Expr]) -> tuple[NamedField, ...]:
     hints = get_type_hints(kind, include_extras=True)
     found = []
     for name in (f.name for f in dataclasses.fields(kind)):  # type: ignore[arg-type]  # it is one
         declared = [m for m in getattr(hints[name], "__metadata__", ()) if isinstance(m, NodeField)]
         if len(declared) != 1:
             raise TypeError(f"{kind.__name__}.{name} does not say what kind of field it is")
-        found.append(NodePart(name, declared[0]))
+        found.append(NamedField(name, declared[0]))
     return tuple(found)
 
 
-def _parts_of_field(parts: tuple[NodePart, ...], field: type[NodeField]) -> list[NodePart]:
-    return [p for p in parts if isinstance(p.field, field)]
+def _fields_of_kind(fields: tuple[NamedField, ...], field: type[NodeField]) -> list[NamedField]:
+    return [p for p in fields if isinstance(p.field, field)]
 
 
-def _form(kind: type[Expr], form: str, parts: tuple[NodePart, ...]) -> tuple[NodePart | Text, ...]:
+def _form(
+    kind: type[Expr], form: str, fields: tuple[NamedField, ...]
+) -> tuple[NamedField | Text, ...]:
     """Return the pieces of a form: every second one is a field."""
-    by_name = {part.name: part for part in parts}
+    by_name = {part.name: part for part in fields}
     pieces = re.split(r"\{(\w+)\}", form)
     if form and sorted(pieces[1::2]) != sorted(by_name):
         raise TypeError(f"the form of {kind.__name__} does not have each field once: {form!r}")

@@ -35,7 +35,7 @@ from meta.ir.expr import (
 from meta.ir.lexer import Cursor
 from meta.ir.literals import MAX_NESTING
 from meta.ir.names import is_identifier
-from meta.ir.node import SUFFIXES, WORDS, Expr, NodePart, Text
+from meta.ir.node import SUFFIXES, WORDS, Expr, NamedField, Text
 from meta.ir.operators import resolve_op, slots_of
 from meta.ir.type_parser import (
     read_int,
@@ -148,11 +148,11 @@ class Parser:
         assert isinstance(found, Function)
         return found
 
-    def node(self, kind: type[Expr], form: Iterable[NodePart | Text], **known: Any) -> Expr:
+    def node(self, kind: type[Expr], form: Iterable[NamedField | Text], **known: Any) -> Expr:
         """Read the pieces of a node's form that are left, beside the fields that are known."""
         outer = len(self.scope)
         for piece in form:
-            if isinstance(piece, NodePart):
+            if isinstance(piece, NamedField):
                 known[piece.name] = piece.field.read(self)
             else:
                 self.tokens(piece.tokens)
@@ -239,7 +239,7 @@ class Parser:
         if kind is None:
             return atom
         first, *form = kind.spec.form
-        assert isinstance(first, NodePart)
+        assert isinstance(first, NamedField)
         return self.node(kind, form, **{first.name: atom})
 
     def call_arguments(self, callee: Expr) -> tuple[Expr | Literal, ...]:

@@ -47,7 +47,7 @@ from meta.ir.expr import (
 from meta.ir.fields import Body
 from meta.ir.literals import MAX_NESTING, literal_text
 from meta.ir.names import Names, is_identifier, name_text, quote
-from meta.ir.node import Expr, Node, NodePart, Text
+from meta.ir.node import Expr, NamedField, Node, Text
 from meta.ir.operators import slots_of
 from meta.ir.types import Type
 from meta.ir.visit import binders
@@ -202,11 +202,11 @@ class Printer:
             self.begin(self.opening(head, value, span))
 
     def node(
-        self, head: str, value: Expr, form: Iterable[NodePart | Text], span: Span | None
+        self, head: str, value: Expr, form: Iterable[NamedField | Text], span: Span | None
     ) -> None:
         """Print what a form says of a node with blocks; the first line carries the span."""
         for piece in form:
-            if isinstance(piece, NodePart) and isinstance(piece.field, Body):
+            if isinstance(piece, NamedField) and isinstance(piece.field, Body):
                 self.begin(head + "{" + _comment(span))
                 self.block(getattr(value, piece.name), piece.field.keyword)
                 head, span = "}", None
@@ -221,11 +221,11 @@ class Printer:
             return head + self.expr(value) + _comment(span)
         for piece in value.spec.form:
             head += self.piece(value, piece, 0)
-            if isinstance(piece, NodePart) and piece.name in blocks:
+            if isinstance(piece, NamedField) and piece.name in blocks:
                 break
         return head + _comment(span)
 
-    def piece(self, value: Expr, piece: NodePart | Text, depth: int) -> str:
+    def piece(self, value: Expr, piece: NamedField | Text, depth: int) -> str:
         if isinstance(piece, Text):
             return piece.text
         held = getattr(value, piece.name)

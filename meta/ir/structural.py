@@ -152,7 +152,7 @@ class Words:
             self.words.append(self.atom(value))
             return
         self.words.append(type(value).__name__)
-        for name, field in value.spec.parts:
+        for name, field in value.spec.fields:
             field.words(getattr(value, name), self)
 
     def atom(self, atom: Any) -> str:

@@ -146,7 +146,7 @@ class Verifier:
             self.atom(value, "the value")
 
     def _node(self, node: Expr) -> None:
-        for name, field in node.spec.parts:
+        for name, field in node.spec.fields:
             field.check(getattr(node, name), self)
         node.verify(self)
         if node.spec.binds is not None:

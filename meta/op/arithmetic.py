@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from meta.base.dtype import COMPLEX_PARTS, has_gradient, is_float
+from meta.base.dtype import REAL_OF, has_gradient, is_float
 from meta.base.errors import TypeInferError
 from meta.op.core import Scalar, Takes, Tensor, TensorType, Weight, numbers, op
 from meta.op.core.check import (
@@ -393,6 +393,6 @@ def abs(x: Scalar | Tensor) -> Tensor:
     """Absolute value. ``x``: any shape and dtype; the result has its type, of complex numbers that
     of their parts. Integers wrap.
     """
-    if isinstance(x, TensorType) and x.dtype in COMPLEX_PARTS:
-        return x.with_dtype(COMPLEX_PARTS[x.dtype])
+    if isinstance(x, TensorType) and x.dtype in REAL_OF:
+        return x.with_dtype(REAL_OF[x.dtype])
     return same(lambda n: n if n > 0 else 0 - n, x)

@@ -59,7 +59,7 @@ def setitem(x: Any, index: Any, value: Any) -> None:
     values = coerce_value(value, x.dtype, x.device).tensor.detach()
     if memory_overlaps(values, memory):
         values = values.clone()
-    part = _forward_part(memory, index)
+    part = _forward_slices(memory, index)
     if part is not None and values.ndim <= part.ndim:
         same = values.shape == part.shape
         part.copy_(values if same else _broadcast(values, tuple(part.shape)))
@@ -88,14 +88,14 @@ def _number_is_written(x: ndarray, memory: torch.Tensor, index: Any, value: Any)
         mask = index.tensor.reshape(*index.shape, *(1,) * (x.ndim - index.ndim))
         memory.masked_fill_(mask, value)
         return True
-    part = _forward_part(memory, index)
+    part = _forward_slices(memory, index)
     if part is None:
         return False
     part.fill_(value)
     return True
 
 
-def _forward_part(memory: torch.Tensor, index: Any) -> torch.Tensor | None:
+def _forward_slices(memory: torch.Tensor, index: Any) -> torch.Tensor | None:
     """Return torch's view for an index of which torch has numpy's meaning; None for another, and
     for one that is wrong.
     """

@@ -41,7 +41,7 @@ def _times(x: TensorType, size: int, axis: int) -> TensorType:
     return x.with_shape((*x.shape[:at], extent, *x.shape[at + 1 :]))
 
 
-def _part(x: TensorType, size: int, axis: int) -> TensorType:
+def _shard_type(x: TensorType, size: int, axis: int) -> TensorType:
     at = normalize_axis(axis, x.ndim)
     extent = x.shape[at]
     fits = isinstance(extent, int) and extent % size == 0
@@ -153,7 +153,7 @@ def reduce_scatter(
     in `all_reduce`. Gradient of "sum": `all_gather`.
     """
     _reduced(x, size, reduction)
-    return _part(x, size, axis)
+    return _shard_type(x, size, axis)
 
 
 @op(collective=True, float8=True)
@@ -207,7 +207,7 @@ def multi_tensor_reduce_scatter(
     _require_tensors(x)
     for t in x:
         _reduced(t, size, reduction)
-    return tuple(_part(t, size, 0) for t in x)
+    return tuple(_shard_type(t, size, 0) for t in x)
 
 
 @op(like=multi_tensor_reduce_scatter, collective=True)
@@ -231,7 +231,7 @@ def all_to_all(
     Gradient: the same with both axes exchanged. Raises TypeInferError as `reduce_scatter`.
     """
     _checked(size)
-    return _times(_part(x, size, split_axis), size, concat_axis)
+    return _times(_shard_type(x, size, split_axis), size, concat_axis)
 
 
 @op(collective=True, float8=True)
@@ -269,7 +269,7 @@ def scatter_from(x: Tensor, over: str, size: int, axis: int = 0, root: int = 0) 
     """
     _checked(size)
     _rank(root, size, "root")
-    return _part(x, size, axis)
+    return _shard_type(x, size, axis)
 
 
 @op(collective=True, float8=True)
@@ -330,7 +330,7 @@ def scatter_to(x: Tensor, over: str, size: int, axis: int = 0) -> Tensor:
     exchanged.
     """
     _checked(size)
-    return _part(x, size, axis)
+    return _shard_type(x, size, axis)
 
 
 @op(collective=True)

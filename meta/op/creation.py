@@ -9,7 +9,7 @@ from meta.base import dtype as dtypes
 from meta.op.core import DeviceName, DType, Ints, Scalar, Tensor, TensorType, op
 from meta.op.core.check import (
     extents_of,
-    has_one_element,
+    is_single_element,
     normalize_axis,
     require,
     require_representable,
@@ -98,11 +98,11 @@ def arange(
     return TensorType((max(0, length),), dtype)
 
 
-def _places(depth: int, mode: str) -> tuple[IndexRange, ...]:
+def _depth_range(depth: int, mode: str) -> tuple[IndexRange, ...]:
     return (IndexRange("indices", depth, "the new axis, depth"),) if mode == "raise" else ()
 
 
-@op(indices=_places)
+@op(indices=_depth_range)
 def one_hot(
     indices: Tensor,
     depth: int,
@@ -130,7 +130,7 @@ def one_hot(
     integers = not dtypes.is_float(indices.dtype) and indices.dtype != "bool"
     require(integers, "indices must be integers", found=str(indices))
     for name, value in (("on_value", on_value), ("off_value", off_value)):
-        single = not isinstance(value, TensorType) or has_one_element(value)
+        single = not isinstance(value, TensorType) or is_single_element(value)
         require(single, f"{name} must be one number", found=str(value))
     require(depth >= 0, "depth is negative", found=depth)
     place = normalize_axis(axis, indices.ndim + 1)

@@ -12,7 +12,7 @@ A symmetric matrix is read from its lower triangle, as by LAPACK, numpy and torc
 the symmetric one, as torch's.
 """
 
-from meta.base.dtype import COMPLEX_PARTS, complex_of
+from meta.base.dtype import REAL_OF, complex_of
 from meta.base.errors import TypeInferError
 from meta.ir.types import Dim
 from meta.op.core import Tensor, op
@@ -21,7 +21,7 @@ from meta.op.core.check import broadcast_shapes, require, require_same_dtype, sh
 
 def _require_matrix(x: Tensor, name: str) -> None:
     """Raise TypeInferError unless a tensor is a matrix, or a batch of them, of a dtype for it."""
-    if x.dtype not in ("float32", "float64", *COMPLEX_PARTS):
+    if x.dtype not in ("float32", "float64", *REAL_OF):
         half = x.dtype in ("float16", "bfloat16")
         raise TypeInferError(
             f"{name} must be float32 or float64" + ", not of half precision" * half,
@@ -40,7 +40,7 @@ def _require_square(x: Tensor, name: str) -> None:
 
 def _real(x: Tensor) -> Tensor:
     """Return the type with the dtype of the parts, if it is complex."""
-    return x.with_dtype(COMPLEX_PARTS.get(x.dtype, x.dtype))
+    return x.with_dtype(REAL_OF.get(x.dtype, x.dtype))
 
 
 def _smaller(x: Tensor) -> Dim:

@@ -12,7 +12,7 @@ from meta.op.core.function import as_operand, function
 from meta.op.loss_reduction import type_text
 
 
-def one_where_nonzero(size: Any) -> Any:
+def nonzero_indicator(size: Any) -> Any:
     """Return 1 for each number that is not 0, and 0 for each that is; with a gradient, of 0."""
     return op.trunc(op.where(op.equal(size, 0), size, 1.0))
 
@@ -25,7 +25,7 @@ def vector_norm(x: Any, p: float, axis: int, keepdims: bool = False) -> Any:
     if p == 1:
         return op.sum(size, axis, keepdims)
     if p == 0:
-        return op.sum(one_where_nonzero(size), axis, keepdims)
+        return op.sum(nonzero_indicator(size), axis, keepdims)
     total = op.sum(size * size if p == 2 else op.pow(size, float(p)), axis, keepdims)
     positive = op.where(total == 0, 1.0, total)
     root = op.sqrt(positive) if p == 2 else op.pow(positive, 1.0 / p)

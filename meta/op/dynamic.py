@@ -18,7 +18,7 @@ from meta.base.errors import TypeInferError
 from meta.ir.types import UNKNOWN, Dim
 from meta.op.core import DType, Scalar, Tensor, TensorType, op
 from meta.op.core.check import (
-    has_one_element,
+    is_single_element,
     normalize_axis,
     require,
     require_new_axes,
@@ -118,7 +118,7 @@ def _single(x: Tensor, name: str, *, integer: bool = True) -> None:
     """Raise TypeInferError unless a tensor has one element."""
     if integer:
         require_index(x)
-    require(has_one_element(x), f"{name} must have one element", found=x)
+    require(is_single_element(x), f"{name} must have one element", found=x)
 
 
 def _unknown(x: Tensor, axes: set[int]) -> Tensor:

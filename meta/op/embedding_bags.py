@@ -67,7 +67,7 @@ def embedding_bag(
     rows = op.embedding(flat, weight, padding_idx)
     if offsets is None:
         bags, extent = indices.shape
-        belongs = op.reshape(_places(indices, 0), (-1,))
+        belongs = op.reshape(_positions(indices, 0), (-1,))
         marks = belongs if not extent else op.strided_slice(flat, (0,), (bags * extent,), (extent,))
         marks = marks if extent else op.sum(indices, 1)
     else:
@@ -76,12 +76,12 @@ def embedding_bag(
             raise _error("offsets must be a vector", found=repr(marks.shape))
         if include_last_offset:
             marks = op.strided_slice(marks, (0,), (marks.shape[0] - 1,))
-        belongs = op.searchsorted(marks, op.astype(_places(flat, 0), marks.dtype), "right") - 1
+        belongs = op.searchsorted(marks, op.astype(_positions(flat, 0), marks.dtype), "right") - 1
     kept = None if padding_idx is None else flat != padding_idx % weight.shape[0]
     return _reduced(rows, belongs, _zeros(marks, weight), mode, per_sample_weights, kept)
 
 
-def _places(x: Any, axis: int) -> Any:
+def _positions(x: Any, axis: int) -> Any:
     """Return the position of each element along an axis, on the device of x."""
     return op.cumsum(op.ones_like(op.astype(x, "int64")), axis, "int64") - 1
 

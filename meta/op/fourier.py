@@ -8,7 +8,7 @@ other way round; "ortho" 1 / sqrt(n) in both.
 
 from __future__ import annotations
 
-from meta.base.dtype import COMPLEX, COMPLEX_PARTS, complex_of
+from meta.base.dtype import COMPLEX, REAL_OF, complex_of
 from meta.base.errors import TypeInferError
 from meta.op.core import Ints, Tensor, op
 from meta.op.core.check import broadcast_shapes, normalize_axes, require, require_same_dtype
@@ -24,12 +24,12 @@ def _require_complex(x: Tensor) -> None:
     require(x.dtype in COMPLEX, "x must be complex", expected="complex64, complex128", found=str(x))
 
 
-def _require_parts(x: Tensor, name: str) -> None:
+def _require_real_pair(x: Tensor, name: str) -> None:
     """Raise TypeInferError unless a tensor may be a part of complex numbers."""
-    if x.dtype not in COMPLEX_PARTS.values():
+    if x.dtype not in REAL_OF.values():
         raise TypeInferError(
             f"{name} must be float32 or float64",
-            expected=", ".join(COMPLEX_PARTS.values()),
+            expected=", ".join(REAL_OF.values()),
             found=str(x),
             hint='cast it first: meta.astype(x, "float32")',
         )
@@ -54,7 +54,7 @@ def complex(real: Tensor, imag: Tensor) -> Tensor:
     Result: complex64 or complex128. Raises TypeInferError for other dtypes.
     """
     for name, x in (("real", real), ("imag", imag)):
-        _require_parts(x, name)
+        _require_real_pair(x, name)
     dtype = require_same_dtype(real, imag)
     return Tensor(broadcast_shapes(real.shape, imag.shape), complex_of(dtype))
 
@@ -66,7 +66,7 @@ def real(x: Tensor) -> Tensor:
     Raises TypeInferError for other dtypes.
     """
     _require_complex(x)
-    return x.with_dtype(COMPLEX_PARTS[x.dtype])
+    return x.with_dtype(REAL_OF[x.dtype])
 
 
 @op(elementwise=True, like=real, complex=True, view_elsewhere=True)
@@ -112,7 +112,7 @@ def fft_r2c(x: Tensor, axes: Ints, norm: str = "backward") -> Tensor:
     x: float32 or float64. Result: complex; the last of ``axes``, of extent n, has n // 2 + 1.
     Raises TypeInferError for other dtypes, axes that are empty or named twice, and another norm.
     """
-    _require_parts(x, "x")
+    _require_real_pair(x, "x")
     last = _require_transform(x, axes, norm)[-1]
     extent = x.with_shape(x.shape[last : last + 1]).static_shape[0] // 2 + 1
     return x.with_shape((*x.shape[:last], extent, *x.shape[last + 1 :])).with_dtype(
@@ -134,6 +134,4 @@ def fft_c2r(x: Tensor, axes: Ints, n: int, norm: str = "backward") -> Tensor:
     fits = n >= 1 and x.shape[last] == n // 2 + 1
     expected = f"2 * extent - 2 or 2 * extent - 1 of axis {last}, and at least 1"
     require(fits, "n does not fit the last axis", expected=expected, found=f"{n} and {x}")
-    return x.with_shape((*x.shape[:last], n, *x.shape[last + 1 :])).with_dtype(
-        COMPLEX_PARTS[x.dtype]
-    )
+    return x.with_shape((*x.shape[:last], n, *x.shape[last + 1 :])).with_dtype(REAL_OF[x.dtype])

@@ -143,7 +143,7 @@ class IndexedUpdate:
             return _where_masked(x, self._index, value, of_two)
         parts = read_index(x, self._index)
         view = slices(x, parts.items)
-        value = _like_part(value, view, parts)
+        value = _like_slice(value, view, parts)
         if parts.arrays:
             changed = _scattered(view, parts, value, by_rows)
         else:
@@ -176,7 +176,7 @@ def _of_dtype(value: Any, x: Any) -> Any:
     return found if found.dtype == x.dtype else OPERATORS["astype"](found, x.dtype)
 
 
-def _like_part(value: Any, view: Any, parts: ParsedIndex) -> Any:
+def _like_slice(value: Any, view: Any, parts: ParsedIndex) -> Any:
     """Return a value in the shape of ``x[index]`` without the axes that None inserts.
 
     view: x with ints and slices applied.

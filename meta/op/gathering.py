@@ -302,11 +302,11 @@ MODES = ("raise", "clip", "wrap", "fast")
 """What `take` may do about indices out of range."""
 
 
-def _taken_range(x: Tensor, axis: int | None, mode: str) -> tuple[IndexRange, ...]:
+def _gathered_range(x: Tensor, axis: int | None, mode: str) -> tuple[IndexRange, ...]:
     return (into_axis("indices", x, axis, "x", from_end=True),) if mode == "raise" else ()
 
 
-@op(complex=True, indices=_taken_range)
+@op(complex=True, indices=_gathered_range)
 def take(x: Tensor, indices: Tensor, axis: int | None = None, mode: str = "raise") -> Tensor:
     """The slices of ``x`` along ``axis`` (None: of flattened ``x``) that ``indices`` name.
 
@@ -328,7 +328,7 @@ def take(x: Tensor, indices: Tensor, axis: int | None = None, mode: str = "raise
     return x.with_shape((*before, *indices.shape, *after))
 
 
-@op(complex=True, indices=_taken_range)
+@op(complex=True, indices=_gathered_range)
 def take_dx(
     x: Tensor, dy: Tensor, indices: Tensor, axis: int | None = None, mode: str = "raise"
 ) -> Tensor:

@@ -352,7 +352,7 @@ def _stacked(a: Any, b: Any) -> Any:
     except TypeInferError as error:
         error.op = matmul.name
         raise
-    y = batch_matmul(_one_stack_axis(a, stack), _one_stack_axis(b, stack))
+    y = batch_matmul(_single_stack_axis(a, stack), _single_stack_axis(b, stack))
     return reshape(y, (*stack, m, n)) if len(stack) > 1 else y
 
 
@@ -375,7 +375,7 @@ def _stacked_at_run_time(a: Any, b: Any) -> Any:
     return dynamic_reshape(batch_matmul(*parts), concat((stack, rows, columns), 0))
 
 
-def _one_stack_axis(x: Any, stack: tuple[Any, ...]) -> Any:
+def _single_stack_axis(x: Any, stack: tuple[Any, ...]) -> Any:
     """Return a stack as [s, m, n], s being 1 where it holds one matrix only."""
     own, matrix = x.shape[:-2], x.shape[-2:]
     if len(own) == 1 and len(stack) == 1:

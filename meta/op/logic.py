@@ -74,7 +74,7 @@ def bitwise_invert(x: Scalar | Tensor) -> Tensor:
     return not x if isinstance(x, bool) else -int(x) - 1  # type: ignore[return-value]
 
 
-def _shifted_left(x1: int, x2: int) -> int:
+def _left_shift(x1: int, x2: int) -> int:
     """x1 << x2 in 64 bits, as tensors have it."""
     bits = (x1 << x2) % 2**64 if 0 <= x2 < 64 else 0
     return bits - 2**64 if bits >= 2**63 else bits
@@ -87,7 +87,7 @@ def bitwise_left_shift(x1: Scalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
     ``x1``, ``x2``: integers of one dtype, which is the result's, broadcast against one another.
     Raises TypeInferError for floats and bools, different dtypes, shapes that do not broadcast.
     """
-    return _bitwise(_shifted_left, x1, x2, bools=False)
+    return _bitwise(_left_shift, x1, x2, bools=False)
 
 
 @op(elementwise=True, promotes=("x1", "x2"))

@@ -244,12 +244,12 @@ def multi_margin_loss(
                 name, "weight does not fit", expected=expected, found=type_text(weight)
             )
         over = over * op.take(op.astype(weight, rows.dtype), picked)
-    loss = op.mean(op.where(_places(rows) == picked, 0.0, over), 1)
+    loss = op.mean(op.where(_class_indices(rows) == picked, 0.0, over), 1)
     single = reduction == "none" and as_operand(target).ndim == 0
     return reduce_loss(op.squeeze(loss, 0) if single else loss, reduction, result_dtype(x))
 
 
-def _places(rows: Any) -> Any:
+def _class_indices(rows: Any) -> Any:
     """Return the class of each element of rows."""
     return op.cumsum(op.astype(op.ones_like(rows), "int64"), 1, "int64") - 1
 
@@ -271,7 +271,7 @@ def multilabel_margin_loss(prediction: Any, target: Any, reduction: str = "mean"
     ended = op.cumsum(op.astype(labels == -1, "int64"), 1, "int64") > 0
     labels = class_indices(op.where(ended, 0, labels), rows.shape[1])
     right = op.expand_dims(op.take_along_axis(rows, labels, 1), 2)
-    hot = op.expand_dims(op.where(ended, -1, labels), 2) == op.expand_dims(_places(rows), 1)
+    hot = op.expand_dims(op.where(ended, -1, labels), 2) == op.expand_dims(_class_indices(rows), 1)
     own = op.expand_dims(op.any(hot, 1), 1)
     over = op.relu(1.0 - right + op.expand_dims(rows, 1))
     counts = op.logical_and(op.expand_dims(op.logical_not(ended), 2), op.logical_not(own))

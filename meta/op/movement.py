@@ -347,13 +347,13 @@ def split(x: Tensor, indices_or_sections: Ints | None = None, axis: int = 0) -> 
     if isinstance(extent, int):
         parts: list[Dim] = [e - b for b, e in split_bounds(extent, indices_or_sections)]
     elif isinstance(extent, UnknownDim) and indices_or_sections is not None:
-        parts = _unknown_parts(indices_or_sections)
+        parts = _unknown_sizes(indices_or_sections)
     else:
         raise TypeInferError("an axis of unknown extent cannot be split", found=str(x))
     return tuple(x.with_shape((*x.shape[:at], part, *x.shape[at + 1 :])) for part in parts)
 
 
-def _unknown_parts(indices_or_sections: int | tuple[int, ...]) -> list[Dim]:
+def _unknown_sizes(indices_or_sections: int | tuple[int, ...]) -> list[Dim]:
     """Return the extents of the parts of an axis of unknown extent."""
     if isinstance(indices_or_sections, int):
         require(

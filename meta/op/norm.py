@@ -124,14 +124,14 @@ def multi_tensor_fold_batch_norm(
     given = {"w": w, "mean": mean, "var": var, "scale": scale, "shift": shift, "b": b}
     for name, tensors in given.items():
         if name in ("w", "mean", "var") or tensors:
-            _of_each(name, tensors, w)
+            _per_channel(name, tensors, w)
     require(dtype is None or dtypes.is_float(dtype), "dtype must be floating point", found=dtype)
     made = w[0].dtype if dtype is None else dtype
     weights = tuple(t.with_dtype(made) for t in w)
     return *weights, *(TensorType(t.shape[:1], made) for t in w)
 
 
-def _of_each(name: str, tensors: Tensors, w: Tensors) -> None:
+def _per_channel(name: str, tensors: Tensors, w: Tensors) -> None:
     """Check a list of what belongs to the first axis of each of the weights, or of these."""
     found = len(tensors)
     require(found == len(w), f"{name} has another length than w", expected=len(w), found=found)

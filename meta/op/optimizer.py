@@ -37,7 +37,7 @@ from typing import Any
 
 from meta.base import dtype as dtypes
 from meta.op.core import DType, InOut, Scalar, Tensor, TensorType, op
-from meta.op.core.check import has_one_element, require, require_float, require_same_dtype
+from meta.op.core.check import is_single_element, require, require_float, require_same_dtype
 from meta.op.core.formula import (
     Expr,
     Formula,
@@ -272,15 +272,15 @@ def multi_tensor_lion(k: Numbers, x: Expr, g: Expr, m: Expr) -> Stores:
     return {"x": x - k.learning_rate * u, "m": k.beta2 * m + (1 - k.beta2) * g}
 
 
-ONE = """One step of {0} for one parameter, in place: `multi_tensor_{1}` of lists with one tensor.
+STEP = """One step of {0} for one parameter, in place: `multi_tensor_{1}` of lists with one tensor.
 
     The arguments are those of `multi_tensor_{1}`, of one shape and one floating point dtype; half
     precision is computed in float32. Returns (x, m, v), the arrays that were given. Raises
     TypeInferError for differing shapes or dtypes.
     """
-adam = single_step_op(multi_tensor_adam, ONE.format("Adam", "adam"))
-adamw = single_step_op(multi_tensor_adamw, ONE.format("Adam with decoupled weight decay", "adamw"))
-lamb = single_step_op(multi_tensor_lamb, ONE.format("LAMB", "lamb"))
+adam = single_step_op(multi_tensor_adam, STEP.format("Adam", "adam"))
+adamw = single_step_op(multi_tensor_adamw, STEP.format("Adam with decoupled weight decay", "adamw"))
+lamb = single_step_op(multi_tensor_lamb, STEP.format("LAMB", "lamb"))
 
 
 @op
@@ -301,7 +301,7 @@ def sgd(
     for name, value in (("learning_rate", learning_rate), ("mu", mu)):
         if isinstance(value, TensorType):
             require_float(value, name)
-            require(has_one_element(value), f"{name} must be one number", found=str(value))
+            require(is_single_element(value), f"{name} must be one number", found=str(value))
     return ()
 
 

@@ -19,7 +19,7 @@ from meta.op.core.window import DATA, Taps, window
 from meta.op.pool import POOLING
 
 Extents = int | Sequence[int]
-WHOLE = (sys.maxsize, sys.maxsize)
+FULL_SLICE = (sys.maxsize, sys.maxsize)
 """The ends of slices that are all examples and channels, however many there are."""
 
 
@@ -49,7 +49,7 @@ def _require_known(name: str, x: Any) -> None:
         raise _error(name, what, found=list(x.shape))
 
 
-def _each(value: Any, name: str, n: int) -> tuple[int, ...]:
+def _per_axis(value: Any, name: str, n: int) -> tuple[int, ...]:
     return pair(value if isinstance(value, int) else tuple(value), name, n)
 
 
@@ -73,7 +73,7 @@ def _max_pool(n: int, base: ComposedOp) -> None:
             return _example(y, one)
         _require_usual(base.name, n, layout)
         axes = _taps(base.name, n, x, kernel_size, stride, padding, dilation, ceil_mode)
-        return _example(y, one), _example(_places(x, y, axes), one)
+        return _example(y, one), _example(_argmax_indices(x, y, axes), one)
 
 
 def _avg_pool(n: int, base: ComposedOp) -> None:
@@ -111,7 +111,7 @@ def _adaptive_avg(n: int, base: ComposedOp) -> None:
         x: Any, output_size: int | Sequence[int | None] | None, *, layout: str = DATA[n]
     ) -> Any:
         x, one = _batch(as_operand(x), n)
-        return _example(base.plain(x, _wanted(base.name, n, x, output_size, layout), layout), one)
+        return _example(base.plain(x, _sizes(base.name, n, x, output_size, layout), layout), one)
 
 
 def _adaptive_max(n: int, base: ComposedOp) -> None:
@@ -124,15 +124,15 @@ def _adaptive_max(n: int, base: ComposedOp) -> None:
         layout: str = DATA[n],
     ) -> Any:
         x, one = _batch(as_operand(x), n)
-        y = base.plain(x, _wanted(base.name, n, x, output_size, layout), layout)
+        y = base.plain(x, _sizes(base.name, n, x, output_size, layout), layout)
         if not return_indices:
             return _example(y, one)
         _require_usual(base.name, n, layout)
         _require_known(base.name, x)
-        return _example(y, one), _example(_region_places(x, y), one)
+        return _example(y, one), _example(_region_argmax_indices(x, y), one)
 
 
-def _wanted(
+def _sizes(
     name: str, n: int, x: Any, output_size: int | Sequence[int | None] | None, layout: str
 ) -> Any:
     """Return the extents of the result of adaptive pooling, those of x where None is given."""
@@ -177,7 +177,7 @@ def _sides(axes: Sequence[Taps]) -> list[tuple[int, int]]:
     return around
 
 
-def _places(x: Any, y: Any, axes: Sequence[Taps]) -> Any:
+def _argmax_indices(x: Any, y: Any, axes: Sequence[Taps]) -> Any:
     """Return where the maximum of each window is among the elements of its channel: int64. It is
     the first of equal elements, and the last NaN, as torch has it.
 
@@ -204,7 +204,7 @@ def _places(x: Any, y: Any, axes: Sequence[Taps]) -> Any:
     for tap in itertools.product(*(range(axis.kernel) for axis in axes)):
         at = [k * axis.dilation for k, axis in zip(tap, axes, strict=True)]
         end = [b + s + 1 for b, s in zip(at, spans, strict=True)]
-        read = op.strided_slice(wide, (0, 0, *at), (*WHOLE, *end), steps)
+        read = op.strided_slice(wide, (0, 0, *at), (*FULL_SLICE, *end), steps)
         taps.append((sum(b * width for b, width in zip(at, widths, strict=True)), read))
     found = first
     for behind, read in reversed(taps):
@@ -230,7 +230,7 @@ def _flat(coordinates: Sequence[Any], sizes: Sequence[Any]) -> Any:
     return place
 
 
-def _region_places(x: Any, y: Any) -> Any:
+def _region_argmax_indices(x: Any, y: Any) -> Any:
     """Return where the maximum of each region, by `_hit`, is among the elements of its channel:
     int64.
 
@@ -280,9 +280,9 @@ def _unpool(n: int) -> None:
             found = f"x{list(x.shape)}, indices{list(indices.shape)}"
             what = "the maxima and their indices differ in shape"
             raise _error(name, what, expected=f"{n + 1} or {n + 2} axes", found=found)
-        kernel = _each(kernel_size, "kernel_size", n)
-        steps = kernel if stride is None else _each(stride, "stride", n)
-        border = _each(padding, "padding", n)
+        kernel = _per_axis(kernel_size, "kernel_size", n)
+        steps = kernel if stride is None else _per_axis(stride, "stride", n)
+        border = _per_axis(padding, "padding", n)
         sizes = tuple(
             (e - 1) * s - 2 * p + k
             for e, s, p, k in zip(x.shape[2:], steps, border, kernel, strict=True)

@@ -46,7 +46,7 @@ def sum(x: Tensor, axis: Axes = None, keepdims: bool | Ints = False) -> Tensor:
     return _reduced(x, axis, keepdims, sum_dtype(x.dtype))
 
 
-def in_given_dtype(reduce: Callable[..., Any], x: Any, dtype: Any) -> Any:
+def in_dtype_of_sum(reduce: Callable[..., Any], x: Any, dtype: Any) -> Any:
     """Return ``reduce(x)``, which adds or multiplies, in a dtype to which elements are cast."""
     astype = OPERATORS["astype"]
     found = reduce(x if dtype is None else astype(x, dtype))
@@ -57,7 +57,7 @@ def in_given_dtype(reduce: Callable[..., Any], x: Any, dtype: Any) -> Any:
 def _sum(x: Any, axis: Any = None, keepdims: Any = False, dtype: Any = None) -> Any:
     if dtype is None:
         return sum.plain(x, axis, keepdims)
-    return in_given_dtype(lambda t: sum.plain(t, axis, keepdims), x, dtype)
+    return in_dtype_of_sum(lambda t: sum.plain(t, axis, keepdims), x, dtype)
 
 
 @op(options=sum, complex=True)
@@ -146,7 +146,7 @@ def prod(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
 def _prod(x: Any, axis: Any = None, keepdims: Any = False, dtype: Any = None) -> Any:
     if dtype is None:
         return prod.plain(x, axis, keepdims)
-    return in_given_dtype(lambda t: prod.plain(t, axis, keepdims), x, dtype)
+    return in_dtype_of_sum(lambda t: prod.plain(t, axis, keepdims), x, dtype)
 
 
 @op(options=mean, complex=True)

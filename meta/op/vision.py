@@ -31,7 +31,7 @@ def _columns(data: Tensor, *columns: tuple[str, int, int]) -> None:
         require(fits, f"{name} is no column of data", expected=expected, found=first)
 
 
-def _one(value: Scalar | Tensor, name: str) -> None:
+def _require_single_number(value: Scalar | Tensor, name: str) -> None:
     """Check that a tensor in the place of a number has one element."""
     if isinstance(value, TensorType):
         fits = all(extent == 1 or not isinstance(extent, int) for extent in value.shape)
@@ -55,7 +55,7 @@ def get_valid_counts(
     """
     require(score_index >= 0, "score_index is negative", found=score_index)
     _columns(data, ("score_index", score_index, 1), ("id_index", id_index, 1))
-    _one(score_threshold, "score_threshold")
+    _require_single_number(score_threshold, "score_threshold")
     require_same_dtype(data, score_threshold)
     batch, boxes = data.shape[:2]
     return TensorType((batch,), "int32"), data, TensorType((batch, boxes), "int32")
@@ -121,9 +121,9 @@ def non_max_suppression(
         fits = given.dtype == "int32" and given.ndim == wanted.ndim
         fits = fits and (not static or given.shape == shape)
         require(fits, f"{name} does not fit data", expected=str(wanted), found=str(given))
-    _one(iou_threshold, "iou_threshold")
+    _require_single_number(iou_threshold, "iou_threshold")
     require_same_dtype(data, iou_threshold)
-    _one(max_output_size, "max_output_size")
+    _require_single_number(max_output_size, "max_output_size")
     dtype = max_output_size.dtype if isinstance(max_output_size, TensorType) else "int64"
     whole = isinstance(max_output_size, int | TensorType) and dtype in ("int32", "int64")
     fits = whole and not isinstance(max_output_size, bool)

@@ -162,7 +162,7 @@ def _key(binding: Binding, buffers: AliasSets) -> Hashable | None:
     op = called_op(value)
     if op is not None and op.commutative:
         keys[1:3] = [frozenset(keys[1:3])]  # behind the callee
-    fields = (part for part in spec.parts if not isinstance(part.field, Atom))
+    fields = (part for part in spec.fields if not isinstance(part.field, Atom))
     return (type(value), *keys, *(str(getattr(value, part.name)) for part in fields))
 
 

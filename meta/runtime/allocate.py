@@ -48,7 +48,7 @@ _HEADER = 8192  # the block itself, with all that is added to it, has to stay be
 
 
 @cache
-def keep_freed_memory() -> None:
+def retain_freed_memory() -> None:
     """Let the heap keep memory that is freed between two calls of a program.
 
     glibc takes large blocks from the system and gives them back when they are freed, and so the end

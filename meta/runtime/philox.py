@@ -86,7 +86,7 @@ def philox4x32(
     return rounds(counter, 0)
 
 
-def keep_threshold(p: float) -> int:
+def dropout_threshold(p: float) -> int:
     """Return t such that a random word is below t with probability ``p``."""
     return round(p * 2**32)
 
@@ -215,7 +215,7 @@ def with_room(
     full = words.is_zero(state[8] | state[9])
     fresh = [*hashed, zero, zero, zero, zero, words.constant(_FIRST), zero]
     path = [state[4] | state[8], state[5] | state[9]]
-    longer = [*state[:4], *path, zero, zero, *_next_place(state, words)]
+    longer = [*state[:4], *path, zero, zero, *_next_counter(state, words)]
     new = [words.select(full, a, b) for a, b in zip(fresh, longer, strict=True)]
     return [words.select(fits, a, b) for a, b in zip(state, new, strict=True)]
 
@@ -235,7 +235,7 @@ def split_state(
     """
     zero, second = words.constant(0), words.constant(_SECOND)
     full = words.is_zero(state[8] | state[9])
-    place = _next_place(state, words)
+    place = _next_counter(state, words)
 
     def one(fresh_path: Any, path: Sequence[Any]) -> list[Any]:
         fresh = [*hashed, fresh_path, zero, zero, zero, second, zero]
@@ -246,7 +246,7 @@ def split_state(
     return one(zero, state[4:6]), one(words.constant(_FIRST), right)
 
 
-def _next_place(state: Sequence[Any], words: Arithmetic) -> list[Any]:
+def _next_counter(state: Sequence[Any], words: Arithmetic) -> list[Any]:
     """Shift the single bit of words 8 and 9 one to the right."""
     carry = (state[8] & words.constant(1)) << 63
     return [_shift(state[8], 1, words), _shift(state[9], 1, words) | carry]

@@ -290,7 +290,7 @@ def nodes(draw: st.DrawFn) -> Expr:
     """Draw a node of any kind that has a form."""
     kinds = [*WORDS.values(), *SUFFIXES.values()]
     kind = draw(st.sampled_from(sorted(kinds, key=lambda k: k.__name__)))
-    return kind(**{p.name: draw(VALUES[type(p.field)]) for p in kind.spec.parts})
+    return kind(**{p.name: draw(VALUES[type(p.field)]) for p in kind.spec.fields})
 
 
 @settings(max_examples=300, suppress_health_check=list(HealthCheck))

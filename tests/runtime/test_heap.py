@@ -12,7 +12,7 @@ import pytest
 
 SCRIPT = """
 import resource, torch
-from meta.runtime.allocate import keep_freed_memory
+from meta.runtime.allocate import retain_freed_memory
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -21,7 +21,7 @@ def faults():
         del blocks
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-keep_freed_memory()
+retain_freed_memory()
 faults()
 print(faults())
 """

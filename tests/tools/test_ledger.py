@@ -30,6 +30,16 @@ def test_what_is_counted() -> None:
     ]
 
 
+def test_vague_names() -> None:
+    files = {
+        "meta.ahead": "MADE = 1\n_each: int = 2\nonce = made\n",
+        "meta.x": "class KeptFile: ...\ndef one_hot(): ...\ndef put(): ...\ndef taken(): ...\n",
+    }
+    assert ledger.vague_names(files, {"taken"}) == [
+        *("meta.ahead", "meta.ahead.MADE", "meta.ahead._each", "meta.x.KeptFile", "meta.x.put"),
+    ]
+
+
 def test_sizes(tmp_path: Path) -> None:
     for name, lines in {
         "meta/x.py": 1,

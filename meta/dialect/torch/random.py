@@ -15,7 +15,7 @@ from meta.runtime.philox import (
     after,
     counter,
     counter_of_ones,
-    keep_threshold,
+    dropout_threshold,
     multiple,
     philox4x32,
     rounds,
@@ -58,7 +58,7 @@ def kept_from(key, first, shape, p, device):
     """Return what is kept of the elements from ``first`` on of a larger array, as a mask."""
     skip = first % 4
     mask = torch.empty(skip + prod(shape), dtype=torch.bool, device=device)
-    _fill(mask, key, 4, lambda *lanes: torch.stack(lanes, 1) >= keep_threshold(p), first // 4)
+    _fill(mask, key, 4, lambda *lanes: torch.stack(lanes, 1) >= dropout_threshold(p), first // 4)
     return mask[skip:].view(shape)
 
 

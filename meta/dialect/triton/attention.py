@@ -26,7 +26,7 @@ from meta.dialect.triton.sequence import TritonLaunch, launch_sequence
 from meta.ir.types import TensorType
 from meta.op.attention import HEADS_FIRST, heads_first, mask_repeats, score_scale
 from meta.op.core.call import CallValues
-from meta.runtime.philox import keep_threshold
+from meta.runtime.philox import dropout_threshold
 
 DTYPES = ("float16", "bfloat16", "float32")
 WIDEST = 256
@@ -119,7 +119,7 @@ class Attention:
                 (f"{letter}_batch", f"{letter}_head", f"{letter}_row"), steps, strict=True
             )
         drops = a.dropout_key is not None and a.dropout_p > 0
-        threshold = keep_threshold(a.dropout_p)
+        threshold = dropout_threshold(a.dropout_p)
         decline_if(threshold >= 2**32, "nothing is kept")
         left, right = a.window or (-1, -1)
         far = self.queries + self.keys

@@ -13,7 +13,7 @@ from meta.dialect.triton import triton_dialect as dialect
 from meta.dialect.triton.sequence import TritonLaunch, launch_sequence
 from meta.op.core.call import CallValues
 from meta.runtime import random
-from meta.runtime.philox import keep_threshold
+from meta.runtime.philox import dropout_threshold
 
 DTYPES = ("float16", "bfloat16", "float32")
 LEVEL = 4
@@ -59,7 +59,7 @@ def dropout_train(call: CallValues) -> OpEnv:
     require_static(x)
     decline_if(x.dtype not in DTYPES, f"made for {', '.join(DTYPES)}")
     decline_if(x.size >= MOST_ELEMENTS, "there are too many elements")
-    threshold = keep_threshold(p)
+    threshold = dropout_threshold(p)
     decline_if(threshold >= 2**32, "nothing is kept")
     block = ask("BLOCK", 256, (128, 512))
     y, mask, _ = call.outputs

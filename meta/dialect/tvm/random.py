@@ -24,7 +24,7 @@ from meta.runtime.philox import (
     after,
     counter,
     counter_of_ones,
-    keep_threshold,
+    dropout_threshold,
     philox4x32,
     rounds,
     split_state,
@@ -115,7 +115,7 @@ def _kept(x, mask, p):
 
 def kept(shape, key, p):
     """Return a stage of where elements of a shape are kept, by a key that is a number."""
-    threshold, top = keep_threshold(p), 1 << 31
+    threshold, top = dropout_threshold(p), 1 << 31
     size = prod(int(extent) for extent in shape)
 
     def keep(*i):

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from meta import op
-from meta.base.dtype import COMPLEX, COMPLEX_PARTS, FROM_TORCH, has_gradient
+from meta.base.dtype import COMPLEX, FROM_TORCH, REAL_OF, has_gradient
 from meta.frontend.aten.promotion import of_number
 from meta.frontend.core import CallSite, Unconvertible, active_trace
 from meta.frontend.core.arithmetic import cast_number
@@ -129,7 +129,7 @@ def cast_or_real_part(x: Any, dtype: str | None) -> Any:
 
 def real_dtype(dtype: str) -> str:
     """Return the dtype of the parts of complex numbers; of other dtypes, itself."""
-    return COMPLEX_PARTS.get(dtype, dtype)
+    return REAL_OF.get(dtype, dtype)
 
 
 def shape_vector(dims: Sequence[int | SymbolicDim]) -> Any:

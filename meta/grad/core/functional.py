@@ -77,7 +77,7 @@ def value_and_grad(
                 f"{name} cannot be called like this: {error}", expected=f"{name}{signature}"
             ) from None
         bound.apply_defaults()
-        places = [_place(bound, w, name) for w in wanted]
+        places = [_position(bound, w, name) for w in wanted]
         if len(set(places)) < len(places):
             raise ArgumentError("an argument is named twice in wrt", found=repr(wrt))
         flat = [tree.flatten(_value(bound, place), _is_leaf) for place in places]
@@ -229,10 +229,10 @@ def _require_floating(dtypes: list[str], wrt: Any) -> None:
         )
 
 
-Place = tuple[str, int | None]
+Position = tuple[str, int | None]
 
 
-def _place(bound: inspect.BoundArguments, wanted: Argument, name: str) -> Place:
+def _position(bound: inspect.BoundArguments, wanted: Argument, name: str) -> Position:
     """Return the parameter that an argument is given to, and its place in ``*args``."""
     parameters = bound.signature.parameters
     further = [n for n, p in parameters.items() if p.kind is p.VAR_KEYWORD]
@@ -257,14 +257,14 @@ def _place(bound: inspect.BoundArguments, wanted: Argument, name: str) -> Place:
     )
 
 
-def _value(bound: inspect.BoundArguments, place: Place) -> Any:
+def _value(bound: inspect.BoundArguments, place: Position) -> Any:
     key, index = place
     if index == -1:
         return bound.arguments[_keywords(bound)][key]
     return bound.arguments[key] if index is None else bound.arguments[key][index]
 
 
-def _set(bound: inspect.BoundArguments, place: Place, value: Any) -> None:
+def _set(bound: inspect.BoundArguments, place: Position, value: Any) -> None:
     key, index = place
     if index == -1:
         name = _keywords(bound)

@@ -19,10 +19,10 @@ def conjugated(x: Any) -> Any:
     return OPERATORS["conj"](x) if getattr(x, "dtype", None) in COMPLEX else x
 
 
-def _each(found: Any) -> Any:
+def _conjugates(found: Any) -> Any:
     """Return the conjugates of gradients: one, or a tuple in which there may be None."""
     if isinstance(found, tuple):
-        return tuple(_each(f) for f in found)
+        return tuple(_conjugates(f) for f in found)
     return None if found is None else conjugated(found)
 
 
@@ -38,6 +38,6 @@ def holomorphic(rule: Callable[..., Any]) -> Callable[..., Any]:
         dy = values[-1]
         if dy.dtype not in COMPLEX:
             return rule(*values)
-        return _each(rule(*values[:-1], conjugated(dy)))
+        return _conjugates(rule(*values[:-1], conjugated(dy)))
 
     return of

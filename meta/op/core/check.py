@@ -104,7 +104,7 @@ def extents_of(shape: int | tuple[Any, ...]) -> tuple[Any, ...]:
     return extents
 
 
-def has_one_element(x: TensorType) -> bool:
+def is_single_element(x: TensorType) -> bool:
     """Whether a tensor has one element."""
     return all(d == 1 for d in x.shape)
 

@@ -17,7 +17,7 @@ from typing import Any
 from meta.base import dtype as dtypes
 from meta.base.source import Span, caller_span, definition_span
 from meta.ir.types import TensorType
-from meta.op.core.check import has_one_element, require, require_float, require_same_dtype
+from meta.op.core.check import is_single_element, require, require_float, require_same_dtype
 from meta.op.core.formula import Expr, Formula, Stores, Traced, postorder
 from meta.op.core.op import Op, op
 from meta.op.core.schema import InOut, Scalar, Tensor
@@ -253,7 +253,7 @@ def check_numbers(step: object, learning_rate: object) -> None:
     """Raise TypeInferError unless each is a number or a tensor that holds one."""
     for name, value in (("step", step), ("learning_rate", learning_rate)):
         if isinstance(value, TensorType):
-            fits = has_one_element(value) and value.dtype != "bool"
+            fits = is_single_element(value) and value.dtype != "bool"
             require(fits, f"{name} must be one number", found=str(value))
     if isinstance(learning_rate, TensorType):
         require(dtypes.is_float(learning_rate.dtype), "learning_rate must be floating point")
@@ -263,12 +263,12 @@ def check_rate(name: str, value: object, count: int) -> None:
     if not isinstance(value, TensorType):
         return
     require(dtypes.is_float(value.dtype), f"{name} must be floating point", found=str(value))
-    fits = has_one_element(value) or value.shape == (count,)
+    fits = is_single_element(value) or value.shape == (count,)
     expected = f"one element, or ({count},)" if count > 1 else "one element"
     require(fits, f"{name} has another shape", expected=expected, found=str(value))
 
 
 def check_skip(skip: TensorType | None) -> None:
     if skip is not None:
-        fits = skip.dtype == "bool" and has_one_element(skip)
+        fits = skip.dtype == "bool" and is_single_element(skip)
         require(fits, "skip must be one bool", found=str(skip))

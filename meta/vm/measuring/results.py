@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from meta.base import config
-from meta.base.dtype import COMPLEX_PARTS, FROM_TORCH, TOLERANCE
+from meta.base.dtype import FROM_TORCH, REAL_OF, TOLERANCE
 
 TF32 = TOLERANCE["float16"]
 """The tolerance of float32 where factors may be rounded to 10 bits of mantissa."""
@@ -57,7 +57,7 @@ def _apart(a: torch.Tensor, b: torch.Tensor, slack: float) -> torch.Tensor:
 
 def tolerance(dtype: str, is_cuda: bool) -> tuple[float, float]:
     """Return (rtol, atol) of a floating point or complex dtype."""
-    dtype = COMPLEX_PARTS.get(dtype, dtype)
+    dtype = REAL_OF.get(dtype, dtype)
     if dtype == "float32" and is_cuda and config.get("META_TF32"):
         return TF32
     return TOLERANCE.get(dtype, (0.25, 0.25))  # of float8: one unit in the last place

@@ -25,7 +25,7 @@ from meta.ir.types import bind_dims
 from meta.passes import PassRecord
 from meta.runtime import buffer_replacement as replaced
 from meta.runtime import view_copies
-from meta.runtime.allocate import keep_freed_memory, storage_address
+from meta.runtime.allocate import retain_freed_memory, storage_address
 from meta.runtime.array_key import array_key
 from meta.runtime.inplace_writes import require_writable
 from meta.runtime.master_weights import master_pairs
@@ -87,7 +87,7 @@ class CompiledProgram:
         self._unflatten = None if convention.returns_result else convention.unflatten
         self.preference = current_preference()
         if device.kind == "cpu":
-            keep_freed_memory()
+            retain_freed_memory()
         kept = len(arrays) + code.prepared
         self._graphs, self._why_no_graph = graphs_for(code, kept, device, cuda_graph)
         self._linked = link(program, self._graphs)

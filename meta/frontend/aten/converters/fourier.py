@@ -5,7 +5,7 @@ three operators. Numbers that are made of their parts are in `creation`.
 from math import pi
 
 from meta import fft, op
-from meta.base.dtype import COMPLEX, COMPLEX_PARTS, has_gradient
+from meta.base.dtype import COMPLEX, REAL_OF, has_gradient
 from meta.frontend.aten.promotion import promote
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
@@ -51,7 +51,7 @@ INVERSE = ("forward", "ortho", "backward")
 
 
 def transforms(x):
-    if x.dtype not in ("float32", "float64", *COMPLEX_PARTS):
+    if x.dtype not in ("float32", "float64", *REAL_OF):
         raise Unconvertible(f"there are no Fourier transforms of {x.dtype}", hint="float32")
     return x
 
