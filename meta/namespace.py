@@ -36,9 +36,9 @@ from meta.grad.core import no_grad
 from meta.model import Model, cond, scan, while_loop
 from meta.op.core.promotion import strict_dtypes
 from meta.runtime.ndarray import array, asarray, from_dlpack, ndarray
+from meta.vm.benchmark.measure import measure
 from meta.vm.compiler.pipeline import PassContext
 from meta.vm.inspect.explain import explain
-from meta.vm.measure import measure
 from meta.vm.modules import compile_model, load_module
 
 newaxis = None

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import median
+from functools import partial
 from typing import Any
-
-import torch
 
 from meta.base.device import Device
 from meta.cli.compile import compile_target, random_arguments
@@ -18,6 +15,7 @@ from meta.cost.record import Cost
 from meta.dialect.core.fused import CONFIG
 from meta.dialect.core.openv import config_of
 from meta.vm import Executable
+from meta.vm.benchmark.interleave import Lane, clock_of, interleave, warm_lane
 from meta.vm.compiler.code import FusedRef
 
 ROUNDS, WARM = 30, 3
@@ -87,19 +85,17 @@ def measure_interleaved(
     programs: Sequence[Executable], arguments: Sequence[Any], device: Device
 ) -> list[float]:
     """Return the microseconds of a run of each program, medians of runs in turns."""
+    clock = clock_of(device, "eager")
 
-    def once(program: Executable) -> float:
-        begin = time.perf_counter()
-        program(*arguments)
-        if device.kind == "cuda":
-            torch.cuda.synchronize(device.ordinal)
-        return (time.perf_counter() - begin) * 1e6
-
-    for program in programs:
+    def lane_of(program: Executable) -> Lane:
+        run = partial(program, *arguments)
         for _ in range(WARM):
-            once(program)
-    rounds = [[once(program) for program in programs] for _ in range(ROUNDS)]
-    return [median(column) for column in zip(*rounds, strict=True)]
+            run()
+        return warm_lane(clock, lambda count: [run] * count)
+
+    lanes = list(map(lane_of, programs))
+    interleave(lanes, clock, rounds=ROUNDS)
+    return [lane.timing().median for lane in lanes]
 
 
 def text(record: Mapping[str, Any]) -> str:

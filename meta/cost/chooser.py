@@ -3,7 +3,7 @@
 A `CostChooser` is what dispatch asks (`meta.dialect.core.chooser`), and what passes go by.
 META_TUNE says what may be done: "off" (nothing), "cached" (use what is kept) or "on" (measure what
 is not); `measured` says so for a block. Who measures is on a higher floor, and sets the default
-chooser (`meta.vm.measure`).
+chooser (`meta.vm.benchmark.measure`).
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ from typing import Any
 
 from meta import op
 from meta.base.device import CPU
-from meta.dialect.core.ir_calls import PRODUCTS, arg_types, base_op, product_terms
+from meta.dialect.core.ir_calls import PRODUCTS, kernel_call, product_terms
 from meta.ir import Call, TensorType, type_bytes
-from meta.op.core import CallValues, Op, View
+from meta.op.core import CallValues, Op
 from meta.op.core.subscripts import subscripts
 from meta.op.linalg import GROUPED
 
@@ -88,11 +88,8 @@ def work_of(call: Call) -> Work:
 
     An extent that is not known counts as one.
     """
-    called = base_op(call.callee)
-    if called is None:
-        return NOTHING
-    values = called.call_values(arg_types(called, call), CPU)
-    if values.callee is None or isinstance(values.out, View):
+    values = kernel_call(call, CPU)
+    if values is None:
         return NOTHING
     moved = sum(map(type_bytes, (*values.tensors(), *values.outputs)))
     return Work(_flops(values), moved)

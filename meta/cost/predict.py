@@ -18,7 +18,7 @@ from meta.cost.record import Cost, Key, Race, choose, key_of
 from meta.cost.roofline import Peaks, peaks_of
 from meta.dialect.core import FUSED, DialectOp
 from meta.dialect.core.fused import CONFIG
-from meta.dialect.core.ir_calls import arg_types, base_op, leaf_types
+from meta.dialect.core.ir_calls import kernel_call, leaf_types
 from meta.dialect.core.openv import config_of
 from meta.dialect.core.preference import Config
 from meta.ir import (
@@ -33,7 +33,6 @@ from meta.ir import (
     Type,
     type_bytes,
 )
-from meta.op.core import View
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +152,8 @@ class Predictor:
         return self._launch(key, race, name, dialect, config, work, types)
 
     def _call(self, call: Call) -> Launch | None:
-        op = base_op(call.callee)
-        if op is None:
-            return None
-        values = op.call_values(arg_types(op, call), self.device)
-        if values.callee is None or isinstance(values.out, View):
+        values = kernel_call(call, self.device)
+        if values is None:
             return None
         key = key_of(values, self.device, self.how)
         race = known_race(values, self.device, self.how)
@@ -166,7 +162,7 @@ class Predictor:
         if isinstance(call.callee, DialectOp):
             dialect, config = call.callee.dialect.name, call.callee.config or ()
         types = (*values.tensors(), *values.outputs)
-        return self._launch(key, race, op.name, dialect, config, work_of(call), types)
+        return self._launch(key, race, values.op.name, dialect, config, work_of(call), types)
 
     def _launch(
         self,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from pathlib import Path
+from statistics import median, quantiles
 from typing import Any
 
 from meta.base import config
@@ -42,6 +43,13 @@ class Timing:
     p20: float
     p80: float
     count: int
+
+    @classmethod
+    def of(cls, samples: Sequence[float]) -> Timing:
+        """Return what samples say; a percentile is between two of them linearly."""
+        several = samples if len(samples) > 1 else [*samples] * 2
+        p20, _, _, p80 = quantiles(several, n=5, method="inclusive")
+        return cls(median(samples), p20, p80, len(samples))
 
     def __str__(self) -> str:
         return f"{self.median:.2f} us ({self.p20:.2f} to {self.p80:.2f}, {self.count} samples)"

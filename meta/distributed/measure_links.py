@@ -6,7 +6,6 @@ import json
 import socket
 import time
 from collections.abc import Callable
-from statistics import quantiles
 
 import torch
 from torch import distributed as dist
@@ -88,9 +87,7 @@ def _time(group: Group, count: int, device: Device) -> Timing:
         one = _slowest(group, [seconds(runs(WARM_UP), WARM_UP)])[0]
         run = runs(times := max(1, round(LEAST / max(one, 1e-7))))
         mine = [1e6 * seconds(run, times) for _ in range(SAMPLES)]
-    found = _slowest(group, mine)
-    p20, _, _, p80 = quantiles(found, n=5, method="inclusive")
-    return Timing(sorted(found)[SAMPLES // 2], p20, p80, SAMPLES)
+    return Timing.of(_slowest(group, mine))
 
 
 def _slowest(group: Group, mine: list[float]) -> list[float]:

@@ -67,9 +67,8 @@ from meta.passes.promote_refs import promote_refs
 from meta.passes.random_calls import explicit_keys, split_dropout
 from meta.passes.rematerialize import rematerialize
 from meta.passes.simplify import simplify
-from meta.passes.split_patterns import split_patterns
 from meta.passes.split_updates import split_updates
-from meta.passes.tune import configure, tune
+from meta.passes.tune import configure, split_patterns, tune
 
 __all__ = [
     "CastReport",

@@ -15,7 +15,15 @@ from meta import op
 from meta.base.device import Device
 from meta.base.dtype import bits, is_float
 from meta.dialect.core import answers
-from meta.dialect.core.ir_calls import base_op, called_op, new_call, op_call, tensor_of, tensor_type
+from meta.dialect.core.ir_calls import (
+    base_op,
+    called_op,
+    declared_call,
+    new_call,
+    op_call,
+    tensor_of,
+    tensor_type,
+)
 from meta.dialect.core.preference import current
 from meta.ir import Binding, Call, Expr, Function, Module, Tuple, TupleGetItem, Var, type_of
 from meta.ir.visit import uses
@@ -26,7 +34,6 @@ from meta.passes.alias_analysis import (
     Definitions,
     map_functions_with_aliases,
 )
-from meta.passes.dispatch import declared_call
 from meta.passes.rewrite import rewrite, rewrite_function, with_main, with_value
 from meta.passes.simplify.casts import represents
 from meta.passes.simplify.shapes import VIEWS

@@ -11,10 +11,10 @@ from meta.cost.chooser import configurations
 from meta.cost.record import Breadth
 from meta.dialect.core import FUSED, DialectOp, OpEnv
 from meta.dialect.core import dispatch as find
-from meta.dialect.core.ir_calls import arg_types
+from meta.dialect.core.ir_calls import kernel_call
 from meta.dialect.core.preference import exactly
-from meta.ir import Binding, Call, Expr, Module, Type, bindings
-from meta.op.core import CallValues, Op, View
+from meta.ir import Binding, Call, Expr, Module, bindings
+from meta.op.core import CallValues, Op
 from meta.passes.rewrite import map_functions, rewrite_function
 
 
@@ -45,8 +45,8 @@ def dispatch(module: Module, *, device: Device) -> Module:
         value = binding.value
         if not isinstance(value, Call) or not isinstance(value.callee, Op):
             return binding
-        call = declared_call(value.callee, value, device)
-        if call.callee is None or isinstance(call.out, View) or not isinstance(call.out, Type):
+        call = kernel_call(value, device)
+        if call is None:
             return binding
         try:
             with configurations(Breadth.UNFUSED):
@@ -68,11 +68,6 @@ def dispatch(module: Module, *, device: Device) -> Module:
     total = sum(1 for function in dispatched for _ in bindings(function))
     with bar(total, "choosing kernels", delay=1.0) as progress:
         return map_functions(module, lambda f: f if FUSED in f.attrs else rewrite_function(f, rule))
-
-
-def declared_call(op: Op, call: Call, device: Device) -> CallValues:
-    """Return the declared `CallValues` of an operator call in the IR."""
-    return op.call_values(arg_types(op, call), device)
 
 
 def exact_kernel(callee: DialectOp) -> AbstractContextManager[None]:

@@ -28,13 +28,12 @@ from meta.dialect.core import (
     dialects,
 )
 from meta.dialect.core.failure import building, located
-from meta.dialect.core.ir_calls import called_op
+from meta.dialect.core.ir_calls import called_op, declared_call
 from meta.dialect.core.preference import Preference, current
 from meta.ir import Call, Constant, Expr, Function, Literal, Module, TensorType, Var
 from meta.op.core import CallValues, result_types
 from meta.op.core.indices import checks_indices
 from meta.passes.call_graph import PREPARED_BY
-from meta.passes.dispatch import declared_call
 from meta.passes.index_ranges import index_atoms
 from meta.passes.pattern import Match, Pattern, explain, match, pattern
 from meta.passes.pattern.build import walk_nodes

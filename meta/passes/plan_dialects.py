@@ -19,7 +19,7 @@ from meta.cost.record import contenders, key_of
 from meta.cost.roofline import Peaks, peaks_of
 from meta.dialect.core import FUSED, DialectOp, answers, candidates, compiling
 from meta.dialect.core.dispatch import answer, ready
-from meta.dialect.core.ir_calls import called_op, has_effect
+from meta.dialect.core.ir_calls import has_effect, kernel_call
 from meta.dialect.core.preference import DECISIONS, current
 from meta.ir import (
     Binding,
@@ -35,8 +35,7 @@ from meta.ir import (
     type_bytes,
 )
 from meta.ir.visit import uses
-from meta.op.core import CallValues, View
-from meta.passes.dispatch import declared_call
+from meta.op.core import CallValues
 from meta.passes.fusion_groups import fusion_ranks
 from meta.passes.manager import Pass
 from meta.passes.profitability import cheaper
@@ -160,11 +159,8 @@ class Planner:
     def _kernels(self, binding: Binding) -> Kernels | None:
         """Return the kernels of an operator call, None for what runs none, or nobody accepts."""
         value = binding.value
-        op = called_op(value)
-        if not isinstance(value, Call) or op is None:
-            return None
-        call = declared_call(op, value, self._device)
-        if call.callee is None or isinstance(call.out, View) or not isinstance(call.out, Type):
+        call = kernel_call(value, self._device)
+        if call is None or not isinstance(value, Call):
             return None
         fusable = _is_fusable(binding.var.type) and not has_effect(binding)
         stated = value.callee if isinstance(value.callee, DialectOp) else None

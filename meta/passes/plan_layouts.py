@@ -16,7 +16,7 @@ from meta.cost.plan_search import Link, Option, Step, Steps
 from meta.cost.record import choose
 from meta.cost.roofline import peaks_of
 from meta.dialect.core.dispatch import candidates, ready
-from meta.dialect.core.ir_calls import arg_types, called_op, named_args, new_call, tensor_of
+from meta.dialect.core.ir_calls import called_op, kernel_call, named_args, new_call, tensor_of
 from meta.dialect.core.preference import current
 from meta.ir import (
     Binding,
@@ -31,7 +31,6 @@ from meta.ir import (
     type_bytes,
 )
 from meta.ir.visit import uses
-from meta.op.core import View
 from meta.passes.alias_analysis import AliasSets, AliasSummaries
 from meta.passes.channels_last_rewriter import ChannelsLastRewriter
 from meta.passes.channels_last_rules import CONVOLUTIONS, LAST, ImageCall, is_image, rewritten_call
@@ -135,10 +134,8 @@ class _Layouts:
         """Return what a call takes on the kernel that is chosen for it; None if it was not
         measured.
         """
-        called = called_op(value)
-        assert called is not None
-        call = called.call_values(arg_types(called, value), self._device)
-        if call.callee is None or isinstance(call.out, View):
+        call = kernel_call(value, self._device)
+        if call is None:
             return 0.0
         race = known_race(call, self._device, self._how)
         if race is None:

@@ -19,10 +19,10 @@ import numpy as np
 from meta import op
 from meta.base.device import Device
 from meta.dialect.core import ADJACENT, ALLOCATES, FUSED
-from meta.dialect.core.ir_calls import base_op, called_op, flat_atoms
+from meta.dialect.core.ir_calls import base_op, called_op, declared_call, flat_atoms
 from meta.ir import Binding, Call, Expr, Function, Module
 from meta.op.core import View
-from meta.passes.dispatch import declared_call, kernel_of
+from meta.passes.dispatch import kernel_of
 from meta.passes.liveness import Buffer, Liveness, fused_function, in_time_order
 from meta.passes.rewrite import map_functions, rewrite_function, with_value
 

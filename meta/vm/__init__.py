@@ -19,13 +19,13 @@ are required, that is the error, and the next call tries again.
 """
 
 from meta.op.core.handler import Default
+from meta.vm.benchmark.roofline import measure_peaks
 from meta.vm.compilation import compile
 from meta.vm.compiler.calling_convention import Program
 from meta.vm.compiler.pipeline import PassContext
 from meta.vm.eager import call
 from meta.vm.executable import Executable, load
 from meta.vm.inspect.traces import merge_traces
-from meta.vm.measure_roofline import measure_peaks
 from meta.vm.run.interpreter import interpret
 
 Default.handler, Default.recorded, Default.failed = call.eager, call.recorded, call.failed

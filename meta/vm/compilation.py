@@ -22,12 +22,12 @@ from meta.passes.manager import pass_name
 from meta.passes.prepare import ARRAYS
 from meta.runtime import external_memory
 from meta.runtime.ndarray import as_array
+from meta.vm.benchmark.roofline import measure_peaks
 from meta.vm.compiler.calling_convention import Program, bind, declared, module_program
 from meta.vm.compiler.emit import ENTRY, emit
 from meta.vm.compiler.kernels import BoundProgram, bind_kernels
 from meta.vm.compiler.pipeline import PassContext, pipeline
 from meta.vm.executable import Executable
-from meta.vm.measure_roofline import measure_peaks
 from meta.vm.save import program_cache
 
 

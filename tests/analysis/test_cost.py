@@ -20,7 +20,7 @@ from meta.cost.roofline import COPY, DEFAULTS, Peaks, peak_cost, peaks_key, peak
 from meta.cost.store import keep
 from meta.ir import Module, parse
 from meta.passes import dispatch, infer_type, tune
-from meta.vm.measure_roofline import measure_peaks
+from meta.vm.benchmark.roofline import measure_peaks
 from tests.cost import fake_costs
 from tests.cost.fake_costs import keep_costs, keep_peaks
 

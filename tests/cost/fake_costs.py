@@ -13,10 +13,10 @@ from meta.cost.roofline import COPY, GAP, LAUNCH, PRODUCT, peak_cost, peaks_key
 from meta.cost.store import keep
 from meta.dialect.core import candidates
 from meta.dialect.core.dispatch import ready
+from meta.dialect.core.ir_calls import kernel_call
 from meta.dialect.core.preference import current, forget
 from meta.ir import Call, Function, Module, bindings
-from meta.op.core import CallValues, Op, View
-from meta.passes.dispatch import declared_call
+from meta.op.core import CallValues, Op
 
 Times = Mapping[str, float | None]
 """Microseconds by dialect; None: it refused."""
@@ -50,8 +50,8 @@ def calls(module: Module) -> Iterator[CallValues]:
         for binding in bindings(function):
             value = binding.value
             if isinstance(value, Call) and isinstance(value.callee, Op):
-                call = declared_call(value.callee, value, CPU)
-                if call.callee is not None and not isinstance(call.out, View):
+                call = kernel_call(value, CPU)
+                if call is not None:
                     yield call
 
 

@@ -21,10 +21,10 @@ from meta.ir import TensorType, parse, text
 from meta.passes import infer_type
 from meta.passes.alias_analysis import AliasSets, AliasSummaries
 from meta.passes.channels_last_rewriter import ChannelsLastRewriter
+from meta.vm.benchmark.interleave import GraphClock
+from meta.vm.benchmark.measure import measure_together
+from meta.vm.benchmark.workload import MOST_COPIES, copies_of
 from meta.vm.graphs.capture import CudaRecorder
-from meta.vm.measure import measured
-from meta.vm.measuring.arguments import MOST_COPIES, copies_of
-from meta.vm.measuring.clocks import GraphClock
 from tests.vm.fakes import Fakes
 
 pytestmark = pytest.mark.cuda
@@ -123,7 +123,7 @@ def test_all_that_is_timed_of_a_small_kernel_is_in_graphs() -> None:
     calls = [
         meta.tanh.call_values((TensorType((n,), "float32"),), Device("cuda")) for n in (64, 96)
     ]
-    for _, costs in measured(calls, Device("cuda"), "graph"):
+    for _, costs in measure_together(calls, Device("cuda"), "graph"):
         assert all(c.forward.median < 4.0 for c in costs if c.forward is not None), costs
 
 

@@ -230,13 +230,13 @@ def test_no_pass_forgets_the_data_types() -> None:
 
     What `vm/run/preparation.py` makes computes one tensor of others; `testing/run.py` wraps a
     function; `model/gradient.py` takes along those of the trace that it differentiates a part of.
-    What `vm/measuring/` makes is of one kernel, which takes tensors. `passes/distributed/
+    What `vm/benchmark/` makes is of one kernel, which takes tensors. `passes/distributed/
     tensor_parallel.py` traces a program anew, and takes its data types along.
     """
     makers = {"ir/expr.py", "ir/parser.py", "model/trace.py"}
     makers |= {"vm/run/preparation.py", "testing/run.py", "model/gradient.py"}
     makers |= {"passes/distributed/tensor_parallel.py"}
-    makers |= {f"vm/measuring/{name}.py" for name in ("gradients", "isolated", "subject")}
+    makers |= {f"vm/benchmark/{name}.py" for name in ("gradient", "isolated", "workload")}
     folders = ("ir", "op", "passes", "analysis", "vm", "model", "optim", "amp", "grad", "testing")
     root = Path(meta.__file__).parent
     found = set()

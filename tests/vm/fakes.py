@@ -11,7 +11,7 @@ from meta.dialect.core import Dialect, OpEnv
 from meta.dialect.core.openv import Configs
 from meta.dialect.core.preference import Config
 from meta.op.core import CallValues, Op
-from meta.vm.measuring.clocks import Clock
+from meta.vm.benchmark.interleave import Clock
 from tests.registered import remove_dialects
 
 

@@ -14,10 +14,9 @@ from meta.base.registry import OPERATORS
 from meta.dialect import HANDWRITTEN
 from meta.ir import TensorType
 from meta.testing import check
+from meta.vm.benchmark.gradient import GradientProgram, gradient_program
+from meta.vm.benchmark.workload import call_workload, gradients_like, random_arguments
 from meta.vm.eager.example_calls import example_calls
-from meta.vm.measuring.arguments import gradients_like, made
-from meta.vm.measuring.gradients import GradientProgram, gradient_program
-from meta.vm.measuring.subject import subject_of
 from tests.vm.fakes import Fakes
 
 X = TensorType((8, 4), "float32")
@@ -34,7 +33,7 @@ def program_of(
 ) -> tuple[GradientProgram | None, list[torch.Tensor], list[torch.Tensor]]:
     """Return the program, the values of the arguments, and the gradients of the results."""
     (example,) = example_calls("measure", op, args, kwargs)
-    values = made(subject_of(example))
+    values = random_arguments(call_workload(example))
     found = results(*values)
     outs = list(found) if isinstance(found, tuple) else [found]
     dys = gradients_like(outs)

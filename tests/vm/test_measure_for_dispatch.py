@@ -18,9 +18,9 @@ from meta.cost.store import forget_found, races
 from meta.dialect import HANDWRITTEN
 from meta.dialect.core import FUSED, Configs, OpEnv, dispatch
 from meta.ir import TensorType, parse
-from meta.vm.measure import measured
-from meta.vm.measuring.contest import Rules, contest
-from meta.vm.measuring.subject import function_subject
+from meta.vm.benchmark.benchmark import Rules, benchmark
+from meta.vm.benchmark.measure import measure_together
+from meta.vm.benchmark.workload import function_workload
 from tests.vm.fakes import Fakes
 
 X = TensorType((8, 4), "float32")
@@ -31,7 +31,7 @@ def torch_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     """All dialects take part here, and what is kept is the test's own."""
     monkeypatch.setenv("META_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("META_TUNE", "cached")
-    monkeypatch.setattr("meta.vm.measure._hopeless", {})
+    monkeypatch.setattr("meta.vm.benchmark.measure._hopeless", {})
     forget_found()
     yield
     forget_found()
@@ -48,7 +48,7 @@ def test_dispatch_measures_and_chooses(fakes: Fakes) -> None:
 
     fakes.kernel(meta.tanh, "fake_slow", HANDWRITTEN + 2, 0.0, slow)
     fakes.kernel(meta.tanh, "fake_wrong", HANDWRITTEN + 1, 0.0, wrong)
-    assert chooser().measurer is measured
+    assert chooser().measurer is measure_together
     call = meta.tanh.call_values((X,), CPU)
     before = dispatch(call).dialect_op
     assert before is not None and before.dialect.name == "fake_slow"
@@ -110,9 +110,9 @@ def test_a_fused_function_is_raced_in_its_configurations(fakes: Fakes) -> None:
     listed = Configs(lambda: configs, lambda config: OpEnv(made[config], False))
     dialect = fakes.dialect("fake_fusing")
     dialect.fuse = lambda function, device: OpEnv(kernel("zero", 9.0), False, configs=listed)
-    subject = function_subject(fused("fake_fusing"), CPU)
+    subject = function_workload(fused("fake_fusing"), CPU)
     assert subject.title.startswith("tanh+take(float32[8, 4], int64[3]) -> float32[3, 4]")
-    costs = contest(subject, Rules(clock=fakes.clock))
+    costs = benchmark(subject, Rules(clock=fakes.clock))
     assert [cost.name for cost in costs] == [
         "fake_fusing", "fake_fusing@tile=1", "fake_fusing@tile=2",
     ]  # fmt: skip
@@ -127,7 +127,7 @@ def test_a_fused_function_of_generated_code_is_measured() -> None:
     compiled = meta.vm.compile(traced, X)
     functions = compiled.program.module().functions
     (function,) = (f for f in functions.values() if FUSED in f.attrs)
-    ((_, (cost,)),) = measured([function], CPU, "eager")
+    ((_, (cost,)),) = measure_together([function], CPU, "eager")
     assert cost.dialect == function.attrs[FUSED] and not cost.refused
     assert cost.forward is not None and cost.forward.median > 0
     assert cost.bytes["inputs"] == cost.bytes["outputs"] == 128
@@ -137,7 +137,7 @@ def test_without_room_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> No
     def full(*_: Any) -> Any:
         raise torch.OutOfMemoryError("Tried to allocate 3.00 GiB")
 
-    monkeypatch.setattr("meta.vm.measuring.contest.Copies", full)
+    monkeypatch.setattr("meta.vm.benchmark.benchmark.Copies", full)
     with pytest.raises(OutOfMemory, match="the arguments and results of what is measured"):
         meta.measure(meta.tanh, X)
     with meta.cost.measured():
@@ -163,7 +163,7 @@ def test_who_is_far_behind_is_left_out(fakes: Fakes) -> None:
 
     def refusal(rows: int) -> str:
         call = meta.tanh.call_values((TensorType((rows, 4), "float32"),), CPU)
-        ((_, found),) = measured([call], CPU, "eager")
+        ((_, found),) = measure_together([call], CPU, "eager")
         return next(c.refused for c in found if c.dialect == "fake_slow")
 
     # The first in the order of dispatch is always made: the others are compared with it.
@@ -179,6 +179,6 @@ def test_on_the_cpu_the_choice_of_programs_is_measured_first() -> None:
     assert of_programs is not None and eager is not None
     assert (of_programs.dialect.name, eager.dialect.name) == ("tvm", "torch")
     for how in ("graph", "eager"):
-        ((_, costs),) = measured([call], CPU, how)
+        ((_, costs),) = measure_together([call], CPU, how)
         first = next(c for c in costs if not c.refused)  # kernels for GPUs may be known, too
         assert first.dialect == "tvm" and first.forward is not None

@@ -21,11 +21,11 @@ from meta.dialect.core import DIALECTS, Configs, Deferred, OpEnv
 from meta.dialect.core.openv import CompiledKernel
 from meta.ir import TensorType
 from meta.op.core import CallValues
-from meta.vm import measure
+from meta.vm.benchmark import benchmark as benchmark_module
+from meta.vm.benchmark import measure
+from meta.vm.benchmark.benchmark import Rules, benchmark, benchmarks
+from meta.vm.benchmark.workload import Workload, call_workload
 from meta.vm.eager.example_calls import ExampleCall
-from meta.vm.measuring import contest as contest_module
-from meta.vm.measuring.contest import Rules, contest, contests
-from meta.vm.measuring.subject import Subject, subject_of
 from tests.vm.fakes import Fakes
 
 TILES = (8, 4, 2)
@@ -41,7 +41,7 @@ def fakes() -> Iterator[Fakes]:
 @pytest.fixture(autouse=True)
 def torch_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Fakes take part here, and nobody is known to be far behind."""
-    monkeypatch.setattr("meta.vm.measure._hopeless", {})
+    monkeypatch.setattr("meta.vm.benchmark.measure._hopeless", {})
     with meta.dialect.exclude("tvm"):
         yield
 
@@ -50,9 +50,9 @@ def call(rows: int) -> CallValues:
     return meta.tanh.call_values((TensorType((rows, 4), "float32"),), CPU)
 
 
-def subject(rows: int) -> Subject:
+def subject(rows: int) -> Workload:
     one = call(rows)
-    return subject_of(ExampleCall(one, tuple(one.args)))
+    return call_workload(ExampleCall(one, tuple(one.args)))
 
 
 def compiling(
@@ -99,12 +99,12 @@ def times(costs: Any) -> dict[str, float | str]:
 def test_what_several_need_is_compiled_in_one_go(fakes: Fakes) -> None:
     goes = compiling(fakes, "fake", HANDWRITTEN, lambda rows, tile: 10.0 * rows + tile)
     rules = Rules(clock=fakes.clock, dialect="fake")
-    together = contests([(subject(rows), rules) for rows in (5, 6, 7)])
+    together = benchmarks([(subject(rows), rules) for rows in (5, 6, 7)])
     assert goes == [
         [(5, 0), (6, 0), (7, 0)],
         [(rows, tile) for rows in (5, 6, 7) for tile in TILES],
     ]
-    alone = [contest(subject(rows), rules) for rows in (5, 6, 7)]
+    alone = [benchmark(subject(rows), rules) for rows in (5, 6, 7)]
     assert [times(costs) for costs in together] == [times(costs) for costs in alone]
     assert times(together[1]) == {
         "fake": 60.0, "fake@tile=8": 68.0, "fake@tile=4": 64.0, "fake@tile=2": 62.0,
@@ -114,7 +114,7 @@ def test_what_several_need_is_compiled_in_one_go(fakes: Fakes) -> None:
 def test_one_that_cannot_be_compiled_keeps_no_other_from_it(fakes: Fakes) -> None:
     goes = compiling(fakes, "fake", HANDWRITTEN, lambda rows, tile: 10.0)
     rules = Rules(clock=fakes.clock, dialect="fake")
-    found = contests([(subject(rows), rules) for rows in (3, 5)])
+    found = benchmarks([(subject(rows), rules) for rows in (3, 5)])
     assert goes[2:] == [
         [(3, 8), (3, 4), (3, 2)],
         [(3, 8)],
@@ -129,20 +129,22 @@ def test_one_that_cannot_be_compiled_keeps_no_other_from_it(fakes: Fakes) -> Non
 def test_without_room_for_one_the_others_are_measured(
     fakes: Fakes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Copies(contest_module.Copies):
-        def __init__(self, subject: Subject, values: Sequence[Any]) -> None:
+    class Copies(benchmark_module.Copies):
+        def __init__(self, subject: Workload, values: Sequence[Any]) -> None:
             if subject.outputs[0].static_shape[0] == 6:
                 raise torch.OutOfMemoryError("Tried to allocate 3.00 GiB")
             super().__init__(subject, values)
 
-    monkeypatch.setattr(contest_module, "Copies", Copies)
+    monkeypatch.setattr(benchmark_module, "Copies", Copies)
     compiling(fakes, "fake", HANDWRITTEN, lambda rows, tile: 10.0)
     rules = Rules(clock=fakes.clock, dialect="fake")
-    first, second, third = contests([(subject(rows), rules) for rows in (5, 6, 7)])
+    first, second, third = benchmarks([(subject(rows), rules) for rows in (5, 6, 7)])
     assert isinstance(second, OutOfMemory)
     assert times(first) == times(third) and len(times(first)) == 4
     given = [call(rows) for rows in (5, 6, 7)]
-    found = [(place, len(costs) > 0) for place, costs in measure.measured(given, CPU, "eager")]
+    found = [
+        (place, len(costs) > 0) for place, costs in measure.measure_together(given, CPU, "eager")
+    ]
     assert found == [(0, True), (1, False), (2, True)]
 
 
@@ -151,12 +153,12 @@ def test_who_is_far_behind_is_made_in_no_other_configuration(fakes: Fakes) -> No
     near = compiling(fakes, "fake_near", LIBRARY, lambda rows, tile: 12.0)
     far = compiling(fakes, "fake_far", LIBRARY - 1, lambda rows, tile: 14.0)
     rules = Rules(clock=fakes.clock, far=1.3)
-    (costs,) = contests([(subject(5), rules)])
+    (costs,) = benchmarks([(subject(5), rules)])
     assert not isinstance(costs, OutOfMemory)
     assert [len(goes) for goes in (first, near, far)] == [2, 2, 1]
     assert times(costs)["fake_far"] == 14.0 and "fake_far@tile=8" not in times(costs)
     last = compiling(fakes, "fake_last", LIBRARY - 2, lambda rows, tile: 5.0)
-    contests([(subject(5), rules)])
+    benchmarks([(subject(5), rules)])
     assert [len(goes) for goes in (first, near, far, last)] == [3, 3, 2, 2]
 
 
@@ -182,8 +184,8 @@ def test_configurations_are_listed_only_to_be_made(
         ({"near": 1e9}, 0),
     ):
         listed.clear()
-        monkeypatch.setattr(contest_module, "_near_peak", lambda *_: "is near")
-        contests([(subject(5), Rules(clock=fakes.clock, **rules))])
+        monkeypatch.setattr(benchmark_module._Benchmark, "_near_peak", lambda *_: "is near")
+        benchmarks([(subject(5), Rules(clock=fakes.clock, **rules))])
         assert len(listed) == count, rules
 
 
@@ -195,7 +197,7 @@ def test_kernels_of_libraries_have_more_configurations_than_those_of_compilers(
     fakes.kernel(
         meta.tanh, "fake_there", LIBRARY, 10.0, torch.tanh, configs=listed, made=lambda config: 9.0
     )  # fmt: skip
-    (costs,) = contests([(subject(5), Rules(clock=fakes.clock, configs=2, compiled=1))])
+    (costs,) = benchmarks([(subject(5), Rules(clock=fakes.clock, configs=2, compiled=1))])
     assert not isinstance(costs, OutOfMemory)
     assert list(times(costs)) == [
         "fake_made", "fake_made@tile=8",
@@ -213,10 +215,10 @@ def test_nothing_else_is_made_where_the_first_is_as_fast_as_a_copy(
 ) -> None:
     moved = sum(subject(5).bytes.values())
     peaks = Peaks(moved / 10.0, {"float32": 1.0}, 0.0, 0.0, measured=True)
-    monkeypatch.setattr(contest_module, "peaks_of", lambda device: peaks)
+    monkeypatch.setattr(benchmark_module, "peaks_of", lambda device: peaks)
     goes = compiling(fakes, "fake", HANDWRITTEN, lambda rows, tile: took)
     compiling(fakes, "fake_other", LIBRARY, lambda rows, tile: took / 2)
-    (costs,) = contests([(subject(5), Rules(clock=fakes.clock, near=0.1, iters=0))])
+    (costs,) = benchmarks([(subject(5), Rules(clock=fakes.clock, near=0.1, iters=0))])
     refused = "was not measured: the first is within 10% of what moving its bytes takes"
     other = next(cost for cost in costs if cost.dialect == "fake_other")
     assert other.refused == (refused if is_near else "")
@@ -228,12 +230,12 @@ def windows(monkeypatch: pytest.MonkeyPatch, calls: Sequence[CallValues]) -> lis
     """Return the rows of what is measured side by side."""
     seen: list[list[int]] = []
 
-    def recorded(wanted: Sequence[tuple[Subject, Rules]]) -> Any:
+    def recorded(wanted: Sequence[tuple[Workload, Rules]]) -> Any:
         seen.append([subject.outputs[0].static_shape[0] for subject, _ in wanted])
-        return contests(wanted)
+        return benchmarks(wanted)
 
-    monkeypatch.setattr(measure, "contests", recorded)
-    places = [place for place, _ in measure.measured(calls, CPU, "eager")]
+    monkeypatch.setattr(measure, "benchmarks", recorded)
+    places = [place for place, _ in measure.measure_together(calls, CPU, "eager")]
     assert sorted(places) == list(range(len(calls)))
     rows = [calls[place].out.shape[0] for place in places]
     assert rows == [n for window in seen for n in window]
@@ -274,10 +276,10 @@ def test_no_more_begin_than_there_are_seconds(monkeypatch: pytest.MonkeyPatch) -
 
     def recorded(wanted: Any) -> Any:
         seen.append(len(wanted))
-        return contests(wanted)
+        return benchmarks(wanted)
 
-    monkeypatch.setattr(measure, "contests", recorded)
-    costs = list(measure.measured([call(rows) for rows in range(2, 12)], CPU, "eager"))
+    monkeypatch.setattr(measure, "benchmarks", recorded)
+    costs = list(measure.measure_together([call(rows) for rows in range(2, 12)], CPU, "eager"))
     assert seen == [3, 1, 1] and len(costs) == 5
 
 
@@ -296,6 +298,6 @@ def test_of_calls_that_may_fuse_others_are_made_later(fakes: Fakes) -> None:
         tanh.dialect.fuse = lambda function, device: OpEnv(torch.tanh, True)
         goes.clear()
         with configurations(breadth), meta.dialect.only("fake"):
-            ((_, costs),) = measure.measured([call(5)], CPU, "eager")
+            ((_, costs),) = measure.measure_together([call(5)], CPU, "eager")
         assert goes == expected, (fusion, breadth)
         assert len(times(costs)) == (4 if expected == whole else 1)

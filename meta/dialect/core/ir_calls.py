@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from meta import op
-from meta.base.device import CPU
+from meta.base.device import CPU, Device
 from meta.base.errors import IRError
 from meta.dialect.core import DialectOp
 from meta.ir import (
@@ -23,7 +23,7 @@ from meta.ir import (
     bindings,
     type_of,
 )
-from meta.op.core import Op, View
+from meta.op.core import CallValues, Op, View
 
 PRODUCTS = {
     op.matmul: "ab,bc->ac",
@@ -107,6 +107,22 @@ def _argument(op: Op, argument: Any) -> Any:
     if type_ is None:
         raise IRError("an argument has no type; run infer_type first", op=op.name, found=argument)
     return type_.fields if isinstance(type_, TupleType) else type_
+
+
+def declared_call(op: Op, call: Call, device: Device) -> CallValues:
+    """Return the declared `CallValues` of an operator call in the IR."""
+    return op.call_values(arg_types(op, call), device)
+
+
+def kernel_call(value: Expr, device: Device) -> CallValues | None:
+    """Return the declared call of an operator, dispatched or not, that a kernel runs; None for
+    views, for what is known now, and for all other values.
+    """
+    op = called_op(value)
+    if op is None or not isinstance(value, Call):
+        return None
+    call = declared_call(op, value, device)
+    return call if call.callee is not None and isinstance(call.out, Type) else None
 
 
 def named_args(op: Op, call: Call) -> dict[str, Any]:

@@ -20,12 +20,12 @@ from meta.base.device import Device
 from meta.base.errors import IRError
 from meta.base.source import Span
 from meta.dialect.core import ALLOCATES, FUSED
-from meta.dialect.core.ir_calls import arg_types, base_op, written_parameters
+from meta.dialect.core.ir_calls import arg_types, base_op, declared_call, written_parameters
 from meta.ir.visit import inner_blocks
 from meta.op.core import View
 from meta.op.core.op import Op
 from meta.passes.call_graph import preparation_of
-from meta.passes.dispatch import declared_call, kernel_of
+from meta.passes.dispatch import kernel_of
 from meta.passes.plan_memory import ARENA, OFFSETS
 from meta.passes.symbolic_extents import free_extent_names
 from meta.vm.compiler import bytecode as bc

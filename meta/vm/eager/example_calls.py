@@ -11,14 +11,13 @@ from typing import Any
 
 from meta.base.device import CPU, Device, require
 from meta.base.errors import ArgumentError, DeviceError
-from meta.dialect.core.ir_calls import base_op
+from meta.dialect.core.ir_calls import base_op, declared_call
 from meta.ir import Call, Expr, Tuple, Var, type_of
 from meta.ir.types import TensorType, TupleType
 from meta.op.core import CallValues, Op, map_tensors, runtime_args, tree
 from meta.op.core.call import array_type
 from meta.op.core.op import ComposedOp
 from meta.op.core.tracing import Trace
-from meta.passes.dispatch import declared_call
 from meta.runtime.ndarray import as_array, ndarray
 from meta.vm.eager.call import device_of
 

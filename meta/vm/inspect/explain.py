@@ -17,7 +17,7 @@ from meta.cost.chooser import how_of, known_race, tuned
 from meta.cost.record import Cost, Race, contenders
 from meta.dialect.core import Candidate, DialectOp, dialects, only
 from meta.dialect.core.dispatch import answer, choice
-from meta.dialect.core.ir_calls import base_op
+from meta.dialect.core.ir_calls import base_op, declared_call
 from meta.dialect.core.openv import config_text
 from meta.dialect.core.plevel import level_text
 from meta.dialect.core.preference import Preference, current
@@ -25,7 +25,6 @@ from meta.dialect.core.scope import GENERIC
 from meta.ir import Call, Function
 from meta.ir.operators import resolve_op
 from meta.op.core import CallValues, Op, View
-from meta.passes.dispatch import declared_call
 from meta.vm.compiler.code import FusedRef, KernelRef
 from meta.vm.compiler.launch_sites import LaunchSite, launch_sites
 from meta.vm.eager.example_calls import example_calls

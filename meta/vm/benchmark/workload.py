@@ -1,4 +1,5 @@
-"""What kernels are measured on: arguments that are made from types, and copies of them.
+"""What is benchmarked, and on what: `Workload`, a call of an operator or a fused function in the
+terms that measuring needs, its arguments, and copies of them.
 
 Floats are normal; where the kernel that priority chooses makes something of them that is not
 finite, or refuses them, numbers between 0.1 and 0.9 are tried, then between 1.1 and 2 (`FLOATS`).
@@ -19,17 +20,23 @@ call of a batch, and its values are put back between batches, which is not timed
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from meta.base.device import Device
 from meta.base.dtype import FROM_TORCH, TO_TORCH
-from meta.ir import TensorType
+from meta.base.errors import ArgumentError
+from meta.dialect.core import FUSED, IN_PLACE
+from meta.dialect.core.ir_calls import arg_types, base_op
+from meta.ir import Call, Function, Module, TensorType, Tuple, TupleType, Var, type_bytes
+from meta.op.core.call import CallValues, runtime_args, written_positions
+from meta.passes.alias_analysis import AliasSummaries
 from meta.runtime.ndarray import ndarray
 from meta.runtime.out_of_memory import free_bytes
-from meta.vm.eager.launch_checks import Bounds, looker
-from meta.vm.measuring.subject import Subject
+from meta.vm.eager.example_calls import ExampleCall
+from meta.vm.eager.launch_checks import Bounds, bounds_of, looker
 
 FLOATS = ("normal", "below one", "above one")
 """Kinds of random floats, in the order in which they are tried."""
@@ -42,18 +49,133 @@ free."""
 _SEED = 20  # any: the same arguments in each process
 
 
-def made(subject: Subject, floats: str = FLOATS[0]) -> list[Any]:
-    """Return what a kernel of the subject is given: compact tensors, and numbers.
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What is measured.
+
+    Attributes
+    ----------
+    what: a `CallValues` or a `Function`. given: of a call, its arguments as `ExampleCall` has them.
+    name, title: of the operator, or of the dialect that runs the function; and with its types.
+    values: what a kernel is given, as `OpEnv.run` takes it: an `ndarray` or a number, or the type
+    of a tensor that is to be made. outputs: what it makes.
+    written: the positions of what it writes. bounds: by position, what integers there index.
+    random: whether equal arguments may give other results. bytes: of tensors, by their role.
+    """
+
+    what: CallValues | Function
+    given: tuple[Any, ...]
+    name: str
+    title: str
+    device: Device
+    values: tuple[Any, ...]
+    outputs: tuple[TensorType, ...]
+    written: tuple[int, ...]
+    bounds: tuple[tuple[int, Bounds], ...]
+    random: bool
+    bytes: dict[str, int]
+
+
+def call_workload(example: ExampleCall) -> Workload:
+    """Return the workload that a call of an operator is; ArgumentError unless its extents are
+    numbers.
+    """
+    call = example.call
+    op = call.op
+    _require_static(list(call.tensors()), str(call))
+    values = tuple(runtime_args(op, example.given))
+    sizes = {"inputs": 0, "weights": 0}
+    for slot, argument in zip(op.schema.slots, call.args, strict=True):
+        for type_ in argument if isinstance(argument, tuple) else (argument,):
+            if slot.kind != "attribute" and isinstance(type_, TensorType):
+                sizes["weights" if slot.role == "weight" else "inputs"] += type_bytes(type_)
+    outputs = call.outputs
+    sizes["outputs"] = sum(type_bytes(t) for t in outputs if t.is_static)
+    ranges = op.index_ranges(call.args)
+    return Workload(
+        call,
+        example.given,
+        op.name,
+        f"{call} -> {call.out}",
+        call.device,
+        values,
+        outputs,
+        written_positions(call),
+        tuple((place, bounds_of(op.name, found)) for place, found in ranges),
+        op.random,
+        sizes,
+    )
+
+
+def function_workload(function: Function, device: Device) -> Workload:
+    """Return the workload that a function is which one kernel of a dialect runs."""
+    types = [p.type for p in function.params]
+    places = {p: i for i, p in enumerate(function.params)}
+    tensors = [t for t in types if isinstance(t, TensorType)]
+    result = function.result_type
+    fields = result.fields if isinstance(result, TupleType) else (result,)
+    outputs = tuple(f for f in fields if isinstance(f, TensorType))
+    operators, bounds = [], []
+    for binding in function.body.bindings:
+        call = binding.value
+        op = base_op(call.callee) if isinstance(call, Call) else None
+        if op is None:
+            continue
+        assert isinstance(call, Call)
+        operators.append(op)
+        atoms = runtime_args(op, tuple(map(_fields, call.args)))
+        for place, found in op.index_ranges(arg_types(op, call)):
+            if isinstance(atoms[place], Var) and atoms[place] in places:
+                bounds.append((places[atoms[place]], bounds_of(op.name, found)))
+    title = f"{'+'.join(op.name for op in operators)}({', '.join(map(str, types))}) -> {result}"
+    _require_static([*tensors, *outputs], title)
+    attrs = {k: v for k, v in function.attrs.items() if k != IN_PLACE}
+    alone = Function(function.params, function.body, result, attrs)
+    written = AliasSummaries(Module({"main": alone}))["main"].written
+    return Workload(
+        function,
+        (),
+        function.attrs[FUSED],
+        f"{title} on {device}",
+        device,
+        tuple(types),
+        outputs,
+        tuple(sorted(written)),
+        tuple(bounds),
+        any(op.random for op in operators),
+        {
+            "inputs": sum(map(type_bytes, tensors)),
+            "weights": 0,
+            "outputs": sum(map(type_bytes, outputs)),
+        },
+    )
+
+
+def _fields(argument: Any) -> Any:
+    return argument.fields if isinstance(argument, Tuple) else argument
+
+
+def _require_static(types: list[TensorType], title: str) -> None:
+    if not all(t.is_static for t in types):
+        raise ArgumentError(
+            "what is measured has extents that are numbers",
+            found=title,
+            hint="measure it once for each of the extents that matter",
+        )
+
+
+def random_arguments(workload: Workload, floats: str = FLOATS[0]) -> list[Any]:
+    """Return what a kernel of the workload is given: compact tensors, and numbers.
 
     Arrays that the caller gave are copied as they are. Raises IndexOutOfRange for one whose
     integers index nothing.
     """
-    generator = torch.Generator(str(subject.device)).manual_seed(_SEED)
+    generator = torch.Generator(str(workload.device)).manual_seed(_SEED)
     by_place: dict[int, list[Bounds]] = {}
-    for place, bounds in subject.bounds:
+    for place, bounds in workload.bounds:
         by_place.setdefault(place, []).append(bounds)
     values: list[Any] = []
-    for place, value in enumerate(subject.values):
+    for place, value in enumerate(workload.values):
         if isinstance(value, ndarray):
             tensor = value.tensor.detach().clone(memory_format=torch.contiguous_format)
             for bounds in by_place.get(place, ()):
@@ -111,7 +233,7 @@ def _floats(
 
 
 class Copies:
-    """Copies of the arguments of one subject, and memory for its results, that calls take in turn.
+    """Copies of the arguments of one workload, and memory for its results, that calls take in turn.
 
     Attributes
     ----------
@@ -120,17 +242,17 @@ class Copies:
     they need no more memory than one. count: how many copies there are.
     """
 
-    def __init__(self, subject: Subject, values: Sequence[Any]) -> None:
-        self._values, self._written = list(values), subject.written
-        static = [t for t in subject.outputs if t.is_static]
+    def __init__(self, workload: Workload, values: Sequence[Any]) -> None:
+        self._values, self._written = list(values), workload.written
+        static = [t for t in workload.outputs if t.is_static]
         size = sum(v.nbytes for v in values if isinstance(v, torch.Tensor))
         size += sum(t.size * TO_TORCH[t.dtype].itemsize for t in static)
-        self.count = copies_of(size, subject.device, writes=bool(subject.written))
+        self.count = copies_of(size, workload.device, writes=bool(workload.written))
         self.values = [self._copy() for _ in range(self.count)]
         self.held: list[Any] = [None] * self.count
         self.outs = [
             [
-                torch.empty(t.static_shape, dtype=TO_TORCH[t.dtype], device=str(subject.device))
+                torch.empty(t.static_shape, dtype=TO_TORCH[t.dtype], device=str(workload.device))
                 for t in static
             ]
             for _ in range(self.count)

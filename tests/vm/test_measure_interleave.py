@@ -13,10 +13,10 @@ import torch
 
 import meta
 from meta.base.device import CPU
+from meta.cost.record import Timing
 from meta.dialect import COMPILER, HANDWRITTEN, LIBRARY
 from meta.ir import TensorType
-from meta.vm.measuring.arguments import CPU_CACHE, MOST_COPIES, copies_of
-from meta.vm.measuring.racing import (
+from meta.vm.benchmark.interleave import (
     BATCH_LIMIT,
     EARLIEST,
     FEWEST,
@@ -24,9 +24,9 @@ from meta.vm.measuring.racing import (
     MOST,
     Lane,
     calls_in_batch,
-    percentile,
-    race,
+    interleave,
 )
+from meta.vm.benchmark.workload import CPU_CACHE, MOST_COPIES, copies_of
 from tests.vm.fakes import FakeClock, Fakes
 
 X = TensorType((8, 4), "float32")
@@ -53,7 +53,7 @@ def lanes(clock: FakeClock, **times: Callable[[int], float]) -> dict[str, Lane]:
 def test_lanes_take_turns_and_each_is_first_sometimes() -> None:
     clock = FakeClock()
     three = lanes(clock, a=lambda n: 2.0, b=lambda n: 3.0, c=lambda n: 4.0)
-    race(list(three.values()), clock, rounds=4)
+    interleave(list(three.values()), clock, rounds=4)
     assert "".join(clock.launched) == "abc" + "bca" + "cab" + "abc"
     assert [len(lane.samples) for lane in three.values()] == [4, 4, 4]
 
@@ -61,31 +61,31 @@ def test_lanes_take_turns_and_each_is_first_sometimes() -> None:
 def test_what_is_certain_needs_few_rounds_and_what_is_not_more() -> None:
     clock, noise = FakeClock(), random.Random(1)
     calm = lanes(clock, a=lambda n: 20.0, b=lambda n: 21.0)
-    race(list(calm.values()), clock)
+    interleave(list(calm.values()), clock)
     assert {len(lane.samples) for lane in calm.values()} == {FEWEST}
     noisy = lanes(clock, a=lambda n: noise.uniform(19, 21), b=lambda n: 21.0)
-    race(list(noisy.values()), clock)
+    interleave(list(noisy.values()), clock)
     counts = {len(lane.samples) for lane in noisy.values()}
     assert len(counts) == 1 and FEWEST < counts.pop() < MOST
     wild = lanes(clock, a=lambda n: noise.uniform(1, 41))
-    race(list(wild.values()), clock)
+    interleave(list(wild.values()), clock)
     assert len(wild["a"].samples) == MOST
 
 
 def test_who_is_far_behind_leaves() -> None:
     clock, noise = FakeClock(), random.Random(2)
     of = lanes(clock, fast=lambda n: noise.uniform(8, 12), slow=lambda n: 100.0)
-    race(list(of.values()), clock)
+    interleave(list(of.values()), clock)
     assert len(of["slow"].samples) == EARLIEST < len(of["fast"].samples)
     one = lanes(clock, fast=lambda n: 10.0, once=lambda n: 10.0 if n == 2 else 100.0)
-    race(list(one.values()), clock)
+    interleave(list(one.values()), clock)
     assert len(one["once"].samples) > EARLIEST, "it was fast once, and may be again"
 
 
 def test_a_first_outlier_does_not_count_for_much() -> None:
     clock = FakeClock()
     of = lanes(clock, a=lambda n: 1000.0 if n % 10 == 1 else 20.0)
-    race(list(of.values()), clock)
+    interleave(list(of.values()), clock)
     found = of["a"].timing()
     assert round(found.median, 6) == 10.0 and round(found.p80, 6) == 10.0
 
@@ -93,9 +93,9 @@ def test_a_first_outlier_does_not_count_for_much() -> None:
 def test_no_round_begins_after_the_deadline() -> None:
     clock = FakeClock()
     of = lanes(clock, a=lambda n: 2e6, b=lambda n: 2e6)
-    race(list(of.values()), clock, rounds=50, deadline=clock.now() + 5)
+    interleave(list(of.values()), clock, rounds=50, deadline=clock.now() + 5)
     assert {len(lane.samples) for lane in of.values()} == {3}
-    race(list(of.values()), clock, rounds=50, deadline=clock.now() - 5)
+    interleave(list(of.values()), clock, rounds=50, deadline=clock.now() - 5)
     assert {len(lane.samples) for lane in of.values()} == {4}, "the first one does"
 
 
@@ -103,16 +103,15 @@ def test_rounds_that_somebody_wants_are_run_however_long_they_take() -> None:
     for rounds, expected in ((12, 12), (None, 7)):
         clock = FakeClock()
         (lane,) = lanes(clock, slow=lambda n: 1e6 * (1 + n % 2)).values()
-        race([lane], clock, rounds=rounds, patience=5.0)
+        interleave([lane], clock, rounds=rounds, patience=5.0)
         assert len(lane.samples) == expected
 
 
-@pytest.mark.parametrize(
-    ("share", "expected"), [(0.0, 1.0), (0.2, 1.8), (0.5, 3.0), (0.8, 4.2), (1.0, 5.0)]
-)
-def test_percentiles(share: float, expected: float) -> None:
-    assert percentile([5.0, 1.0, 3.0, 2.0, 4.0], share) == pytest.approx(expected)
-    assert percentile([7.0], share) == 7.0
+def test_percentiles() -> None:
+    found = Timing.of([5.0, 1.0, 3.0, 2.0, 4.0])
+    assert (found.median, found.count) == (3.0, 5)
+    assert (found.p20, found.p80) == pytest.approx((1.8, 4.2))
+    assert Timing.of([7.0]) == Timing(7.0, 7.0, 7.0, 1)
 
 
 @pytest.mark.parametrize("copies", [1, 3, 64])

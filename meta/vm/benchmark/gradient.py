@@ -1,25 +1,31 @@
-"""The program of an operator's gradient: what the gradient rule calls, for a call by itself.
+"""The benchmark of a gradient: the program of what the gradient rule calls, for a call by itself,
+on each dialect that takes part in the forward one.
 
-It takes what the rule keeps of the forward call (arguments, results, or neither where a type does)
-and the gradients of the results, and returns those of the floating point arguments, as the pass
-`autodiff` has them in a program. It is compiled for each dialect, which is preferred: an operator
-that the dialect does not have runs on another one, as it would in a program.
+The program takes what the rule keeps of the forward call (arguments, results, or neither where a
+type does) and the gradients of the results, and returns those of the floating point arguments, as
+the pass `autodiff` has them in a program. It is compiled for each dialect, which is preferred: an
+operator that the dialect does not have runs on another one, as it would in a program.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 
 from meta.base.dtype import FROM_TORCH, has_gradient
 from meta.base.errors import GradientError
+from meta.cost.record import Timing
 from meta.dialect.core import prefer
 from meta.ir import Function, Module, TensorType, type_bytes, type_of
 from meta.op.core.call import CallValues
 from meta.op.core.tracing import Symbol, Trace
+from meta.vm.benchmark.contender import Contender, Reference, difference, reason_of
+from meta.vm.benchmark.interleave import Call, Clock, Lane, interleave, warm_lane
+from meta.vm.benchmark.workload import Workload, copies_of, gradients_like
 from meta.vm.compilation import compile
 from meta.vm.executable import Executable
 
@@ -149,3 +155,72 @@ def _types(value: Any) -> Any:
     if isinstance(value, tuple) and value and isinstance(value[0], _Later):
         return tuple(v.type for v in value)
     return value.type if isinstance(value, _Later) else value
+
+
+SLACK = 10.0
+"""How many times the tolerance of its dtype a gradient may differ: what is summed may cancel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backward:
+    """What the programs of the gradient take: microseconds by dialect, and bytes of gradients."""
+
+    timings: dict[str, Timing]
+    bytes: int
+
+
+def backward(
+    workload: Workload,
+    reference: Reference,
+    contenders: Sequence[Contender],
+    clock: Clock,
+    *,
+    rounds: int | None,
+    deadline: float | None,
+) -> Backward:
+    """Compile, run and time the program of the gradient on the dialects of the contenders.
+
+    A dialect whose program cannot be made or run, or computes other gradients than the first one
+    that does, is refused with all of its contenders. ``rounds`` 0: nothing is timed.
+    """
+    if not isinstance(workload.what, CallValues):
+        return Backward({}, 0)
+    results = reference.expected[: len(workload.outputs)]
+    program = gradient_program(workload.what, reference.values, results, gradients_like(results))
+    if program is None:
+        return Backward({}, 0)
+    lanes: dict[str, Lane] = {}
+    first, expected = "", None
+    copies = _copies(program, workload)
+    for dialect in dict.fromkeys(c.dialect for c in contenders if c.env is not None):
+        try:
+            executable = program.compiled(dialect, str(workload.device))
+            found = [t.clone() for t in executable.on_tensors(list(copies[0]))]
+            apart = None if expected is None else difference(found, expected, SLACK)
+            wrong = None if apart is None else f"is wrong, if {first} is right: {apart}"
+            if wrong is None and rounds != 0:
+                lanes[dialect] = _lane(executable, copies, clock)
+        except Exception as error:
+            wrong = f"fails: {reason_of(error)}"
+        if wrong is None:
+            first, expected = (dialect, found) if expected is None else (first, expected)
+            continue
+        for contender in contenders:
+            if contender.dialect == dialect:
+                contender.refuse(f"the gradient {wrong}")
+    interleave(list(lanes.values()), clock, rounds=rounds, deadline=deadline)
+    return Backward({d: lane.timing() for d, lane in lanes.items()}, program.bytes)
+
+
+def _copies(program: GradientProgram, workload: Workload) -> list[list[torch.Tensor]]:
+    size = sum(t.nbytes for t in program.inputs) + program.bytes
+    count = copies_of(size, workload.device, writes=False)
+    return [[t.clone() for t in program.inputs] for _ in range(count)]
+
+
+def _lane(executable: Executable, copies: Sequence[list[torch.Tensor]], clock: Clock) -> Lane:
+    def calls(count: int) -> list[Call]:
+        return [partial(executable.on_tensors, copies[i % len(copies)]) for i in range(count)]
+
+    recordable = not any(env.not_capturable for env in executable.program.kernels)
+    return warm_lane(clock, calls, len(copies), recordable=recordable)

@@ -31,34 +31,33 @@ from meta.ir.literals import literal_text
 from meta.op.core import map_tensors
 from meta.op.core.call import CallValues, array_type
 from meta.runtime.ndarray import ndarray
+from meta.vm.benchmark.contender import Contender, kernel_of, reason_of
+from meta.vm.benchmark.workload import Workload, call_workload, function_workload, random_arguments
 from meta.vm.eager.example_calls import ExampleCall
-from meta.vm.measuring.arguments import made
-from meta.vm.measuring.contender import Contender, kernel_of, reason_of
-from meta.vm.measuring.subject import Subject, function_subject, subject_of
 
 START_SECONDS = 300.0
 """In which the process is there and has imported what it needs."""
 _CHILD = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[2])
-from meta.vm.measuring.isolated import serve
+from meta.vm.benchmark.isolated import serve
 serve(int(sys.argv[1]))
 """
 
 
 def trial(
-    subject: Subject, dialect: str, config: Config, limit: float, *, eager: bool
+    workload: Workload, dialect: str, config: Config, limit: float, *, eager: bool
 ) -> str | None:
     """Make a kernel and run it once in a process of its own; return why it cannot take part, or
     None if it ran.
     """
     files = {DIALECTS[dialect].site.file}
-    if isinstance(subject.what, CallValues):
-        op = subject.what.op
+    if isinstance(workload.what, CallValues):
+        op = workload.what.op
         files |= {op.site.file, DIALECTS[dialect].ops[op.name].site.file}
-        given: Any = [op.name, list(map(_plain, subject.given))]
+        given: Any = [op.name, list(map(_plain, workload.given))]
     else:
-        given = text(Module({"main": subject.what}))
+        given = text(Module({"main": workload.what}))
     modules = []
     for file in sorted(files):
         name = _module_of(file)
@@ -67,8 +66,8 @@ def trial(
         modules.append(name)
     request = {
         "modules": modules,
-        "subject": given,
-        "device": str(subject.device),
+        "workload": given,
+        "device": str(workload.device),
         "dialect": dialect,
         "config": config_text(config),
         "eager": eager,
@@ -140,22 +139,22 @@ def serve(answers: int) -> None:
     for name in request["modules"]:
         import_module(name)
     device, dialect = Device(request["device"]), request["dialect"]
-    if isinstance(request["subject"], str):
-        subject = function_subject(parse(request["subject"]).main, device)
+    if isinstance(request["workload"], str):
+        workload = function_workload(parse(request["workload"]).main, device)
     else:
-        name, plain = request["subject"]
+        name, plain = request["workload"]
         op = OPERATORS[name]
         args = tuple(_argument(one, device) for one in plain)
         call = op.call_values(map_tensors(op, args, _type), device)
-        subject = subject_of(ExampleCall(call, args))
+        workload = call_workload(ExampleCall(call, args))
     DIALECTS[dialect].load()
     os.write(answers, b"ready\n")
     reason = None
     contender = Contender(dialect, config_of(request["config"]))
     try:
         with choosing(races=True):
-            contender.env = kernel_of(subject, dialect, contender.config, eager=request["eager"])
-            contender.results(subject, made(subject))
+            contender.env = kernel_of(workload, dialect, contender.config, eager=request["eager"])
+            contender.results(workload, random_arguments(workload))
     except Unsupported as refusal:
         reason = str(refusal)
     except Exception as error:

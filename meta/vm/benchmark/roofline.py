@@ -6,9 +6,8 @@ second per device, once for an environment, and is done on request only.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from statistics import quantiles
+from collections.abc import Iterator
+from functools import partial
 
 import torch
 
@@ -29,10 +28,9 @@ from meta.cost.roofline import (
 )
 from meta.cost.store import keep
 from meta.runtime.ndarray import ndarray
+from meta.vm.benchmark.interleave import Call, Clock, clock_of, interleave, warm_lane
 
 SAMPLES = 15
-LEAST = 2e-3
-"""Seconds of a sample: short runs are repeated, since clocks and events are coarse."""
 COPIED = {"cpu": 1 << 26, "cuda": 1 << 29}
 """By kind of device, the bytes of an array that no cache holds."""
 EXTENT = {"cpu": 768, "cuda": 8192}
@@ -64,58 +62,29 @@ def measure_peaks(device: object = None, *, anew: bool = False) -> Peaks:
 
 
 def _costs(device: Device) -> Iterator[Cost]:
-    cuda = device.kind == "cuda"
+    cuda, stream = device.kind == "cuda", clock_of(device, "eager")
     elements = COPIED[device.kind] // 4
-    yield peak_cost(COPY, 8 * elements, _copy(elements, device))
+    source, target = (torch.ones(elements, device=str(device)) for _ in range(2))
+    yield peak_cost(COPY, 8 * elements, _timing(stream, lambda: target.copy_(source)))
     for dtype in DTYPES[device.kind]:
         extent = SMALL_EXTENT.get(dtype, EXTENT[device.kind]) if cuda else EXTENT[device.kind]
-        yield peak_cost(PRODUCT, 2 * extent**3, _product(extent, dtype, device), dtype)
+        # As programs have it: in float32 as precise as META_TF32 says.
+        x = ndarray(torch.ones((extent, extent), dtype=TO_TORCH[dtype], device=str(device)))
+        yield peak_cost(PRODUCT, 2 * extent**3, _timing(stream, partial(op.matmul, x, x)), dtype)
     one = torch.ones(1, device=str(device))
 
     def launches() -> None:
         for _ in range(LAUNCHES):
             one.mul_(1.0)
 
-    by_host = _timed(launches, device)
+    by_host = _timing(stream, launches)
     yield peak_cost(GAP, LAUNCHES, by_host)
-    yield peak_cost(LAUNCH, LAUNCHES, _in_graph(launches, device) if cuda else by_host)
+    recorded = _timing(clock_of(device, "graph"), launches) if cuda else by_host
+    yield peak_cost(LAUNCH, LAUNCHES, recorded)
 
 
-def _copy(elements: int, device: Device) -> Timing:
-    source, target = (torch.ones(elements, device=str(device)) for _ in range(2))
-    return _timed(lambda: target.copy_(source), device)
-
-
-def _product(extent: int, dtype: str, device: Device) -> Timing:
-    """Time a product as programs have it: in float32 as precise as META_TF32 says."""
-    x = ndarray(torch.ones((extent, extent), dtype=TO_TORCH[dtype], device=str(device)))
-    return _timed(lambda: op.matmul(x, x), device)
-
-
-def _in_graph(body: Callable[[], object], device: Device) -> Timing:
-    """Return the time of what a CUDA graph was recorded of."""
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.device(device.ordinal), torch.cuda.graph(graph):
-        body()
-    return _timed(graph.replay, device)
-
-
-def _timed(body: Callable[[], object], device: Device) -> Timing:
-    """Return the microseconds of one run, warm, of several samples."""
-    cuda = device.kind == "cuda"
-
-    def sample(count: int) -> float:
-        if cuda:
-            torch.cuda.synchronize(device.ordinal)
-        started = time.perf_counter()
-        for _ in range(count):
-            body()
-        if cuda:
-            torch.cuda.synchronize(device.ordinal)
-        return (time.perf_counter() - started) / count
-
-    sample(1)
-    count = max(1, round(LEAST / max(sample(3), 1e-7)))
-    found = [1e6 * sample(count) for _ in range(SAMPLES)]
-    p20, _, _, p80 = quantiles(found, n=5, method="inclusive")
-    return Timing(quantiles(found, n=2, method="inclusive")[0], p20, p80, SAMPLES)
+def _timing(clock: Clock, call: Call) -> Timing:
+    """Return the microseconds of a call, warm."""
+    lane = warm_lane(clock, lambda count: [call] * count)
+    interleave([lane], clock, rounds=SAMPLES)
+    return lane.timing()

@@ -4,27 +4,91 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from meta.base.call_context import set_default_chooser
 from meta.base.device import BUILT_IN, Device, require
 from meta.base.errors import ArgumentError, DeviceError, OutOfMemory
+from meta.base.html import Html, bytes_text, fragment, table, tag
 from meta.cost.chooser import CostChooser, chooser
-from meta.cost.record import Cost
+from meta.cost.record import Cost, Timing
 from meta.dialect.core import DIALECTS, DialectOp
 from meta.ir import Function
 from meta.op.core import CallValues, Op, View
 from meta.runtime.out_of_memory import free_bytes
+from meta.vm.benchmark.benchmark import MOST_CONFIGS, Rules, benchmark, benchmarks
+from meta.vm.benchmark.interleave import Clock
+from meta.vm.benchmark.workload import Workload, call_workload, function_workload
 from meta.vm.eager.example_calls import ExampleCall, example_calls
-from meta.vm.measuring.clocks import Clock
-from meta.vm.measuring.contest import MOST_CONFIGS, Rules, contest, contests
-from meta.vm.measuring.listing import Costs
-from meta.vm.measuring.subject import Subject, function_subject, subject_of
 
 HOW = ("graph", "eager")
 TUNING_PATIENCE = 1.0
 """Seconds of rounds of one race of many: what is not known to 1 % by then differs by less."""
+
+
+HEAD = ("", "forward us", "spread", "gradient us", "host us", "compile ms", "workspace")
+
+
+class Costs(list[Cost]):
+    """The costs of the contenders of one call, in the order in which dispatch asks them.
+
+    Attributes
+    ----------
+    title: the call with its types.
+    """
+
+    def __init__(self, title: str, costs: Iterable[Cost] = ()) -> None:
+        super().__init__(costs)
+        self.title = title
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return one record per contender, as values that JSON has."""
+        return [cost.record() for cost in self]
+
+    def __str__(self) -> str:
+        if not self:
+            return f"{self.title}\n    no kernel runs"
+        rows = [HEAD, *map(_row, self)]
+        widths = [max(len(row[i]) for row in rows if len(row) > 2) for i in range(len(HEAD))]
+        widths[0] = max(len(row[0]) for row in rows)
+        lines = [self.title]
+        for row in rows:
+            cells = [row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]
+            lines.append("    " + "  ".join(cells if len(row) > 2 else (cells[0], row[1])).rstrip())
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        rows = [(*row, *[""] * (len(HEAD) - len(row))) for row in map(_row, self)]
+        numbers = tuple(range(1, len(HEAD)))
+        found: Html | str = table(HEAD, rows, numbers=numbers) if rows else "no kernel runs"
+        return fragment(tag("div", self.title, class_="code"), found)
+
+
+def _row(cost: Cost) -> tuple[str, ...]:
+    """Return the cells of a contender; of one that was refused its name and the reason."""
+    if cost.refused:
+        return cost.name, f"refused: {cost.refused}"
+    return (
+        cost.name,
+        *_timing(cost.forward),
+        _timing(cost.backward)[0],
+        _number(cost.host),
+        _number(cost.compile),
+        bytes_text(cost.bytes.get("workspace", 0)),
+    )
+
+
+def _timing(timing: Timing | None) -> tuple[str, str]:
+    if timing is None:
+        return "", ""
+    return _number(timing.median), f"{timing.p20:.2f} to {timing.p80:.2f}"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
 
 
 def measure(
@@ -74,7 +138,7 @@ def measure(
     tolerance of the dtype; one that is wrong is refused, and so is one that raises an error. What
     is random is compared by type and shape alone. Rounds time one batch of calls of every contender
     in turn. How the memory of arguments is taken in turn, so that it is not in a cache, is in
-    `meta/vm/measuring/arguments.py`. Nothing is kept: neither the result nor any memory.
+    `meta/vm/benchmark/workload.py`. Nothing is kept: neither the result nor any memory.
 
     Raises what the call itself would raise for wrong arguments, ArgumentError for a function that
     makes several operator calls, for extents that are not numbers, and for values of ``how``,
@@ -104,15 +168,15 @@ def measure(
     found = _single(op, example_calls("measure", op, args, kwargs, where))
     if found is None:
         return Costs(getattr(op, "__name__", "a function"))
-    subject = subject_of(found)
-    if subject.device.kind not in BUILT_IN:
+    workload = call_workload(found)
+    if workload.device.kind not in BUILT_IN:
         raise DeviceError(
             "measure has no clock for the device",
             expected=" or ".join(BUILT_IN),
-            found=subject.device,
+            found=workload.device,
         )
     rules = Rules(how, dialect, backward, budget, iters, configs, clock=clock)
-    return Costs(subject.title, contest(subject, rules))
+    return Costs(workload.title, benchmark(workload, rules))
 
 
 def _require_sound(how: str, budget: float | None, iters: int | None, configs: int) -> None:
@@ -140,7 +204,7 @@ def _single(op: Any, calls: list[ExampleCall]) -> ExampleCall | None:
     return needy[0] if needy else None
 
 
-def measured(
+def measure_together(
     what: Sequence[CallValues | Function], device: Device, how: str
 ) -> Iterator[tuple[int, list[Cost]]]:
     """Iterate over the costs of calls and fused functions, each with its place among them, until
@@ -157,27 +221,27 @@ def measured(
         rules = [
             Rules(
                 how,
-                left_out=_left_out(subject.name, device),
+                left_out=_left_out(workload.name, device),
                 configs=MOST_CONFIGS,
                 compiled=FEW_CONFIGS,
                 breadth=chooser().breadth,
                 near=NEAR,
                 far=FAR,
             )
-            for subject in window.values()
+            for workload in window.values()
         ]
-        found = contests(list(zip(window.values(), rules, strict=True)))
-        for (place, subject), costs in zip(window.items(), found, strict=True):
+        found = benchmarks(list(zip(window.values(), rules, strict=True)))
+        for (place, workload), costs in zip(window.items(), found, strict=True):
             if isinstance(costs, OutOfMemory):
                 yield place, []
             else:
-                _note(subject.name, device, costs)
+                _note(workload.name, device, costs)
                 yield place, costs
         if chooser().remaining() <= 0:
             return
 
 
-def _window(waiting: dict[int, CallValues | Function], device: Device) -> dict[int, Subject]:
+def _window(waiting: dict[int, CallValues | Function], device: Device) -> dict[int, Workload]:
     """Take what is measured side by side, from the front: what may be begun with the time that is
     left, has room beside one another, and has no more calls of an operator than are needed to
     learn who is far behind in it. The others of that operator wait.
@@ -186,20 +250,20 @@ def _window(waiting: dict[int, CallValues | Function], device: Device) -> dict[i
     free = free_bytes(device)
     room = room if free is None else min(room, free // 8)
     most = max(1, int(min(chooser().remaining(), WINDOW)))
-    found: dict[int, Subject] = {}
+    found: dict[int, Workload] = {}
     counts: Counter[str] = Counter()
     for place, what in list(waiting.items()):
         if isinstance(what, Function):
-            subject = function_subject(what, device)
+            workload = function_workload(what, device)
         else:
             if counts[what.op.name] >= ENOUGH and not _is_decided(what.op.name, device):
                 continue
             counts[what.op.name] += 1
-            subject = subject_of(ExampleCall(what, tuple(what.args)))
-        room -= sum(subject.bytes.values())
+            workload = call_workload(ExampleCall(what, tuple(what.args)))
+        room -= sum(workload.bytes.values())
         if found and room < 0:
             break
-        found[place] = subject
+        found[place] = workload
         del waiting[place]
         if len(found) == most:
             break
@@ -255,4 +319,4 @@ to be left out of the others of this process. Making its kernels takes most of t
 _hopeless: dict[tuple[str, str, Device], int] = {}
 
 
-set_default_chooser(CostChooser(measured))
+set_default_chooser(CostChooser(measure_together))
