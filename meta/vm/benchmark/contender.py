@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from meta.base import config
-from meta.base.dtype import REAL_OF, FROM_TORCH, TO_TORCH, TOLERANCE
+from meta.base.dtype import FROM_TORCH, REAL_OF, TO_TORCH, TOLERANCE
 from meta.base.errors import MetaError
 from meta.dialect.core import DIALECTS, OpEnv, Unsupported
 from meta.dialect.core.dispatch import answer
