@@ -13,6 +13,7 @@ class Outside(Enum):
     DTYPE = "a dtype that meta does not have, or float8 alone"
     INTERNAL = "a function that torch itself uses, or a test of its own"
     LAYOUT = "sparse and nested tensors"
+    MEMORY = "strides and storage of memory: arrays are compact"
     CUDA = "code for CUDA alone"
     PACKED = "a factor in the form in which LAPACK keeps it"
     RANDOM = "an approximation that hangs on random numbers"
@@ -58,6 +59,7 @@ _ONLY_TORCH: dict[Outside, tuple[str, ...]] = {
         "hash_tensor",
         "torch.ops.aten._scaled_dot_product_flash_attention_for_cpu",
     ),
+    Outside.MEMORY: ("as_strided|partial_views",),
     Outside.PACKED: (
         "geqrf",
         "linalg.ldl_factor",
