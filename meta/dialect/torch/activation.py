@@ -11,11 +11,11 @@ from meta.dialect.torch.aten_calls import functions_of
 from meta.dialect.torch.operands import (
     all_rounded_once,
     kernels,
+    no_sixth_in_double,
     of_one,
     rounded_number,
     rounded_once,
 )
-from meta.dialect.torch.precision import no_sixth_in_double
 
 aten = torch.ops.aten
 

@@ -7,8 +7,13 @@ from meta.dialect.core import LIBRARY, Unsupported
 from meta.dialect.core.kernel_signature import bind_kernel
 from meta.dialect.core.openv import OpEnv
 from meta.dialect.torch import torch as dialect
-from meta.dialect.torch.operands import HALF, ON_CPU, single_or_double
-from meta.dialect.torch.precision import in_float32, no_integers_on_cuda
+from meta.dialect.torch.operands import (
+    HALF,
+    ON_CPU,
+    in_float32,
+    no_integers_on_cuda,
+    single_or_double,
+)
 from meta.dialect.torch.shapes import fresh
 from meta.op.core.subscripts import subscripts
 from meta.op.linalg import GROUPED, STORED_TRANSPOSED

@@ -12,8 +12,7 @@ from meta import op
 from meta.dialect.core.kernel_signature import bind_kernel
 from meta.dialect.core.openv import OpEnv
 from meta.dialect.torch import torch as dialect
-from meta.dialect.torch.operands import HALF, wide
-from meta.dialect.torch.precision import in_float32
+from meta.dialect.torch.operands import HALF, in_float32, wide
 
 ELEMENTS = 1 << 23
 """Scores that are in memory at a time: 32 MB of float32."""

@@ -41,8 +41,7 @@ from meta.dialect.torch.correspondence import AtenCall
 from meta.dialect.vendors.aten import calls_of, check_signature, is_other_form, kernel_maker
 from meta.dialect.vendors.idioms import spoken
 from meta.dialect.vendors.jit import NOT_INTERPRETED, interpreted, interprets, needs_interpreter
-from meta.dialect.vendors.package import raised_in
-from meta.dialect.vendors.registry import Known
+from meta.dialect.vendors.registry import Known, raised_in
 from meta.dialect.vendors.tune_configs import Tuned, read_tune_configs
 from meta.dialect.vendors.vendor import Vendor
 from meta.op.core.call import CallValues

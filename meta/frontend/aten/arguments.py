@@ -1,25 +1,116 @@
-"""What converters do to arguments: axes, numbers in a dtype, extents as values, layouts.
+"""What converters do to their arguments: promotion, axes, numbers in a dtype, extents, layouts.
+
+Operands are promoted as torch promotes before base operators see them, which take one dtype.
+Tensors with axes decide; a 0-d tensor, and after it a Python number, counts only where its kind
+(bool, integer, floating point, complex) is above that of what decides. Source:
+https://docs.pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc
 
 An extent of a symbolic shape is no number to operators where it is a value, as in ``x * n``:
 `value_of` makes a scalar of it, which a program computes from its arguments' shapes.
+
+torch takes a Python number beside a tensor of any dtype, and wraps it around where an integer dtype
+cannot hold it; an extent counts as a number, too. Base operators take a number that fits, and no
+extents. `promote_operands` promotes as torch does and makes what is left of numbers fit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
 import torch
 
 from meta import op
-from meta.base.dtype import COMPLEX, FROM_TORCH, REAL_OF, has_gradient
-from meta.frontend.aten.promotion import of_number
+from meta.base.device import Device
+from meta.base.dtype import COMPLEX, FROM_TORCH, REAL_OF, TO_TORCH, has_gradient
 from meta.frontend.core import CallSite, Unconvertible, active_trace
 from meta.frontend.core.arithmetic import cast_number
 from meta.ir.dims import Quotient, SymbolicDim
+from meta.op.core import Op
 from meta.op.core.check import normalize_axes, normalize_axis
+from meta.op.core.handler import current
+from meta.op.core.tracing import Trace
 from meta.runtime.ndarray import array
+
+
+def is_number(value: Any) -> bool:
+    """Whether an operand is a Python number or a dimension, which is an integer."""
+    return isinstance(value, bool | int | float | complex | SymbolicDim)
+
+
+def _kind(dtype: torch.dtype) -> int:
+    if dtype.is_complex:
+        return 3
+    return 2 if dtype.is_floating_point else int(dtype != torch.bool)
+
+
+def of_number(value: Any) -> torch.dtype:
+    """Return the dtype of a Python number where no tensor says another."""
+    if isinstance(value, bool):
+        return torch.bool
+    if isinstance(value, int | SymbolicDim):
+        return torch.int64
+    default = torch.get_default_dtype()
+    return default.to_complex() if isinstance(value, complex) else default
+
+
+def _promote_all(dtypes: Iterable[torch.dtype]) -> torch.dtype | None:
+    found = list(dtypes)
+    return reduce(torch.promote_types, found) if found else None
+
+
+def _promote_weak(strong: torch.dtype | None, weak: torch.dtype | None) -> torch.dtype | None:
+    """Return the dtype of operands that decide and of others, which raise its kind at most."""
+    if strong is None or weak is None or _kind(strong) >= _kind(weak):
+        return weak if strong is None else strong
+    if strong.is_floating_point:
+        return strong.to_complex()
+    return torch.promote_types(strong, weak)
+
+
+def result_dtype(*operands: Any) -> str:
+    """Return the dtype that torch computes in for tensors and numbers: "float32", "int64".
+
+    Raises Unconvertible for one that is no dtype of ours: complex32, or bcomplex32, which PyTorch
+    2.14 and later compute in for bfloat16 and a complex number.
+    """
+    tensors = [x for x in operands if x is not None and not is_number(x)]
+    levels = (
+        _promote_all(TO_TORCH[x.dtype] for x in tensors if len(x.shape)),
+        _promote_all(TO_TORCH[x.dtype] for x in tensors if not len(x.shape)),
+        _promote_all(of_number(x) for x in operands if is_number(x)),
+    )
+    # 0-d tensors and numbers are combined first, and then what decides with both.
+    chosen = reduce(lambda weak, strong: _promote_weak(strong, weak), reversed(levels))
+    assert chosen is not None, "a call without operands"
+    if chosen not in FROM_TORCH:
+        raise Unconvertible(f"it is computed in {chosen}, which is no dtype here")
+    return FROM_TORCH[chosen]
+
+
+def as_float(dtype: str) -> str:
+    """Return a dtype, or torch's default for floating point instead of integers and bool."""
+    return dtype if _kind(TO_TORCH[dtype]) >= 2 else FROM_TORCH[torch.get_default_dtype()]
+
+
+def cast(x: Any, dtype: str) -> Any:
+    """Return an operand in a dtype; a number stays one."""
+    return x if x is None or is_number(x) or x.dtype == dtype else op.astype(x, dtype)
+
+
+def promote(*operands: Any, floating: bool = False) -> tuple[Any, ...]:
+    """Return operands in the dtype that torch computes in; numbers stay numbers, None stays None.
+
+    floating: integers are computed in torch's default for floating point, as by `torch.sin`.
+    """
+    dtype = result_dtype(*operands)
+    dtype = as_float(dtype) if floating else dtype
+    return tuple(cast(x, dtype) for x in operands)
+
+
+# Arguments.
 
 
 def axis_of(dim: int, ndim: int) -> int:
@@ -136,3 +227,51 @@ def shape_vector(dims: Sequence[int | SymbolicDim]) -> Any:
     """Return numbers and dimensions as one vector of int64, in the active trace."""
     scalars = (op.reshape(value_of(d), (1,)) for d in dims)
     return op.concat(tuple(scalars), 0)
+
+
+# Operands.
+
+
+def device_of(*operands: Any) -> str:
+    """Return the device of the program, or without one that of the first array."""
+    trace = current()
+    if isinstance(trace, Trace):
+        return str(trace.device)
+    devices = (getattr(x, "device", None) for x in operands)
+    return str(next((d for d in devices if d is not None), Device("cpu")))
+
+
+def as_tensor(value: Any, dtype: str, device: str) -> Any:
+    """Return an operand as a tensor of a dtype, a number as a 0-d one."""
+    if not is_number(value):
+        return cast(value, dtype)
+    value = number(value, dtype, device)
+    return op.full((), value, dtype, device) if is_number(value) else value
+
+
+def promote_operands(
+    *values: Any, floating: bool = False, dtype: str | None = None
+) -> tuple[Any, ...]:
+    """Return operands in the dtype that torch computes in, or in ``dtype``; numbers that fit it
+    stay numbers, None stays None.
+
+    floating: integers are computed in torch's default for floating point, as by `torch.atan2`.
+    """
+    found = result_dtype(*values) if dtype is None else dtype
+    found = as_float(found) if floating else found
+    device = device_of(*values)
+    return tuple(number(x, found, device) if is_number(x) else cast(x, found) for x in values)
+
+
+def require_supported(base: Op, *tensors: Any) -> None:
+    """Raise Unconvertible for complex tensors that a base operator does not take."""
+    found = next((x.dtype for x in tensors if getattr(x, "dtype", "") in COMPLEX), None)
+    if found is not None and not base.complex:
+        raise Unconvertible(f"the base operator {base.name!r} does not take {found}")
+
+
+def require_real(*values: Any) -> None:
+    """Raise Unconvertible for complex tensors."""
+    found = next((x.dtype for x in values if getattr(x, "dtype", None) in COMPLEX), None)
+    if found is not None:
+        raise Unconvertible(f"it is not converted for {found}")

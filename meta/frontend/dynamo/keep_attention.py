@@ -18,8 +18,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from meta import op
 from meta.frontend.aten import aten
+from meta.frontend.aten.arguments import cast
 from meta.frontend.aten.definitions import define
-from meta.frontend.aten.promotion import cast
 from meta.op.attention import score_scale
 
 ATTENTION_ON = ("cuda",)

@@ -16,8 +16,8 @@ from torch import Tensor, fx
 
 from meta import op
 from meta.frontend.aten import aten
+from meta.frontend.aten.arguments import cast
 from meta.frontend.aten.definitions import define
-from meta.frontend.aten.promotion import cast
 from meta.frontend.dynamo.keep_gelu import (
     POWERS,
     PRODUCTS,

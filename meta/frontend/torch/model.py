@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from torch import fx
 from torch.export import ExportedProgram
 
 from meta.base.dtype import is_float
 from meta.base.errors import ArgumentError
 from meta.base.files import require_file
-from meta.frontend.aten.registry import AtenError
+from meta.frontend.aten.registry import AtenError, bind_arguments, name_of
 from meta.frontend.core import ImportedModel
 from meta.frontend.torch.export import ExportedModule, export_module, of_program
-from meta.frontend.torch.modes import modes_of, require_mode
 from meta.frontend.torch.program import TorchProgram
 from meta.runtime.ndarray import array, ndarray
 
@@ -192,3 +192,68 @@ def _positional_names(forward: inspect.Signature, count: int) -> list[str]:
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     names = [p.name for p in forward.parameters.values() if p.kind in kinds][:count]
     return [*names, *(f"in{i}" for i in range(len(names), count))]
+
+
+# In which mode, train or eval, a program was exported, by the operators that differ.
+
+
+_MODE_ARGUMENTS = {
+    "batch_norm": "training",
+    "_native_batch_norm_legit": "training",
+    "_native_batch_norm_legit_functional": "training",
+    "native_batch_norm": "training",
+    "cudnn_batch_norm": "training",
+    "dropout": "train",
+    "native_dropout": "train",
+    "alpha_dropout": "train",
+    "feature_dropout": "train",
+    "feature_alpha_dropout": "train",
+    "rrelu": "training",
+}
+"""Operators with an argument that is the mode, and its name."""
+_NAMES = ("eval", "train")
+
+
+def modes_of(module: fx.GraphModule) -> dict[bool, str]:
+    """Return the modes (True is train mode) that operators of a program are in, with the first
+    operator of each.
+    """
+    found: dict[bool, str] = {}
+    for inner in module.modules():
+        for node in inner.graph.nodes if isinstance(inner, fx.GraphModule) else ():
+            mode = _mode(node)
+            if mode is not None:
+                found.setdefault(mode, node.format_node() or node.name)
+    return found
+
+
+def _mode(node: fx.Node) -> bool | None:
+    overload = node.target
+    if not isinstance(overload, torch._ops.OpOverload):
+        return None
+    name = name_of(overload).partition(".")[0]
+    operands, others = bind_arguments(overload, node.args, node.kwargs)
+    arguments: dict[str, Any] = dict(others)
+    if name == "_native_batch_norm_legit_no_training":
+        return False
+    if name == "scaled_dot_product_attention":
+        return True if arguments.get("dropout_p", 0.0) else None
+    if name not in _MODE_ARGUMENTS or arguments.get("p") == 0.0:
+        return None
+    if "batch_norm" in name and len(operands) > 3 and operands[3] is None:
+        return None  # no running statistics: alike in both modes
+    mode = arguments.get(_MODE_ARGUMENTS[name])
+    return mode if isinstance(mode, bool) else None
+
+
+def require_mode(modes: Mapping[bool, str], training: bool) -> None:
+    """Raise AtenError for a program that does something else in this mode."""
+    if not modes or (training in modes and (training or True not in modes)):
+        return
+    raise AtenError(
+        f"the program was exported in {_NAMES[not training]} mode, and differs in "
+        f"{_NAMES[training]} mode",
+        found=modes[not training],
+        hint="import the torch.nn.Module, or what torch.export makes of it in "
+        f"{_NAMES[training]} mode",
+    )

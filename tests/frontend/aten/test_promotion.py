@@ -10,7 +10,7 @@ import torch
 
 import meta
 from meta.base.dtype import FROM_TORCH
-from meta.frontend.aten.promotion import promote, result_dtype
+from meta.frontend.aten.arguments import promote, result_dtype
 from meta.frontend.core import Unconvertible
 
 DTYPES = [torch.bool, torch.uint8, torch.int32, torch.int64, torch.float16, torch.bfloat16]

@@ -11,7 +11,7 @@ import torch
 import meta.interop.torch as interop
 from meta.base.errors import DeviceError
 from meta.dialect import Dialect, vendors
-from meta.interop.torch.keys import key_of
+from meta.interop.torch.registration import key_of
 from tests.conftest import run_python
 from tests.registered import remove_dialects
 

@@ -5,7 +5,7 @@ A gradient is written as torch's own is defined at a kink and of a NaN.
 
 from meta import op
 from meta.base.dtype import COMPLEX, is_float
-from meta.frontend.aten.promotion import cast
+from meta.frontend.aten.arguments import cast
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
 from meta.frontend.core.arithmetic import clip_to_bounds

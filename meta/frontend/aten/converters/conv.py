@@ -5,8 +5,8 @@ import sys
 
 from meta import op
 from meta.base.dtype import COMPLEX
+from meta.frontend.aten.arguments import cast
 from meta.frontend.aten.converters.slices import sliced
-from meta.frontend.aten.promotion import cast
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
 

@@ -5,8 +5,7 @@ import math
 import numpy as np
 
 from meta import op
-from meta.frontend.aten.arguments import constant
-from meta.frontend.aten.promotion import cast, promote
+from meta.frontend.aten.arguments import cast, constant, promote
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
 from meta.op.distances import vector_norm

@@ -1,7 +1,7 @@
 """Rows of tables, alone and reduced in bags, and their gradients."""
 
 from meta import op
-from meta.frontend.aten.promotion import cast
+from meta.frontend.aten.arguments import cast
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
 from meta.op.core.function import device_of

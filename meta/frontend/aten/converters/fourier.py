@@ -6,7 +6,7 @@ from math import pi
 
 from meta import fft, op
 from meta.base.dtype import COMPLEX, REAL_OF, has_gradient
-from meta.frontend.aten.promotion import promote
+from meta.frontend.aten.arguments import promote
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
 

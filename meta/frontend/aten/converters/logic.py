@@ -2,8 +2,14 @@
 
 from meta import op
 from meta.base.dtype import COMPLEX
-from meta.frontend.aten.operands import as_tensor, device_of, promote_operands, require_supported
-from meta.frontend.aten.promotion import is_number, result_dtype
+from meta.frontend.aten.arguments import (
+    as_tensor,
+    device_of,
+    is_number,
+    promote_operands,
+    require_supported,
+    result_dtype,
+)
 from meta.frontend.aten.registry import aten
 
 

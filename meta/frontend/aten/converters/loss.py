@@ -6,8 +6,8 @@ import torch
 
 from meta import op
 from meta.base.dtype import FROM_TORCH, TO_TORCH, is_float
+from meta.frontend.aten.arguments import cast, promote
 from meta.frontend.aten.cross_entropy import REDUCTIONS
-from meta.frontend.aten.promotion import cast, promote
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
 from meta.grad.core import pullback

@@ -5,7 +5,7 @@ from math import prod
 
 from meta import op
 from meta.base.dtype import COMPLEX, FLOAT8, is_float
-from meta.frontend.aten.promotion import cast, promote
+from meta.frontend.aten.arguments import cast, promote
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
 from meta.grad.core import pullback

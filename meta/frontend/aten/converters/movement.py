@@ -6,11 +6,17 @@ from itertools import combinations as without_replacement
 import numpy as np
 
 from meta import op
-from meta.frontend.aten.arguments import at_least_1d, axis_of, cast_or_real_part, constant, value_of
+from meta.frontend.aten.arguments import (
+    at_least_1d,
+    axis_of,
+    cast_or_real_part,
+    constant,
+    promote,
+    value_of,
+)
 from meta.frontend.aten.converters.creation import ranged
 from meta.frontend.aten.converters.shapes import at_least
 from meta.frontend.aten.converters.slices import WHOLE, sliced
-from meta.frontend.aten.promotion import promote
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible, constant_value
 from meta.ir.dims import SymbolicDim, product

@@ -6,7 +6,7 @@ from inspect import Parameter, Signature
 
 from meta.dialect.torch.aten_calls import CALLS
 from meta.dialect.torch.correspondence import Promotion, schema_of
-from meta.frontend.aten.operands import promote_operands, require_supported
+from meta.frontend.aten.arguments import promote_operands, require_supported
 from meta.frontend.aten.registry import aten, is_operand
 from meta.op.core.op import by_schema
 

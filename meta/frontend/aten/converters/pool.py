@@ -8,7 +8,7 @@ from math import prod
 
 from meta import op
 from meta.base.dtype import bits, is_float
-from meta.frontend.aten.promotion import cast
+from meta.frontend.aten.arguments import cast
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
 from meta.grad.core import pullback

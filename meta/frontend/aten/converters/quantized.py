@@ -5,7 +5,7 @@ is refused.
 import numpy as np
 
 from meta import op
-from meta.frontend.aten.promotion import cast
+from meta.frontend.aten.arguments import cast
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
 

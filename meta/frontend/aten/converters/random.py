@@ -9,14 +9,15 @@ import torch
 from meta import op, random
 from meta.base.dtype import COMPLEX, TO_TORCH, is_float, limits
 from meta.frontend.aten.arguments import (
+    cast,
     cast_or_real_part,
     default_dtype,
     full_tensor,
     number,
+    promote,
     real_dtype,
     require_strided,
 )
-from meta.frontend.aten.promotion import cast, promote
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
 from meta.ir.dims import SymbolicDim

@@ -2,8 +2,7 @@
 
 from meta import linalg, op
 from meta.base.dtype import COMPLEX, has_gradient, is_float
-from meta.frontend.aten.operands import require_real
-from meta.frontend.aten.promotion import cast, promote
+from meta.frontend.aten.arguments import cast, promote, require_real
 from meta.frontend.aten.registry import aten
 from meta.op.core.check import normalize_axis
 from meta.op.loss_reduction import in_compute_dtype
