@@ -22,6 +22,7 @@ from meta.base.files import open_file, writing
 from meta.cli.compile import tensor_type
 from meta.cli.table import columns, section, show
 from meta.frontend import relay
+from meta.frontend.core import grouped
 from meta.frontend.relay import ast
 from meta.frontend.relay.convert import RelayProgram
 from meta.frontend.relay.convert.program import unsupported
@@ -34,6 +35,10 @@ from meta.ir import TensorType
 from meta.op.core import tree
 
 # info
+
+
+SHOWN_LOCATIONS = 3
+"""How many locations of what is not supported are listed."""
 
 
 def run_info(options: argparse.Namespace) -> int:
@@ -66,8 +71,14 @@ def info(file: str, params: str | None) -> dict[str, Any]:
         "unused_params": pairing.unused,
         "operators": dict(operators.most_common()),
         "unsupported": [
-            {"name": u.name, "why": u.why, "hint": u.hint, "count": u.count, "places": u.places}
-            for u in unsupported(program)
+            {
+                "name": group[0].operator,
+                "why": group[0].why,
+                "hint": group[0].hint,
+                "count": len(group),
+                "places": [failure.place for failure in group if failure.place][:SHOWN_LOCATIONS],
+            }
+            for group in grouped(unsupported(program))
         ],
         "warnings": module.warnings,
     }

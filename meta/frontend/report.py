@@ -10,7 +10,7 @@ from typing import Any
 
 from meta.base.errors import ArgumentError, FormatError
 from meta.base.files import open_file
-from meta.frontend.core import Failure
+from meta.frontend.core import Failure, grouped
 
 _ZIP = b"PK"
 _HEAD = 64
@@ -39,12 +39,9 @@ class Report:
         """Return a row for each operator and reason: name, number of calls, the place of the first,
         why, and what to try.
         """
-        rows: dict[tuple[str, str], list[Failure]] = {}
-        for failure in self.failures:
-            rows.setdefault((failure.operator, failure.why), []).append(failure)
         return [
-            (name, len(found), found[0].place, why, found[0].hint or "")
-            for (name, why), found in sorted(rows.items(), key=lambda row: -len(row[1]))
+            (group[0].operator, len(group), group[0].place, group[0].why, group[0].hint or "")
+            for group in grouped(self.failures)
         ]
 
     def __str__(self) -> str:
@@ -179,12 +176,7 @@ def _of_relay(path: Any) -> Report:
 
     program = RelayProgram(load_module(path)[0])
     operators = Counter(c.op.name for c in program.calls() if isinstance(c.op, ast.Op))
-    failures = [
-        Failure(u.name, u.why, u.hint, str(place))
-        for u in unsupported(program)
-        for place in (*u.places, *[""] * u.count)[: u.count]
-    ]
-    return Report("relay", _by_count(operators), tuple(failures))
+    return Report("relay", _by_count(operators), tuple(unsupported(program)))
 
 
 def _of_relax(module: Any) -> Report:

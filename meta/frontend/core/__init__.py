@@ -10,6 +10,7 @@ what cannot be converted.
 """
 
 from meta.frontend.core.converter import (
+    BAD_ATTRIBUTES,
     CallSite,
     Converter,
     Converters,
@@ -17,10 +18,12 @@ from meta.frontend.core.converter import (
     Unconvertible,
     constant_value,
     conversion_error,
+    grouped,
 )
 from meta.frontend.core.imported_model import ImportedModel, active_trace
 
 __all__ = [
+    "BAD_ATTRIBUTES",
     "CallSite",
     "Converter",
     "Converters",
@@ -30,4 +33,5 @@ __all__ = [
     "active_trace",
     "constant_value",
     "conversion_error",
+    "grouped",
 ]

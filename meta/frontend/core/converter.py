@@ -41,6 +41,10 @@ from meta.op.core.op import by_schema
 from meta.op.core.registration import require_function, require_op
 from meta.runtime.ndarray import ndarray
 
+# A MemoryError is a size beyond all reason.
+BAD_ATTRIBUTES = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError)
+"""What Python raises where an attribute of a file has not the form that the operator's have."""
+
 
 class Unconvertible(Exception):
     """A call that a converter cannot express, and why; one error reports all of a program."""
@@ -371,23 +375,29 @@ class Failure:
 _Error = TypeVar("_Error", bound=FormatError)
 
 
+def grouped(failures: Iterable[Failure]) -> list[tuple[Failure, ...]]:
+    """Return the failures of one operator for one reason together, the most frequent first."""
+    found: dict[tuple[str, str], list[Failure]] = {}
+    for failure in failures:
+        found.setdefault((failure.operator, failure.why), []).append(failure)
+    return [tuple(group) for group in sorted(found.values(), key=lambda group: -len(group))]
+
+
 def conversion_error(
-    failures: Iterable[Failure], kind: type[_Error], hint: str | None = None
+    failures: Iterable[Failure], kind: Callable[..., _Error], hint: str | None = None
 ) -> _Error:
     """Return the error, of a kind, that lists failures: each operator once, how often, and where
     first.
     """
-    grouped: dict[tuple[str, str], list[Failure]] = {}
-    for failure in failures:
-        grouped.setdefault((failure.operator, failure.why), []).append(failure)
-    most = sorted(grouped.items(), key=lambda item: -len(item[1]))
-    count = sum(map(len, grouped.values()))
+    groups = grouped(failures)
+    count = sum(map(len, groups))
     calls = "call of this program is" if count == 1 else "calls of this program are"
     error = kind(f"{count} {calls} not supported", hint=hint)
-    error.failures = tuple(found for group in grouped.values() for found in group)
-    for (operator, why), found in most:
-        times = "once" if len(found) == 1 else f"{len(found)} times"
-        place = f", first at {found[0].place}" if found[0].place else ""
-        near = f" ({found[0].hint})" if found[0].hint else ""
-        error.note(f"  - {operator}, {times}{place}: {why}{near}")
+    error.failures = tuple(failure for group in groups for failure in group)
+    for group in groups:
+        first = group[0]
+        times = "once" if len(group) == 1 else f"{len(group)} times"
+        place = f", first at {first.place}" if first.place else ""
+        near = f" ({first.hint})" if first.hint else ""
+        error.note(f"  - {first.operator}, {times}{place}: {first.why}{near}")
     return error

@@ -23,6 +23,7 @@ from meta.base.dtype import TO_NUMPY
 from meta.base.errors import MetaError
 from meta.base.progress import bar
 from meta.frontend.core import (
+    BAD_ATTRIBUTES,
     CallSite,
     Failure,
     Unconvertible,
@@ -68,9 +69,6 @@ RANDOM = {
     "RandomUniformLike",
 }
 """Operators whose results do not follow from their inputs alone."""
-# A MemoryError is a size beyond all reason.
-_BAD_ATTRIBUTES = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError)
-"""What Python raises where an attribute of a file has not the form that the operator's have."""
 Opsets = Mapping[str, int]
 FunctionKey = tuple[str, str, str]
 
@@ -236,7 +234,7 @@ class Walker:
             except MetaError as error:
                 error.note(f"converting the ONNX node {node_name(node)!r}, {node.op_type}")
                 raise
-            except _BAD_ATTRIBUTES as error:
+            except BAD_ATTRIBUTES as error:
                 raise OnnxError(
                     f"the node {node_name(node)!r}, {node.op_type}, cannot be converted: "
                     f"{error or type(error).__name__}"

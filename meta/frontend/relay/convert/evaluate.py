@@ -13,7 +13,7 @@ from typing import Any
 from meta.base.errors import MetaError
 from meta.base.progress import bar
 from meta.dialect.core.preference import only
-from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.core import BAD_ATTRIBUTES, CallSite, Unconvertible
 from meta.frontend.relay import ast
 from meta.frontend.relay.convert.context import (
     Closure,
@@ -39,10 +39,6 @@ from meta.runtime.ndarray import ndarray
 
 MAX_FOLDED_ELEMENTS = 1 << 16
 """What is computed of known arrays is known itself up to this many elements, given and made."""
-
-# A MemoryError is a size beyond all reason.
-_BAD_ATTRIBUTES = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError)
-"""What Python raises where an attribute of a file has not the form that the operator's have."""
 
 
 def convert(program: RelayProgram, trace: Trace, args: tuple[Any, ...], training: bool) -> Any:
@@ -251,7 +247,7 @@ class RelayEvaluator:
         except MetaError as error:
             error.note(f"in:       {_call_text(name, args)}, {context.place or 'of the program'}")
             raise
-        except _BAD_ATTRIBUTES as error:
+        except BAD_ATTRIBUTES as error:
             raise context.error(
                 f"the attributes of {name} cannot be used: {error or type(error).__name__}",
                 found=f"{_call_text(name, args)} with {fields}",

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import meta.frontend.relay.converters  # noqa: F401  (registers them)
 from meta.base.errors import ArgumentError
 from meta.base.registry import nearest
-from meta.frontend.core import Unconvertible
+from meta.frontend.core import Failure, Unconvertible, conversion_error
 from meta.frontend.relay import ast
 from meta.frontend.relay.errors import RelayError
 from meta.frontend.relay.registry import relay
@@ -257,36 +257,13 @@ def is_hint(attrs: Mapping[str, Any], scope: Scope) -> bool:
     return all(isinstance(call.op, ast.Op) for call in calls)
 
 
-_MAX_LOCATIONS = 3
-
-
-@dataclass
-class Unconverted:
-    """An operator or constant that cannot be converted, why, and the first few places."""
-
-    name: str
-    why: str
-    hint: str | None = None
-    count: int = 0
-    places: list[str] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        times = "once" if self.count == 1 else f"{self.count} times"
-        where = f", at {', '.join(self.places)}" if self.places else ""
-        more = ", ..." if self.count > len(self.places) > 0 else ""
-        hint = f" ({self.hint})" if self.hint else ""
-        return f"{self.name}: {self.why}{hint}; {times}{where}{more}"
-
-
-def unsupported(program: RelayProgram) -> list[Unconverted]:
+def unsupported(program: RelayProgram) -> list[Failure]:
     """Return what of main cannot be converted, as far as it is known before tracing."""
-    found: dict[tuple[str, str], Unconverted] = {}
+    found = []
 
     def add(name: str, why: str, hint: str | None, node: ast.Expr) -> None:
-        entry = found.setdefault((name, why), Unconverted(name, why, hint))
-        entry.count += 1
-        if node.place is not None and len(entry.places) < _MAX_LOCATIONS:
-            entry.places.append(str(node.place).removeprefix(program.module.source).lstrip(":, "))
+        place = str(node.place or "").removeprefix(program.module.source).lstrip(":, ")
+        found.append(Failure(name, why, hint, place))
 
     for call in program.calls():
         assert isinstance(call.op, ast.Op)
@@ -301,16 +278,11 @@ def unsupported(program: RelayProgram) -> list[Unconverted]:
                     program.constant(leaf)
                 except RelayError as error:
                     add("a constant", error.what, error.hint, leaf)
-    return sorted(found.values(), key=lambda u: -u.count)
+    return found
 
 
 def require_supported(program: RelayProgram) -> None:
     """Raise one RelayError that lists all of `unsupported`, if there is any."""
     found = unsupported(program)
-    if not found:
-        return
-    what = found[0].name if len(found) == 1 else f"{len(found)} things of the program"
-    error = RelayError(f"{what} cannot be converted", place=program.module.source)
-    for entry in found:
-        error.note(f"  {entry}")
-    raise error
+    if found:
+        raise conversion_error(found, partial(RelayError, place=program.module.source))

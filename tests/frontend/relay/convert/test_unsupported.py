@@ -15,14 +15,13 @@ def @main(%x: float32) {
   let %a = memory.kill(@g(%x));
   (nn.relux(nn.relux(%x)), meta[relay.Constant][3], nn.relu(%x, weird=1))
 }"""
-    with pytest.raises(RelayError, match="4 things of the program cannot be converted") as caught:
+    with pytest.raises(RelayError, match="6 calls of this program are not supported") as caught:
         model_of(text)
     found = str(caught.value)
-    assert "nn.relux: there is no converter" in found
+    assert "nn.relux, 3 times, first at 2:23: there is no converter" in found
     assert "nn.relu, nn.prelu" in found
-    assert "3 times, at 2:23, 5:13, 5:4" in found
-    assert "memory.kill: memory is planned in it by TVM" in found
-    assert "nn.relu: it has no attribute 'weird'" in found
+    assert "memory.kill, once, first at 4:12: memory is planned in it by TVM" in found
+    assert "nn.relu, once, first at 5:53: it has no attribute 'weird'" in found
     assert "meta[relay.Constant][3]" in found
 
 
