@@ -161,7 +161,7 @@ def test_onnx_functions_that_double(depth: int) -> None:
     graph = helper.make_graph([call], "g", ends[:1], ends[1:])
     model = helper.make_model(graph, functions=functions, opset_imports=opsets, ir_version=8)
     if depth == 20:
-        from meta.frontend.onnx.program import require_bounded
+        from meta.frontend.onnx.model import require_bounded
 
         functions = {(f.domain, f.name, f.overload): f for f in model.functions}
         require_bounded(model.graph, functions)  # 2**20 nodes are just within

@@ -95,7 +95,7 @@ def _measure(outcome: Outcome, file: File, path: Path, dialect: str) -> None:
 
     import meta
     from meta.frontend import from_onnx
-    from meta.frontend.onnx.program import all_nodes
+    from meta.frontend.onnx.model import all_nodes
     from tools.onnx_files.inputs import is_batched, made
 
     proto = onnx.load(path)

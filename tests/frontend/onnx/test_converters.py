@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 
 import meta
 from meta.frontend import from_onnx
-from meta.frontend.onnx.program import all_nodes
+from meta.frontend.onnx.model import all_nodes
 from meta.frontend.onnx.registry import OnnxError, attributes_of, full_name, onnx
 from tests.frontend.onnx.records import OnnxCase, given, require_equal
 from tests.frontend.onnx.test_node_tests import cases as node_tests

@@ -84,7 +84,7 @@ def test_a_long_import_shows_its_progress(monkeypatch: pytest.MonkeyPatch) -> No
         def update(self) -> None:
             updates.append(1)
 
-    monkeypatch.setattr("meta.frontend.relax.walker.bar", Recorded)
+    monkeypatch.setattr("meta.frontend.relax.model.bar", Recorded)
     np.testing.assert_allclose(run(from_relax(linear(), WEIGHTS), X), WANTED)
     assert shown[0] == (3, "converting") and sum(updates) == 3
 

@@ -1,7 +1,7 @@
 """From nodes to values: everything that the root reaches, each node once, children first.
 
 Nothing recurses over the graph: chains of 10^5 nodes are normal. What the kinds of nodes are is
-said elsewhere (`values.py`, `nodes.py`, `program.py`), as a `Kind` each.
+said elsewhere (`nodes.py`, `program.py`), as a `Kind` each.
 """
 
 from __future__ import annotations

@@ -20,8 +20,15 @@ from meta.frontend.relay.text.lexer import (
     scalar,
     unquote,
 )
-from meta.frontend.relay.text.reader import CONSTANT, Missing, Reader, unavailable
-from meta.frontend.relay.text.types import read_name, read_type, take_comment
+from meta.frontend.relay.text.reader import (
+    CONSTANT,
+    Missing,
+    Reader,
+    read_name,
+    read_type,
+    take_comment,
+    unavailable,
+)
 
 _AFTER_NAME = re.compile(r"(?<=:)|\s*(?:/\*[^*/]*\*/\s*)*(?:[:,)={]|\Z)")
 _SEMICOLON = re.compile(r"\s*;")

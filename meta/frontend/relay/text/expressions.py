@@ -20,8 +20,7 @@ from meta.frontend.relay.text.atoms import (
     read_word,
 )
 from meta.frontend.relay.text.lexer import unquote
-from meta.frontend.relay.text.reader import Reader, Step
-from meta.frontend.relay.text.types import read_type, read_type_params, take_comment
+from meta.frontend.relay.text.reader import Reader, Step, read_type, read_type_params, take_comment
 
 OPERATORS = {
     "*": ("multiply", 4),

@@ -13,8 +13,17 @@ from meta.frontend.relay.graph_json import read_table
 from meta.frontend.relay.text.atoms import global_name
 from meta.frontend.relay.text.expressions import expression, function
 from meta.frontend.relay.text.lexer import Lexer, unquote
-from meta.frontend.relay.text.reader import MODULE_ATTRIBUTES, Metadata, Reader, run, split_metadata
-from meta.frontend.relay.text.types import read_name, read_type_params, read_types, take_comment
+from meta.frontend.relay.text.reader import (
+    MODULE_ATTRIBUTES,
+    Metadata,
+    Reader,
+    read_name,
+    read_type_params,
+    read_types,
+    run,
+    split_metadata,
+    take_comment,
+)
 
 _OLD = re.compile(r"v(0\.0\.[0-9]+)(?![\w.])")
 VERSION = "0.0.5"
