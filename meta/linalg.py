@@ -16,8 +16,14 @@ from meta.base.dtype import COMPLEX, REAL_OF, has_gradient
 from meta.base.errors import TypeInferError
 from meta.op.core.check import normalize_axes, normalize_axis
 from meta.op.core.function import as_operand
-from meta.op.distances import nonzero_indicator
-from meta.op.products import common_extent, matrix_transpose, outer, tensordot, vecdot
+from meta.op.products import (
+    common_extent,
+    matrix_transpose,
+    nonzero_indicator,
+    outer,
+    tensordot,
+    vecdot,
+)
 
 __all__ = [
     "EigResult",

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from meta import op
+from meta.base.call_context import current
 from meta.base.device import CPU, require
 from meta.base.did_you_mean import unknown_attribute
 from meta.base.dtype import canonical, is_float, limits
@@ -29,7 +30,6 @@ from meta.base.errors import ArgumentError
 from meta.base.signature_check import check_signature
 from meta.dialect.core.preference import unrestricted
 from meta.ir.types import SymbolicDim
-from meta.op.core.handler import current
 from meta.op.core.tracing import Symbol, Trace
 from meta.runtime.ndarray import as_array, ndarray
 from meta.runtime.random import Generator, default, seed

@@ -1,19 +1,19 @@
 """`CallContext`: what decides the meaning of an operator call, in one context variable.
 
-Blocks change it, each on its own floor: a call handler (tracing, mixed precision;
-`op/core/handler.py`), knobs (`base/config.py`), a preference for dialects
-(`dialect/core/preference.py`), whether gradients are recorded, and what else `CallContext` lists.
-They stand in one object, so that an eager call, which has a microsecond, asks once: `alone` and
-`pairs` have the kernels that it may run without asking anything else.
+Blocks change it, each on its own floor: a call handler (tracing, mixed precision), knobs
+(`base/config.py`), a preference for dialects (`dialect/core/preference.py`), whether gradients are
+recorded, and what else `CallContext` lists. They stand in one object, so that an eager call, which
+has a microsecond, asks once: `alone` and `pairs` have the kernels that it may run without asking
+anything else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 _SETTINGS = (
     "handler",
@@ -133,3 +133,45 @@ def overriding(variable: ContextVar[T], change: Callable[[T], T]) -> Iterator[T]
         yield value
     finally:
         variable.reset(token)
+
+
+# The call protocol. Eager execution, tracing and pattern building are handlers. A gradient rule or
+# a model body is written once, as plain calls, and works under each of them.
+
+
+class CallHandler(Protocol):
+    """Gives a call its meaning.
+
+    ``op`` is a base operator or, except for the default handler, a dialect's (which has the same
+    ``schema``, ``infer``, ``call_values``, ``random`` and ``promotes``). ``args`` and ``kwargs``
+    are as the caller wrote them.
+    """
+
+    def __call__(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+
+
+class Default:
+    """Holds what the VM floor installs: the handler of threads that set none, which is eager
+    execution; what records a call for `backward` and returns its result; and what returns the
+    error to raise for a call from what its kernel raised.
+    """
+
+    handler: CallHandler
+    recorded: Callable[[Any, tuple[Any, ...], Any], Any]
+    failed: Callable[[Any, tuple[Any, ...], Exception], Exception]
+
+
+def current() -> CallHandler | None:
+    """Return what gives calls their meaning here; None: they are run at once."""
+    handler: CallHandler | None = context.get().handler
+    return handler
+
+
+def mixed_precision() -> bool:
+    """Whether a block of mixed precision casts the arguments of calls that are made now."""
+    return bool(getattr(current(), "casts", False))
+
+
+def use(handler: CallHandler | None) -> AbstractContextManager[None]:
+    """Let ``handler`` (None: the default) give calls their meaning in this block."""
+    return override_context(handler=handler)

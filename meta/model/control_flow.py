@@ -17,6 +17,7 @@ from math import isqrt
 from typing import Any
 
 from meta import op
+from meta.base.call_context import current
 from meta.base.errors import TraceError, TypeInferError
 from meta.ir import Block, If
 from meta.ir.dims import SymbolicDim
@@ -33,7 +34,6 @@ from meta.model.loop import (
     truth,
     unpack,
 )
-from meta.op.core.handler import current
 from meta.op.core.tracing import BlockTrace, Symbol, Trace
 from meta.runtime.ndarray import array
 

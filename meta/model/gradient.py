@@ -17,13 +17,13 @@ from typing import Any, cast
 import torch
 
 from meta import op
+from meta.base.call_context import current
 from meta.base.errors import GradientError
 from meta.grad.core import functional
 from meta.ir import Function, Module, TensorType, Var
 from meta.model.model import Model
 from meta.model.trace import trace
 from meta.op.core import tree
-from meta.op.core.handler import current
 from meta.op.core.tracing import FunctionTrace, Symbol, Trace, Value
 from meta.passes import autodiff, dead_code, infer_type, simplify
 from meta.passes.distributed import gather_parameters as gather_pass

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 from meta import op
+from meta.base.call_context import current
 from meta.grad.core import run_checkpointed
 from meta.ir import CHECKPOINT, Call, Function, FuncType, GlobalVar, Var
 from meta.model.loop import Carry, pack, packed_type, unpack
 from meta.op.core import tree
-from meta.op.core.handler import current
 from meta.op.core.tracing import FunctionTrace, Symbol, Trace, Value
 from meta.runtime.ndarray import ndarray
 

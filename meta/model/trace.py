@@ -18,6 +18,7 @@ from meta import op
 from meta.amp.core.scope import EagerCasts, traced_casts
 from meta.base import config
 from meta.base.bounded_cache import bounded_insert
+from meta.base.call_context import current, use
 from meta.base.device import CPU, Device
 from meta.base.errors import ArgumentError, TraceError
 from meta.base.source import Span, python_function, python_span
@@ -40,7 +41,6 @@ from meta.model.model import Model
 from meta.model.sharded_trace import full_shapes_while_traced, is_sharded, shard_program
 from meta.op.core import Op, tree
 from meta.op.core.call import array_type
-from meta.op.core.handler import current, use
 from meta.op.core.tracing import BlockTrace, Trace, Value
 from meta.runtime.ndarray import as_array, ndarray
 from meta.runtime.no_gradient import ClosureConstant

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from meta import op
+from meta.base.call_context import current
 from meta.ir import TensorType
 from meta.model.model import Model
 from meta.model.trace import trace
 from meta.op.core import tree
-from meta.op.core.handler import current
 from meta.op.core.tracing import Trace
 from meta.passes import CastReport, autocast, explain_autocast
 from meta.runtime.ndarray import ndarray

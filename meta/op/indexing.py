@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from meta.base.call_context import current
 from meta.base.device import CPU
 from meta.base.errors import IndexOutOfRange, TraceError, TypeInferError
 from meta.base.overloads import Overloads
 from meta.base.registry import OPERATORS
 from meta.ir.dims import UnknownDim
 from meta.op.core.check import broadcast_shapes
-from meta.op.core.handler import current
 from meta.op.core.tracing import Symbol
 from meta.op.dynamic import dynamic_broadcast_to, dynamic_reshape
 from meta.op.gathering import adv_index, take

@@ -13,7 +13,6 @@ from typing import Any
 from meta import op as operators
 from meta.base.dtype import is_float
 from meta.ir.types import TensorType
-from meta.op.class_losses import labels_without
 from meta.op.core import Tensor, Weight, op
 from meta.op.core.check import (
     require,
@@ -26,6 +25,7 @@ from meta.op.core.check import (
 from meta.op.core.function import as_operand, function
 from meta.op.core.indices import IndexRange
 from meta.op.loss import IGNORED, cross_entropy
+from meta.op.loss_calls import labels_without
 from meta.op.loss_reduction import (
     check_reduction,
     loss_error,

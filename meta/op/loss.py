@@ -9,7 +9,7 @@ sum and of the count. On the CPU another label outside [0, c) raises IndexOutOfR
 does with META_CHECK_INDICES; without, such a row is left out, too.
 
 An operator is the usual form of a loss. What a call takes beyond it, such as weights, is composed
-of operators: `class_losses.py` and `weighted_losses.py`.
+of operators: `loss_calls.py`.
 """
 
 from typing import Any

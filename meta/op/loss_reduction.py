@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from meta import op
+from meta.base.call_context import mixed_precision
 from meta.base.dtype import is_float
 from meta.base.dtype_info import result_type
 from meta.base.errors import TypeInferError
 from meta.op.core.check import broadcast_shapes, shapes_compatible
 from meta.op.core.function import as_operand, device_of
-from meta.op.core.handler import mixed_precision
 from meta.op.loss import REDUCTIONS
 
 HALF_DTYPES = ("float16", "bfloat16")

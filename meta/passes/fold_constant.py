@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from meta.base.call_context import Default, use
 from meta.base.errors import DispatchError, MetaError
 from meta.dialect.core import only
 from meta.dialect.core.ir_calls import flat_atoms, is_pure, op_call, tensor_type
 from meta.ir import Binding, Constant, Expr, Module, Tuple
 from meta.ir.dims import is_symbolic
-from meta.op.core.handler import Default, use
 from meta.op.core.op import by_schema
 from meta.passes.alias_analysis import AliasSets, map_functions_with_aliases
 from meta.passes.rewrite import rewrite_function

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from meta.base.call_context import use
 from meta.base.errors import ArgumentError, GradientError, MetaError
 from meta.base.registry import nearest
 from meta.dialect.core import dispatch, only
@@ -16,7 +17,6 @@ from meta.grad.core import no_grad
 from meta.grad.core.rule import Rule, rule_of
 from meta.ir.types import TensorType, compatible
 from meta.op.core.call import array_type, map_tensors, result_types, runtime_args, written_args
-from meta.op.core.handler import use
 from meta.op.core.op import by_schema
 from meta.op.core.phases import TaskSlot
 from meta.op.core.schema import NUMBERS

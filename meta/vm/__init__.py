@@ -18,7 +18,7 @@ memory to run a region but not to record it, its kernels run one by one from the
 are required, that is the error, and the next call tries again.
 """
 
-from meta.op.core.handler import Default
+from meta.base.call_context import Default
 from meta.vm.benchmark.roofline import measure_peaks
 from meta.vm.compilation import compile
 from meta.vm.compiler.calling_convention import Program

@@ -13,10 +13,10 @@ import torch
 
 import meta
 from meta import op
+from meta.base.call_context import use
 from meta.base.errors import ArgumentError, AutocastError, TraceError
 from meta.model import BatchNorm, Linear, Model, parameter, trace
 from meta.op.core import Op, Tensor
-from meta.op.core.handler import use
 from meta.testing import check
 from tests.model.networks import MLP, Encoder, WithLoss
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import meta
+from meta.base.call_context import current, use
 from meta.base.errors import ArgumentError, UnknownName
 from meta.base.registry import OPERATORS
 from meta.op.core import Op, TensorType
-from meta.op.core.handler import current, use
 
 X = meta.array([[1.0, 2.0]])
 

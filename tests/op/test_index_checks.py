@@ -395,7 +395,7 @@ def test_a_kernel_alone_stays_within_its_tensors(record: Record, dialect: str) -
             arrays = tuple(array(r.numpy()) for r in results)
             return arrays if len(call.outputs) > 1 else arrays[0]
 
-        with meta.op.core.handler.use(handler):
+        with meta.base.call_context.use(handler):
             record.call(array(indices, dtype), *arrays(record))
         return launched[0].numpy()
 

@@ -20,7 +20,7 @@ from meta.base.registry import OPERATORS
 from meta.dialect import only, prefer
 from meta.model import trace
 from meta.op.core import Op, Takes, Tensor
-from meta.op.core.op import op as make_op
+from meta.op.core.declare import op as make_op
 from meta.op.core.tree import flatten
 from meta.testing import OpCase
 from meta.vm import compile

@@ -9,6 +9,7 @@ import pytest
 
 import meta
 from meta.base import config
+from meta.base.call_context import current
 from meta.base.errors import ExecutionError, IRError, TraceError
 from meta.ir import (
     ConstructorDefinition,
@@ -21,7 +22,6 @@ from meta.ir import (
     parse,
     verify,
 )
-from meta.op.core.handler import current
 from meta.op.core.tracing import BlockTrace
 from meta.testing import check
 from meta.vm.compiler import bytecode

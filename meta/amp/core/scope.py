@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from meta.amp.core.rule import cast_dtypes, cast_finite, require_half, stays_finite
+from meta.base.call_context import Default, current, use
 from meta.base.dtype import canonical, is_float
 from meta.base.errors import ArgumentError, AutocastError
 from meta.base.registry import OPERATORS
 from meta.op.core.call import array_type, map_tensors
-from meta.op.core.handler import Default, current, use
 from meta.op.core.op import Op, by_schema
 from meta.op.core.tracing import Symbol, Trace
 from meta.runtime.ndarray import as_array, ndarray

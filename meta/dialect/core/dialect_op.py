@@ -6,6 +6,7 @@ from collections.abc import Callable
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
+from meta.base.call_context import Default, current
 from meta.base.device import BUILT_IN, Device
 from meta.base.errors import DispatchError, RegistrationError
 from meta.base.source import Span
@@ -17,7 +18,6 @@ from meta.dialect.core.scope import GENERIC, Scope, in_force
 from meta.dialect.core.state import Init
 from meta.ir.expr import OpNode
 from meta.op.core.call import CallValues, written_positions
-from meta.op.core.handler import Default, current
 from meta.op.core.op import Op
 from meta.op.core.registration import reason_of
 

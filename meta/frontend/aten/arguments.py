@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 from meta import op
+from meta.base.call_context import current
 from meta.base.device import Device
 from meta.base.dtype import COMPLEX, FROM_TORCH, REAL_OF, TO_TORCH, has_gradient
 from meta.frontend.core import CallSite, Unconvertible, active_trace
@@ -30,7 +31,6 @@ from meta.frontend.core.arithmetic import cast_number
 from meta.ir.dims import Quotient, SymbolicDim
 from meta.op.core import Op
 from meta.op.core.check import normalize_axes, normalize_axis
-from meta.op.core.handler import current
 from meta.op.core.tracing import Trace
 from meta.runtime.ndarray import array
 

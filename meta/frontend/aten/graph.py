@@ -18,6 +18,7 @@ from torch._prims_common import is_contiguous_or_false
 from torch.fx.experimental.symbolic_shapes import guard_or_false
 
 from meta import op
+from meta.base.call_context import current
 from meta.base.device import CPU, Device
 from meta.base.dtype import FROM_TORCH
 from meta.base.errors import ArgumentError, MetaError, TypeInferError
@@ -27,7 +28,6 @@ from meta.frontend.aten.registry import AtenError, aten, bind_arguments, name_of
 from meta.frontend.aten.symint_arithmetic import evaluate
 from meta.frontend.core import CallSite, Failure, Unconvertible, active_trace, conversion_error
 from meta.ir.types import TensorType
-from meta.op.core.handler import current
 from meta.op.core.op import NOT_COMPLEX
 from meta.op.core.tracing import Trace
 from meta.runtime.ndarray import array

@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from meta.base.call_context import current
 from meta.base.errors import ArgumentError
 from meta.base.registry import nearest
 from meta.model.model import Model
 from meta.model.trace import trace
-from meta.op.core.handler import current
 from meta.op.core.tracing import Trace
 from meta.runtime.ndarray import ndarray
 

@@ -19,6 +19,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto
 
 import meta.frontend.onnx.converters  # noqa: F401  (registers them)
 from meta import dialect
+from meta.base.call_context import use
 from meta.base.dtype import TO_NUMPY
 from meta.base.errors import MetaError
 from meta.base.progress import bar
@@ -51,7 +52,6 @@ from meta.frontend.onnx.shape_inference import (
 from meta.frontend.onnx.text import fold_text, is_of_text
 from meta.frontend.onnx.values import NarrowValue, apply_narrow, array_of
 from meta.ir.dims import SymbolicDim
-from meta.op.core.handler import use
 from meta.op.core.tracing import Symbol
 from meta.runtime.ndarray import ndarray
 

@@ -19,6 +19,7 @@ from tvm import ir
 from tvm import relax as tvm_relax
 
 from meta import dialect
+from meta.base.call_context import use
 from meta.base.dtype import is_float
 from meta.base.errors import ArgumentError, MetaError
 from meta.base.progress import bar
@@ -48,7 +49,6 @@ from meta.frontend.relax.values import (
 )
 from meta.ir import UNKNOWN
 from meta.model import cond
-from meta.op.core.handler import use
 from meta.op.core.tracing import Symbol
 from meta.runtime.ndarray import array, ndarray
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from meta.base.call_context import current
 from meta.base.dtype import is_float
 from meta.base.errors import ArgumentError
 from meta.frontend.core import ImportedModel
@@ -18,7 +19,6 @@ from meta.frontend.relay.errors import ParamsError, RelayError
 from meta.frontend.relay.params import Source, pair, read_params
 from meta.frontend.relay.read import read_with_params
 from meta.op.core import tree
-from meta.op.core.handler import current
 from meta.op.core.tracing import Symbol, Trace, Value
 from meta.runtime.ndarray import as_array, ndarray
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import torch
 
+from meta.base.call_context import Default, current, use
 from meta.base.dtype import has_gradient
 from meta.base.errors import GradientError
 from meta.base.source import Span, user_line
 from meta.grad.core.tape import Edge, next_order, propagate, source_id, source_of
 from meta.op.core import tree
 from meta.op.core.call import written_args
-from meta.op.core.handler import Default, current, use
 from meta.op.core.op import Op
 from meta.runtime import random
 from meta.runtime.array_key import ArrayKey

@@ -9,13 +9,13 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from meta.base.call_context import current, use
 from meta.base.dtype import COMPLEX, has_gradient
 from meta.base.errors import ArgumentError, GradientError
 from meta.base.registry import OPERATORS, nearest
 from meta.grad.core.input_gradients import GradientAccumulator
 from meta.grad.core.tape import Edge, next_order, propagate, source_id, source_of, sources_of
 from meta.op.core import tree
-from meta.op.core.handler import current, use
 from meta.op.core.tracing import Trace
 from meta.runtime.ndarray import as_array, ndarray
 from meta.runtime.no_gradient import NoGradient, is_recording, set_recording

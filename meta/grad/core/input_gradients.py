@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
+from meta.base.call_context import use
 from meta.base.errors import ArgumentError, GradientError
 from meta.base.registry import OPERATORS
 from meta.grad.core.tape import Edge, propagate, source_id, source_of, sources_of, zeros
-from meta.op.core.handler import use
 from meta.runtime.ndarray import as_array, ndarray
 from meta.runtime.no_gradient import NoGradient, set_recording
 from meta.runtime.torch_leaf import TorchLeaf

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 import torch
 
+from meta.base.call_context import use
 from meta.base.device import Device
 from meta.base.dtype import FROM_TORCH, TO_TORCH, has_gradient
 from meta.base.errors import GradientError, MetaError
@@ -29,7 +30,6 @@ from meta.base.registry import OPERATORS
 from meta.base.source import Span, user_line
 from meta.grad.core.rule import Rule, rule_of
 from meta.op.core.call import array_type
-from meta.op.core.handler import use
 from meta.op.core.op import Op
 from meta.runtime import view_copies
 from meta.runtime.array_key import ArrayKey, array_key

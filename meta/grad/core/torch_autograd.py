@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch._C._autograd import _get_current_graph_task_keep_graph as keeps_graph
 
+from meta.base.call_context import use
 from meta.base.errors import GradientError
 from meta.base.registry import OPERATORS
 from meta.grad.core.input_gradients import GradientAccumulator
@@ -28,7 +29,6 @@ from meta.grad.core.tape import (
     source_of,
     sources_of,
 )
-from meta.op.core.handler import use
 from meta.runtime.array_export import ArrayExport
 from meta.runtime.ndarray import array, as_array, ndarray
 from meta.runtime.no_gradient import ClosureConstant, NoGradient, is_recording, set_recording

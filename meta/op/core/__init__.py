@@ -34,7 +34,7 @@ Rules that hold for all operators:
   real number by z = a + ib is that by a plus i times that by b, as torch has it
   (`grad/core/holomorphic.py`).
 - **Out**: a user's call of an operator with one result takes ``out=``, an array to write it to
-  (`out.py`); programs have no such calls.
+  (`write_out`); programs have no such calls.
 - **Writes**: an operator with in-out slots types its own results only; a caller gets them followed
   by the written arguments, those of a tuple one by one. Such a call has an effect: no pass removes,
   moves or repeats it.
@@ -42,12 +42,13 @@ Rules that hold for all operators:
   executors check it. Kernels stay within their tensors in any case. Negative indices count from the
   end in `take`, `index_select` and `adv_index`, as in NumPy; elsewhere they are errors, as in
   PyTorch. `take` has the modes "clip" and "wrap" for other meanings.
-- **Bounds**: a result has at most 64 axes and less than 2^63 bytes (`bounds.py`).
+- **Bounds**: a result has at most 64 axes and less than 2^63 bytes (`base/number.py`).
 """
 
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues, View, map_tensors, result_types, runtime_args
-from meta.op.core.op import Op, op
+from meta.op.core.declare import op
+from meta.op.core.op import Op
 from meta.op.core.schema import (
     AnyScalar,
     DeviceName,

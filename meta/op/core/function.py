@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from meta.base.call_context import current
 from meta.base.errors import RegistrationError
 from meta.base.registry import FUNCTIONS, OPERATORS
 from meta.base.signature_check import check_signature
 from meta.base.source import definition_span
-from meta.op.core.handler import current
 from meta.op.core.tracing import Symbol, Trace
 from meta.runtime import view_copies
 from meta.runtime.ndarray import as_array, ndarray

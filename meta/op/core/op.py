@@ -1,5 +1,5 @@
-"""`Op`: a base operator, the object to which every aspect attaches, and `@op`, which makes one from
-a type function.
+"""`Op`: a base operator, the object to which every aspect attaches. `declare.py` has `@op`, which
+makes one of a type function.
 """
 
 from __future__ import annotations
@@ -8,27 +8,33 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
-from meta.base.call_context import context
+from meta.base.call_context import Default, context
 from meta.base.device import Device
 from meta.base.dtype import COMPLEX, DTYPES, FLOAT8
-from meta.base.errors import ArgumentError, MetaError, RegistrationError, TypeInferError
+from meta.base.errors import (
+    ArgumentError,
+    GradientError,
+    MetaError,
+    RegistrationError,
+    TraceError,
+    TypeInferError,
+)
 from meta.base.number import fits, out_of_range, suggest_dtype
-from meta.base.registry import OPERATORS
 from meta.base.signature_check import require_bindable
 from meta.base.source import Span, definition_span
 from meta.ir.expr import OpNode
 from meta.ir.types import TensorType, TupleType, Type
 from meta.op.core.call import CallValues, call_text, runtime_args
 from meta.op.core.check import array_limit_error
-from meta.op.core.declaration_check import check_function, check_indices, check_name, check_promotes
-from meta.op.core.handler import Default
 from meta.op.core.indices import IndexRange, IndexRule
-from meta.op.core.out import write_out
 from meta.op.core.phases import phase_slots
 from meta.op.core.schema import Schema, Slot
+from meta.runtime import trace_checks
+from meta.runtime.inplace_writes import writable_buffer
 from meta.runtime.ndarray import array_with_key, ndarray
+from meta.runtime.no_gradient import is_recording
 
 MAX_DESCRIPTION = 1000
 """Characters of a call that an error shows."""
@@ -56,9 +62,9 @@ class Aspects:
 class Op(OpNode):
     """A backend-independent operator.
 
-    Calling it asks the current call handler what the call means (see `handler.py`). The result of
-    an operator with in-out slots is its own outputs followed by the written arguments in slot
-    order.
+    Calling it asks the current call handler what the call means (`base/call_context.py`). The
+    result of an operator with in-out slots is its own outputs followed by the written arguments in
+    slot order.
 
     Attributes
     ----------
@@ -384,118 +390,57 @@ def by_schema(op: Any) -> Callable[..., Any]:
     return op.plain if isinstance(op, ComposedOp) else op
 
 
-@overload
-def op(function: Callable[..., Any]) -> Op: ...
-@overload
-def op(
-    *,
-    composed: bool,
-    name: str = ...,
-    like: Op | None = ...,
-    elementwise: bool = ...,
-    commutative: bool = ...,
-    float8: bool = ...,
-    complex: bool = ...,
-    indices: IndexRule | None = ...,
-    promotes: tuple[str, ...] = ...,
-) -> Callable[[Callable[..., Any]], ComposedOp]: ...
-@overload
-def op(
-    *,
-    name: str = ...,
-    schema: Op | None = ...,
-    like: Op | None = ...,
-    options: Op | None = ...,
-    random: bool = ...,
-    collective: bool = ...,
-    elementwise: bool = ...,
-    commutative: bool = ...,
-    float8: bool = ...,
-    complex: bool = ...,
-    indices: IndexRule | None = ...,
-    promotes: tuple[str, ...] = ...,
-    view_elsewhere: bool = ...,
-) -> Callable[[Callable[..., Any]], Op]: ...
-def op(
-    function: Callable[..., Any] | None = None,
-    *,
-    name: str = "",
-    schema: Op | None = None,
-    like: Op | None = None,
-    options: Op | None = None,
-    random: bool = False,
-    collective: bool = False,
-    elementwise: bool = False,
-    commutative: bool = False,
-    float8: bool = False,
-    complex: bool = False,
-    indices: IndexRule | None = None,
-    composed: bool = False,
-    promotes: tuple[str, ...] = (),
-    view_elsewhere: bool = False,
-) -> Any:
-    """Make a base operator of a type function and register it under the function's name.
+# ``meta.add(x, y, out=z)``: the result of a call is written into an array that there is.
+#
+# Every operator takes it whose result is one array. As with torch, nothing is promoted or broadcast
+# on the way to ``out``, and no gradient passes.
 
-    Parameters
-    ----------
-    name: another name than the function's.
-    schema: an operator whose schema is shared; the function then takes the same parameters, or
-        ``*arguments`` where it hands them all on.
-    like: an operator whose schema and type function are shared; the function has a name and a
-        docstring alone.
-    options: an operator whose attributes and run-time numbers this one takes, too, as ``*options``
-        behind its own parameters: those of a gradient operator's forward operator.
-    random: the result is not determined by the arguments.
-    elementwise: each element of the result is made of the elements at its place in the tensors,
-        which are broadcast, alone. Passes may then cut the tensors (`meta.passes.distributed`).
-    commutative: exchanging the first two arguments changes no element of the result.
-    float8: tensors of float8 are taken, too: it only moves or converts elements.
-    complex: complex tensors are taken, too. An operator that takes float8 takes them as well.
-    indices: a function of some of the arguments, by name, that says which of them are indices, and
-        into what; see `indices.py`.
-    composed: a call takes more than the schema; see `ComposedOp`.
-    promotes: names of the slots whose operands are cast to one dtype in a user's call; see
-        `promotion.py`.
-    view_elsewhere: NumPy and PyTorch return a view of the first argument; this is a copy of it.
 
-    Raises RegistrationError for a name that is taken (naming both sites) or no word, an annotation
-    that is no slot kind, and for ``indices`` and ``promotes`` of what is no argument.
+def write_out(name: str, out: Any, call: Callable[[], Any]) -> Any:
+    """Write the result of a call of an operator into ``out`` and return it; None: return the
+    result.
+
+    Raises ArgumentError for what is no array, or has another shape, dtype or device than the
+    result; GradientError where the call would be recorded, or ``out`` requires a gradient; and
+    TraceError in code that is traced.
     """
-    for word, other in (("schema", schema), ("like", like), ("options", options)):
-        if other is not None and not isinstance(other, Op):
-            raise RegistrationError(
-                f"{word}= of @op is no operator", expected="such as meta.op.relu", found=repr(other)
-            )
-
-    def make(f: Callable[..., Any]) -> Op:
-        check_function(f)
-        op_name = name or f.__name__
-        check_name(op_name, f)
-        if like is not None:
-            own = like.schema.named(op_name)
-        elif schema is not None:
-            own = schema.schema.shared(op_name, f)
-        else:
-            own = Schema(op_name, f, None if options is None else options.schema)
-        check_indices(own, indices, f)
-        check_promotes(own, promotes, f)
-        made = (ComposedOp if composed else Op)(
-            f,
-            name=op_name,
-            schema=own,
-            random=random,
-            collective=collective,
-            elementwise=elementwise,
-            commutative=commutative,
-            float8=float8,
-            complex=complex,
-            indices=indices,
-            promotes=promotes,
-            view_elsewhere=view_elsewhere,
+    if out is None:
+        return call()
+    hint = f"z = meta.{name}(...), which is a new array"
+    if trace_checks.current_trace() is not None:
+        raise TraceError(
+            f"{name}(out=) writes to an array while a function is traced: a program has no such "
+            "writes",
+            found=f"out of shape {out.shape}",
+            hint=hint,
         )
-        if like is not None:
-            made.type_function = like.type_function
-        OPERATORS.register(op_name, made, made.site)
-        return made
-
-    return make if function is None else make(function)
+    if not isinstance(out, ndarray):
+        raise ArgumentError(
+            "out must be an array of meta",
+            op=name,
+            found=type(out).__name__,
+            hint="meta.from_dlpack(t) shares the memory of arrays of other libraries",
+        )
+    memory = writable_buffer(out, f"{name}(out=)", hint)
+    result = call()
+    if not isinstance(result, ndarray):
+        raise ArgumentError(
+            "out= is for operators whose result is one array",
+            op=name,
+            found=type(result).__name__,
+        )
+    if result.requires_grad and is_recording():
+        raise GradientError(
+            "a call with out= is not recorded, and an argument requires a gradient",
+            op=name,
+            hint=f"{hint}; or with meta.no_grad(): where no gradient is needed",
+        )
+    if (result.shape, result.dtype, result.device) != (out.shape, out.dtype, out.device):
+        raise ArgumentError(
+            "out has another type than the result",
+            op=name,
+            expected=f"shape {result.shape}, dtype {result.dtype}, on {result.device}",
+            found=f"shape {out.shape}, dtype {out.dtype}, on {out.device}",
+        )
+    memory.copy_(result.tensor.detach())
+    return out

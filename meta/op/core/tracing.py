@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from meta.base.call_context import current, use
 from meta.base.device import CPU, Device
 from meta.base.dtype import NAMED, DType
 from meta.base.errors import ArgumentError, TraceError, TypeInferError
@@ -34,7 +35,6 @@ from meta.ir.node import Expr, type_of
 from meta.ir.types import DataType, TensorType, TupleType, Type
 from meta.ir.visit import rename_globals, substitute, with_fresh_vars
 from meta.op.core.call import View, map_tensors, written_args
-from meta.op.core.handler import current, use
 from meta.op.core.op import Op
 from meta.op.core.promotion import cast_together, common_dtype, with_complex
 from meta.runtime import trace_checks

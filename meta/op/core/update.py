@@ -18,8 +18,9 @@ from meta.base import dtype as dtypes
 from meta.base.source import Span, caller_span, definition_span
 from meta.ir.types import TensorType
 from meta.op.core.check import is_single_element, require, require_float, require_same_dtype
+from meta.op.core.declare import op
 from meta.op.core.formula import Expr, Formula, Stores, Traced, postorder
-from meta.op.core.op import Op, op
+from meta.op.core.op import Op
 from meta.op.core.schema import InOut, Scalar, Tensor
 
 Tensors = tuple[TensorType, ...]

@@ -17,11 +17,11 @@ from typing import Any
 import torch
 
 from meta import op
+from meta.base.call_context import Default, use
 from meta.dialect.core import only
 from meta.dialect.core.ir_calls import OpCall, flat_atoms, is_pure, op_call, tensor_type
 from meta.ir import Binding, Call, Constant, Expr, TensorType, Tuple, Var, type_of
 from meta.op.core import Op
-from meta.op.core.handler import Default, use
 from meta.passes.alias_analysis import Definitions
 from meta.passes.simplify.arithmetic import fill_of
 from meta.passes.simplify.shapes import PERMUTATIONS, VIEWS, order_of

@@ -25,10 +25,10 @@ from typing import Any
 import torch
 
 from meta import op
+from meta.base.call_context import Default, use
 from meta.base.dtype import TO_TORCH, bits
 from meta.dialect.core import only
 from meta.grad.core import in_dtype
-from meta.op.core.handler import Default, use
 from meta.op.core.tracing import Trace
 from meta.passes.alias_analysis import Definitions
 from meta.passes.attention.axes import (

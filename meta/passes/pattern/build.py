@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NoReturn, overload
 
+from meta.base.call_context import use
 from meta.base.errors import ArgumentError
 from meta.base.source import definition_span
 from meta.ir import Expr
 from meta.op.core import Op
-from meta.op.core.handler import use
 from meta.passes.pattern.nodes import (
     Alternatives,
     Called,

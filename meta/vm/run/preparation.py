@@ -13,13 +13,13 @@ from operator import attrgetter
 
 import torch
 
+from meta.base.call_context import Default, use
 from meta.base.device import Device
 from meta.base.dtype import TO_TORCH
 from meta.base.errors import OutOfMemory
 from meta.dialect.core import only
 from meta.grad.core import no_grad
 from meta.ir import Block, Function, Module, TensorType, Tuple, Var, operands, type_bytes, type_of
-from meta.op.core.handler import Default, use
 from meta.runtime import buffer_replacement, external_memory
 from meta.runtime.allocate import storage_address
 from meta.runtime.ndarray import ndarray

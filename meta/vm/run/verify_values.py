@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from meta.base import config
+from meta.base.call_context import use
 from meta.base.dtype import FLOATS, TO_TORCH
 from meta.base.errors import ArgumentError, IRError
 from meta.base.registry import OPERATORS
@@ -23,7 +24,6 @@ from meta.dialect import prefer
 from meta.dialect.core import IN_PLACE
 from meta.ir import Binding, Call, Dim, Module, TensorType, bindings
 from meta.op.core import tree
-from meta.op.core.handler import use
 from meta.op.core.op import Op, by_schema
 from meta.passes import PassRecord
 from meta.passes.rewrite import rewrite, with_value

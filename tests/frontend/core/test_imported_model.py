@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import meta
+from meta.base.call_context import current
 from meta.frontend.core import ImportedModel
 from meta.frontend.core.imported_model import keywords
-from meta.op.core.handler import current
 from meta.op.core.tracing import Trace
 
 

@@ -8,7 +8,7 @@ from meta import op
 from meta.frontend.aten.arguments import cast, constant, promote
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
-from meta.op.distances import vector_norm
+from meta.op.products import vector_norm
 
 
 @aten("cdist", "_cdist_forward", op.cdist, ignore=("compute_mode",))

@@ -5,7 +5,7 @@ from meta.frontend.aten.arguments import cast
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
 from meta.op.core.function import device_of
-from meta.op.distances import vector_norm
+from meta.op.products import vector_norm
 
 MODES = ("sum", "mean", "max")
 """By torch's numbers of them."""

@@ -3,6 +3,7 @@
 import math
 
 from meta import op
+from meta.base.call_context import current
 from meta.base.dtype import is_float
 from meta.frontend.aten.arguments import (
     as_tensor,
@@ -18,7 +19,6 @@ from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
 from meta.frontend.core.arguments import is_static, static_extent
 from meta.op.core.check import normalize_axis
-from meta.op.core.handler import current
 from meta.op.core.tracing import Trace
 
 

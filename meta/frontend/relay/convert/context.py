@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from meta.base.call_context import use
 from meta.base.source import Span, user_span
 from meta.frontend.relay import ast
 from meta.frontend.relay.convert.program import Order, RelayProgram, Scope
@@ -21,7 +22,6 @@ from meta.frontend.relay.errors import RelayError
 from meta.ir import Constant, Type
 from meta.ir.literals import MAX_NESTING
 from meta.op.core.call import array_type
-from meta.op.core.handler import use
 from meta.op.core.tracing import Symbol, Trace, Value
 from meta.runtime.ndarray import ndarray
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from meta.base.call_context import use
 from meta.base.errors import MetaError
 from meta.base.progress import bar
 from meta.dialect.core.preference import only
@@ -32,7 +33,6 @@ from meta.frontend.relay.errors import RelayError
 from meta.frontend.relay.registry import relay
 from meta.ir import Call, Function, FuncType, GlobalVar, If, OpNode, TensorType, Type, Var
 from meta.ir.literals import MAX_NESTING
-from meta.op.core.handler import use
 from meta.op.core.op import Op as BaseOp
 from meta.op.core.tracing import BlockTrace, FunctionTrace, Trace, Value
 from meta.runtime.ndarray import ndarray
