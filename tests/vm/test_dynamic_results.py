@@ -45,6 +45,8 @@ def test_a_result_can_be_used_at_once() -> None:
 
 def test_a_kernel_that_fills_its_result_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     filling = OpEnv(lambda condition, out: None, allocates=False)
-    monkeypatch.setattr(sys.modules["meta.vm.eager.call"], "dispatch", lambda call, **_: filling)
+    monkeypatch.setattr(
+        sys.modules["meta.vm.eager.decided_call"], "dispatch", lambda call, **_: filling
+    )
     with pytest.raises(IRError, match="only it can know"):
         op.argwhere(*arrays([[[[1.0]]]]))  # of a type that no other call has made a plan for

@@ -164,8 +164,8 @@ def test_it_is_looked_once_for_each_key_and_program(
     from meta.vm.eager import kernel_contracts
 
     looks = []
-    look = kernel_contracts._first_run
-    monkeypatch.setattr(kernel_contracts, "_first_run", lambda *a: looks.append(1) or look(*a))
+    look = kernel_contracts._checked_run
+    monkeypatch.setattr(kernel_contracts, "_checked_run", lambda *a: looks.append(1) or look(*a))
     base = own.kernel(same, lambda x: x * 2)
     for _ in range(3):
         base(meta.ones((2, 3)))

@@ -557,7 +557,7 @@ def test_kernels_are_linked_once(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("a kernel is looked up while the program runs")
 
     monkeypatch.setattr("meta.vm.compiler.kernels.dispatch", refuse)
-    monkeypatch.setattr(sys.modules["meta.vm.eager.call"], "dispatch", refuse)
+    monkeypatch.setattr(sys.modules["meta.vm.eager.decided_call"], "dispatch", refuse)
     assert run(scalar(10, "int64")).item() == 55
 
 

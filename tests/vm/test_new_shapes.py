@@ -13,7 +13,7 @@ import meta
 from meta.base.errors import MetaError
 from meta.dialect.core.preference import current
 from meta.runtime.array_key import key_of
-from meta.vm.eager.call import DecidedCall
+from meta.vm.eager.decided_call import DecidedCall
 
 TWO: dict[str, Callable[..., Any]] = {
     "add": np.add,

@@ -31,7 +31,7 @@ from meta.frontend.core import Unconvertible
 from meta.interop.torch.overloads import Overload, has_kernel
 from meta.interop.torch.program import Program, TracedOverload, program_of, specs_of, trace_overload
 from meta.interop.torch.report import Tally, tally_of
-from meta.vm.eager.call import KNOBS
+from meta.vm.eager.decided_call import KNOBS
 
 SCOPES = "meta.interop.torch"
 """The name of `current_scopes` among what PyTorch hands on to the threads of backward passes."""

@@ -31,7 +31,7 @@ from meta.ir.types import TensorType
 from meta.op.core.op import Op
 from meta.op.core.tracing import Trace
 from meta.runtime.allocate import compact_strides
-from meta.vm.eager.call import DecidedCall
+from meta.vm.eager.decided_call import DecidedCall
 
 MOST_CALLS = 2
 """Kernels that a call may become. Views do not count."""

@@ -23,7 +23,7 @@ from meta.runtime.allocate import allocator
 from meta.runtime.array_key import array_key
 from meta.vm.benchmark.interleave import Call
 from meta.vm.benchmark.workload import FLOATS, Copies, Workload, random_arguments
-from meta.vm.eager.kernel_contracts import promises_checked, results_of
+from meta.vm.eager.kernel_contracts import contract_checked, results_of
 
 
 @dataclass(eq=False, slots=True)
@@ -53,7 +53,7 @@ class Contender:
         """
         env = self.env
         assert env is not None
-        run = promises_checked(env, workload.name, workload.outputs, workload.written)
+        run = contract_checked(env, workload.name, workload.outputs, workload.written)
         outs = () if env.allocates else [_empty(t, workload) for t in workload.outputs]
         found = run(*values, *outs)
         if workload.device.kind == "cuda":

@@ -35,7 +35,7 @@ from meta.passes.dispatch import exact_kernel
 from meta.runtime.allocate import allocator
 from meta.runtime.array_key import array_key
 from meta.vm.compiler.code import Code, FusedRef, Kernel, KernelRef
-from meta.vm.eager.call import DecidedCall
+from meta.vm.eager.decided_call import DecidedCall
 from meta.vm.eager.kernel_contracts import first_fused_run, first_run, is_of_others
 
 

@@ -1,4 +1,4 @@
-"""Eager execution: `call.py` runs an operator's call now.
+"""Eager execution: `call.py` runs an operator's call now, by a `decided_call.py`.
 
 - **Contracts** (`kernel_contracts.py`): a kernel that was registered outside of this package is
   checked in the first run of each plan of an eager call, and of each program: what it returns, and

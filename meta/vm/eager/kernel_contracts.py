@@ -7,7 +7,7 @@ is a view of. A kernel that fills what it is given (`OpEnv.allocates`) fills all
 lies: it is given a NaN that no computation makes, or a pattern of bits, and it is an error to leave
 one.
 
-**Every call** (META_VERIFY, META_CHECK_ACCESS, `with_promises_checked`): of all kernels, with
+**Every call** (META_VERIFY, META_CHECK_ACCESS, `with_contract_checked`): of all kernels, with
 copies of the arguments to compare with; with META_CHECK_ACCESS the tensors of the state, too.
 
 **The first call** (`FirstRun`): of kernels that were registered outside of this package, once for
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -44,7 +45,7 @@ LOOKED_AT = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class KernelContract:
     """What one kernel promises.
 
     Attributes
@@ -131,16 +132,16 @@ def _known(dims: Any) -> Iterator[tuple[Any, Any]]:
     return ((f, w if isinstance(w, int) else None) for f, w in dims)
 
 
-def with_promises_checked(env: OpEnv, call: CallValues) -> Kernel:
+def with_contract_checked(env: OpEnv, call: CallValues) -> Kernel:
     """Return the kernel of an eager call, which raises BackendError for a promise that it breaks.
     It takes what `OpEnv.run` takes.
     """
-    return promises_checked(
+    return contract_checked(
         env, call.op.name, call.outputs, written_positions(call), call.out_device
     )
 
 
-def promises_checked(
+def contract_checked(
     env: OpEnv,
     name: str,
     outputs: Sequence[TensorType],
@@ -148,43 +149,12 @@ def promises_checked(
     device: Device | None = None,
 ) -> Kernel:
     """Return a kernel that makes ``outputs`` and writes the arguments at the positions ``written``,
-    as `with_promises_checked` does. ``name``: of its operator.
+    as `with_contract_checked` does. ``name``: of its operator.
     """
-    allocates = env.allocates
+    contract = KernelContract(env, name, outputs, written, device)
     state = env.state if config.get("META_CHECK_ACCESS") else None
-    promise = Promise(env, name, outputs, written, device)
-
-    def run(*values: Any) -> Any:
-        count = len(values) if allocates else len(values) - len(outputs)
-        given, outs = values[:count], values[count:]
-        # What lies in memory that is written may change with it.
-        kept = [
-            (i, v, v.clone())
-            for i, v in enumerate(given)
-            if isinstance(v, torch.Tensor) and v.numel()
-            if i not in written and not any(overlap(v, values[w]) for w in written)
-        ]
-        for out in outs:
-            _spoil(out)
-        before = list(map(_location, outs))
-        held = [] if state is None else state.tensors()
-        held_then = [t.clone() for t in held]
-        result = env.run(*values)
-        if not all(map(same_bits, held, held_then)):
-            raise promise.broken("a tensor of the state was written", "a state as init made it")
-        if allocates:
-            promise.require_results(result, given)
-        promise.require_filled(outs, before)
-        for place, out in enumerate(outs):
-            mask = _unfilled(out) if out.dtype in _UNFILLED else None
-            if mask is not None:
-                raise _unfilled_error(promise, place, int(mask.sum()), out)
-        for i, now, then in kept:
-            if not same_bits(now, then):
-                raise promise.broken(f"argument {i} was written", "arguments as they were")
-        return result
-
-    return run
+    checks = partial(_checked_run, contract, env.run, every=True, state=state)
+    return lambda *values: checks(values)
 
 
 class FirstRun:
@@ -192,15 +162,15 @@ class FirstRun:
 
     Attributes
     ----------
-    run: what a call runs. after: functions that are given the kernel when it has kept its promise,
+    run: what a call runs. after: functions that are given the kernel when it has kept its contract,
     so that they need not call it through this object.
     """
 
     __slots__ = ("after", "run")
     run: Kernel
 
-    def __init__(self, promise: Promise, *after: Callable[[Kernel], None]) -> None:
-        kernel, self.after = promise.env.run, list(after)
+    def __init__(self, contract: KernelContract, *after: Callable[[Kernel], None]) -> None:
+        kernel, self.after = contract.env.run, list(after)
 
         def first(*values: Any) -> Any:
             if any(isinstance(v, torch.Tensor) and v.device.type not in KINDS for v in values):
@@ -208,7 +178,7 @@ class FirstRun:
                 return kernel(*values)
             if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
                 return kernel(*values)  # nothing can be looked at; the next run is the first one
-            result = _first_run(promise, kernel, values)
+            result = _checked_run(contract, kernel, values)
             self.run = kernel
             for settle in self.after:
                 settle(kernel)
@@ -230,7 +200,9 @@ def first_run(env: OpEnv, call: CallValues, *after: Callable[[Kernel], None]) ->
     """Return the kernel of a call, to be checked in its first run, and then given to ``after``."""
     repeats = _repeats(call.op) and env.state is None
     outputs, written = call.outputs, written_positions(call)
-    return FirstRun(Promise(env, call.op.name, outputs, written, call.out_device, repeats), *after)
+    return FirstRun(
+        KernelContract(env, call.op.name, outputs, written, call.out_device, repeats), *after
+    )
 
 
 def first_fused_run(env: OpEnv, function: Function, device: Device) -> FirstRun:
@@ -244,7 +216,7 @@ def first_fused_run(env: OpEnv, function: Function, device: Device) -> FirstRun:
     repeats = all(op is None or _repeats(op) for op in ops)
     places = tuple(i for i, is_written in enumerate(flat) if is_written)
     name = str(function.attrs.get(KERNEL, function.attrs[FUSED]))
-    return FirstRun(Promise(env, name, outputs, places, device, repeats))
+    return FirstRun(KernelContract(env, name, outputs, places, device, repeats))
 
 
 def _leaves(type_: Type | None) -> list[Type]:
@@ -256,14 +228,24 @@ def _repeats(op: Op) -> bool:
     return not (op.has_effect or op.random or op.collective)
 
 
-def _first_run(promise: Promise, kernel: Kernel, values: Sequence[Any]) -> Any:
-    """Run a kernel; BackendError for a promise that it breaks."""
-    allocates = promise.env.allocates
-    count = len(values) if allocates else len(values) - len(promise.outputs)
+def _checked_run(
+    contract: KernelContract,
+    kernel: Kernel,
+    values: Sequence[Any],
+    *,
+    every: bool = False,
+    state: Any = None,
+) -> Any:
+    """Run a kernel; BackendError for a contract that it breaks. ``every``: all arguments are
+    copied to be compared, whatever it takes. ``state``: that of the kernel, if it is looked at.
+    """
+    allocates = contract.env.allocates
+    count = len(values) if allocates else len(values) - len(contract.outputs)
     given, outs = values[:count], values[count:]
-    changing = [values[w] for w in promise.written] + list(outs)
-    kept = [
-        (i, v, _version(v, changing), _copy(v))
+    # What lies in memory that is written may change with it.
+    changing = [values[w] for w in contract.written] + list(outs)
+    unchanged = [
+        (i, v, None if every else _version(v, changing), _copy(v, every))
         for i, v in enumerate(given)
         if isinstance(v, torch.Tensor) and v.numel() and not any(overlap(v, c) for c in changing)
     ]
@@ -271,20 +253,22 @@ def _first_run(promise: Promise, kernel: Kernel, values: Sequence[Any]) -> Any:
     apart = [i for i, out in enumerate(outs) if not any(overlap(out, v) for v in given)]
     for i in apart:
         _spoil(outs[i])
-    places = list(map(_location, outs))
+    locations = list(map(_location, outs))
+    tensors = [] if state is None else state.tensors()
+    tensors_before = [t.clone() for t in tensors]
     result = kernel(*values)
+    if not all(map(same_bits, tensors, tensors_before)):
+        raise contract.broken("a tensor of the state was written", "a state as init made it")
     if allocates:
-        promise.require_results(result, given)
-    promise.require_filled(outs, places)
+        contract.require_results(result, given)
+    contract.require_filled(outs, locations)
     unfilled = {i: mask for i in apart if (mask := _unfilled(outs[i])) is not None}
-    for i, now, version, then in kept:
+    for i, now, version, then in unchanged:
         written = version is not None and now._version != version
         if written or (then is not None and not same_bits(now, then)):
-            raise promise.broken(f"argument {i} was written", "arguments as they were")
-    if not unfilled:
-        return result
-    repeats = promise.repeats and len(apart) == len(outs)
-    if repeats:  # a kernel may mean these values
+            raise contract.broken(f"argument {i} was written", "arguments as they were")
+    repeats = contract.repeats and len(apart) == len(outs)
+    if unfilled and repeats:  # a kernel may mean these values
         for i in apart:
             _spoil(outs[i], again=True)
         result = kernel(*values)
@@ -294,7 +278,7 @@ def _first_run(promise: Promise, kernel: Kernel, values: Sequence[Any]) -> Any:
     for i, mask in unfilled.items():
         number = int(mask.sum())
         if number and (repeats or outs[i].dtype in _UNFILLED):
-            raise _unfilled_error(promise, i, number, outs[i])
+            raise _unfilled_error(contract, i, number, outs[i])
     return result
 
 
@@ -308,15 +292,17 @@ def _version(tensor: torch.Tensor, written: Sequence[torch.Tensor]) -> int | Non
     return tensor._version
 
 
-def _unfilled_error(promise: Promise, place: int, left: int, out: torch.Tensor) -> BackendError:
+def _unfilled_error(
+    contract: KernelContract, place: int, left: int, out: torch.Tensor
+) -> BackendError:
     found = f"{left} of {out.numel()} elements of result {place} are as they were"
     hint = "a kernel stores every element of its results; memory that is meant to be as it was is "
     hint += "returned (torch.empty), by a kernel without a parameter out"
-    return promise.broken(found, "results that are filled", hint)
+    return contract.broken(found, "results that are filled", hint)
 
 
-def _copy(tensor: torch.Tensor) -> torch.Tensor | None:
-    return tensor.clone() if tensor.numel() * tensor.itemsize <= COPIED else None
+def _copy(tensor: torch.Tensor, every: bool) -> torch.Tensor | None:
+    return tensor.clone() if every or tensor.numel() * tensor.itemsize <= COPIED else None
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
