@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from meta.base import config
 from meta.frontend.dynamo.calling_convention import picker
 from meta.frontend.dynamo.compiled import CompiledGraph, TorchGraph
+from meta.frontend.dynamo.composites import fuse_composites
 from meta.frontend.dynamo.conversion import (
     ConvertedGraph,
     NoProgram,
@@ -36,10 +37,7 @@ from meta.frontend.dynamo.extents import (
     ranges_of,
     symbols_of,
 )
-from meta.frontend.dynamo.keep_attention import keep_attention
-from meta.frontend.dynamo.keep_gelu import keep_gelu
-from meta.frontend.dynamo.keep_rms_norm import keep_rms_norm
-from meta.frontend.dynamo.keep_scores import keep_scores
+from meta.frontend.dynamo.fuse_attention import fuse_attention
 from meta.frontend.dynamo.kept import Kept, keep_one, opened_backward, opened_forward
 from meta.frontend.dynamo.options import Options, read_options
 from meta.frontend.dynamo.outputs import Output, Readers, Result
@@ -64,10 +62,8 @@ def backend(
     mode, options: those of `torch.compile`; see `meta.frontend.dynamo.options`.
     """
     given = read_options(mode, options)
-    keep_attention(graph)
-    keep_gelu(graph)
-    keep_rms_norm(graph)
-    keep_scores(graph)
+    fuse_attention(graph)
+    fuse_composites(graph)
     graphs: dict[str, GraphCompiler] = {}
     compiler = partial(_compile_graph, graphs, options=given, static=set(), loans=Loans())
     compile_graph = aot_autograd(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, fx
 from torch.utils._python_dispatch import _disable_current_modes
 
-import meta.frontend.dynamo.keep_attention  # noqa: F401  (registers operators)
+import meta.frontend.dynamo.attention_operators  # noqa: F401  (registers operators)
 
 LARGEST = 1 << 22
 """Elements of tensors that are computed to look at a mask."""

@@ -7,7 +7,7 @@ in `axes`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -218,32 +218,11 @@ class _Search:
 
     def found(self, function: Function) -> tuple[dict[Binding, FoundAttention], dict[Binding, str]]:
         """Return the attentions of a function by their last products, and why others are none."""
-        known = Definitions(function, AliasSets(function, self.summaries))
-        found: dict[Binding, FoundAttention] = {}
-        refused: dict[Binding, str] = {}
-        uses, names = DefUse(function), variable_names(function)
-        for binding in postorder_bindings(function.body):
-            made = op_call(binding.value)
-            if made is not None and tensor_type(binding.var) is not None:
-                try:
-                    one = attention_of(binding.var, made, known, self.sloped)
-                    if one is not None:
-                        one = _with_unread(one, uses)
-                        self.check(one, binding, uses, names)
-                        found[binding] = one
-                except Refused as refusal:
-                    refused[binding] = str(refusal)
-            known.add(binding)
-        return found, refused
+        buffers = AliasSets(function, self.summaries)
+        return attentions(function, buffers, self.sloped, self.require_gain)
 
-    def check(
-        self, one: FoundAttention, binding: Binding, uses: DefUse, names: Mapping[Var, str]
-    ) -> None:
-        """Raise Refused for what others read, and where a call gains nothing."""
-        for var in one.members:
-            for user in uses.users(var):
-                if user is not binding and getattr(user, "var", None) not in one.members:
-                    raise Refused(f"{names[var]} of the attention is also used elsewhere")
+    def require_gain(self, one: FoundAttention, _: Binding) -> None:
+        """Raise Refused where one call gains nothing."""
         if any(m.atom in self.trained for m in one.masking.masks):
             raise Refused("a mask is trained: its gradient would compute all scores once more")
         keys = one.keys[0].extent
@@ -256,6 +235,46 @@ class _Search:
             raise Refused(f"values are {other} wide and keys {own}: kernels want one width")
         if self.kind == "cuda" and (one.dtype == "float64" or own * bits(one.dtype) % _ROW):
             raise Refused(f"kernels on CUDA want rows of 16 bytes, not {own} times {one.dtype}")
+
+
+def attentions(
+    function: Function,
+    buffers: AliasSets,
+    sloped: Collection[str],
+    require: Callable[[FoundAttention, Binding], None],
+) -> tuple[dict[Binding, FoundAttention], dict[Binding, str]]:
+    """Return the attentions of a function by their last products, and why others are none.
+
+    ``sloped``: see `fuse_attention`. ``require`` raises Refused for one that is not wanted.
+    """
+    known = Definitions(function, buffers)
+    found: dict[Binding, FoundAttention] = {}
+    refused: dict[Binding, str] = {}
+    uses, names = DefUse(function), variable_names(function)
+    for binding in postorder_bindings(function.body):
+        made = op_call(binding.value)
+        if made is not None and tensor_type(binding.var) is not None:
+            try:
+                one = attention_of(binding.var, made, known, sloped)
+                if one is not None:
+                    one = _with_unread(one, uses)
+                    _require_own(one, binding, uses, names)
+                    require(one, binding)
+                    found[binding] = one
+            except Refused as refusal:
+                refused[binding] = str(refusal)
+        known.add(binding)
+    return found, refused
+
+
+def _require_own(
+    one: FoundAttention, binding: Binding, uses: DefUse, names: Mapping[Var, str]
+) -> None:
+    """Raise Refused for an attention of which others read a step."""
+    for var in one.members:
+        for user in uses.users(var):
+            if user is not binding and getattr(user, "var", None) not in one.members:
+                raise Refused(f"{names[var]} of the attention is also used elsewhere")
 
 
 def _with_unread(one: FoundAttention, uses: DefUse) -> FoundAttention:

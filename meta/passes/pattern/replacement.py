@@ -92,6 +92,17 @@ def rewrite(
     return module.with_functions(functions)
 
 
+def traced(one: Match, replacement: Replacement) -> Block:
+    """Return what a replacement computes of the captures of a match."""
+    trace = Trace()
+    trace.site = lambda: one.root.span
+    values = {
+        name: trace.symbols(value) if isinstance(value, Expr) else value
+        for name, value in one.captures.items()
+    }
+    return trace.finish(trace.run(call_with, replacement, {**values, "match": one}))
+
+
 class _MatchRewriter:
     """Rewrites one function."""
 
@@ -118,7 +129,7 @@ class _MatchRewriter:
 
     def replaced(self, one: Match) -> list[Binding] | None:
         """Return the bindings that take a match's place, or None if it has to stay."""
-        block = self.traced(one)
+        block = traced(one, self.replacement)
         var = one.root.var
         found = type_of(block.result)
         if not compatible(found, var.type):
@@ -141,15 +152,6 @@ class _MatchRewriter:
         # What a match captures may itself have been replaced, further up.
         self.mapping[var] = self.mapping.get(result, result) if isinstance(result, Var) else result
         return list(block.bindings)
-
-    def traced(self, one: Match) -> Block:
-        trace = Trace()
-        trace.site = lambda: one.root.span
-        values = {
-            name: trace.symbols(value) if isinstance(value, Expr) else value
-            for name, value in one.captures.items()
-        }
-        return trace.finish(trace.run(call_with, self.replacement, {**values, "match": one}))
 
     def may_share(self, var: Var, block: Block) -> bool:
         """Whether memory may be shared as it is after the replacement."""

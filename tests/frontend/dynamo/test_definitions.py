@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from meta.frontend.aten.cross_entropy import CROSS_ENTROPY, CROSS_ENTROPY_BACKWARD
-from meta.frontend.dynamo import keep_attention, keep_scores
+from meta.frontend.dynamo import attention_operators
 from meta.frontend.dynamo.custom_operators import BATCH_NORM_DXWB, BATCH_NORM_UPDATE, MAX_POOL_DX
-from meta.frontend.dynamo.keep_rms_norm import RMS_NORM, RMS_NORM_DX
+from meta.frontend.dynamo.norm_operators import RMS_NORM, RMS_NORM_DX
 
 CHECKS = ("test_schema", "test_faketensor", "test_aot_dispatch_dynamic")
 DIFFERENTIATED = (*CHECKS, "test_autograd_registration")
@@ -52,18 +52,18 @@ CASES: dict[str, tuple[torch._ops.OpOverload, tuple[Any, ...]]] = {
     "narrow root mean square": (RMS_NORM, (number(3, 4).bfloat16(), number(4), 1e-5)),
     "gradient of it": (RMS_NORM_DX, (number(2, 3, 4), number(2, 3, 4), number(4), 1e-5)),
     "shared heads": (
-        keep_attention.grouped_attention,
+        attention_operators.grouped_attention,
         (number(2, 4, 3, 8), number(2, 2, 5, 8), number(2, 2, 5, 6), None, False, None),
     ),
     "gradient of shared heads": (
-        keep_attention.grouped_attention_dx,
+        attention_operators.grouped_attention_dx,
         (
             *(number(2, 4, 3, 8), number(2, 4, 3, 8), number(2, 2, 3, 8), number(2, 2, 3, 8)),
             *(number(3, 3) > 0, number(2, 4, 3, 8), number(2, 4, 3), False, 0.5),
         ),
     ),
     "attention with a bias": (
-        keep_scores.attention,
+        attention_operators.short_attention,
         (*(number(2, 4, 3, 8).bfloat16() for _ in range(3)), number(1, 4, 3, 3).bfloat16(), 0.5),
     ),
     "gradient of a normalisation": (

@@ -11,12 +11,12 @@ import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from meta.frontend.dynamo import compiler, keep_attention
+from meta.frontend.dynamo import attention_operators, compiler, fuse_attention
 
 
 @pytest.fixture(autouse=True)
 def _as_on_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keep_attention, "ATTENTION_ON", ("cpu",))
+    monkeypatch.setattr(fuse_attention, "ATTENTION_ON", ("cpu",))
 
 
 class Attention(nn.Module):
@@ -238,7 +238,7 @@ def test_shared_heads_run_in_pytorch_too(masked: bool) -> None:
     torch.library.opcheck(torch.ops.meta.grouped_attention.default, given)
     q, k, v = (t.requires_grad_() for t in (q, k, v))
     assert torch.autograd.gradcheck(
-        lambda *t: keep_attention.grouped_attention(*t, *given[3:])[0], (q, k, v)
+        lambda *t: attention_operators.grouped_attention(*t, *given[3:])[0], (q, k, v)
     )
     expected = scaled_dot_product_attention(
         q, k, v, mask, 0.0, not masked, scale=0.3, enable_gqa=True

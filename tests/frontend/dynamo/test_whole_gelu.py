@@ -8,11 +8,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, fx
 
-from meta.frontend.dynamo import compiler
-from meta.frontend.dynamo.keep_gelu import keep_gelu
+from meta.frontend.dynamo import compiler, composites
 
 ROOT = math.sqrt(2 / math.pi)
 Form = Callable[[Tensor], Tensor]
@@ -109,8 +107,9 @@ def test_what_the_steps_promote_is_promoted() -> None:
     halves = X.bfloat16()
     for node in graph.graph.nodes:
         node.meta["example_value"] = halves if node.op == "placeholder" else X
-    keep_gelu(graph)
-    assert [n.target for n in graph.graph.nodes if n.op.startswith("call")] == ["to", F.gelu]
+    composites.fuse_composites(graph)
+    called = [n.target for n in graph.graph.nodes if n.op.startswith("call")]
+    assert called == [composites.to_dtype, composites.gelu]
     found = graph(halves)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, form(halves.float()), rtol=1e-5, atol=1e-5)

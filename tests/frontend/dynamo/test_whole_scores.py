@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from meta.frontend.dynamo import compiler, keep_scores
+from meta.frontend.dynamo import attention_operators, compiler, fuse_attention
 
 B, H, Q, K, D = 6, 2, 5, 7, 8
 SHAPES = {"q": (B, H, Q, D), "k": (B, H, K, D), "v": (B, H, K, D), "bias": (H, Q, K)}
@@ -22,7 +22,7 @@ Form = Callable[..., Any]
 
 @pytest.fixture(autouse=True)
 def _as_on_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keep_scores, "KEPT_ON", ("cpu",))
+    monkeypatch.setattr(fuse_attention, "ATTENTION_ON", ("cpu",))
 
 
 def numbers(*shape: int, seed: int = 0) -> Tensor:
@@ -270,4 +270,6 @@ def test_the_operators_are_those_of_torchs_checks() -> None:
     for part in parts:
         part.requires_grad_()
     checks = ("test_schema", "test_faketensor", "test_autograd_registration")
-    torch.library.opcheck(keep_scores.attention, (*parts, mask, 0.4), test_utils=checks)
+    torch.library.opcheck(
+        attention_operators.short_attention, (*parts, mask, 0.4), test_utils=checks
+    )

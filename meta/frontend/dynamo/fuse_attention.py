@@ -1,0 +1,266 @@
+"""Attention in graphs of Dynamo's: PyTorch's calls stay whole, and attention over short sequences
+that a model writes out becomes one operator, before AOTAutograd takes them apart.
+
+Which kernel PyTorch has for a mask depends on how the mask lies in memory: without one, attention
+becomes products, whose scores are kept for the gradient. Models repeat the heads of key and value,
+by a copy of each, before they call it; kernels read them where they are. Where a model writes
+attention out, with what it learns to add to the scores, as windows of images have it, the scores
+are written several times. Without a gradient the pass `fuse_attention` finds attention in programs,
+and longer one's products are as fast in PyTorch.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch.nn.functional import scaled_dot_product_attention
+
+from meta import op
+from meta.dialect.core.ir_calls import op_call, tensor_of
+from meta.frontend.dynamo.attention_operators import grouped_attention, short_attention
+from meta.frontend.dynamo.composites import TORCH_CALLS
+from meta.frontend.dynamo.graph_program import (
+    GraphProgram,
+    TorchCalls,
+    erase,
+    fake_value,
+    target_name,
+)
+from meta.ir import Binding
+from meta.op.attention import HEADS_FIRST
+from meta.op.core.tracing import Trace
+from meta.passes.alias_analysis import AliasSets
+from meta.passes.attention import attentions
+from meta.passes.attention.axes import Refused, extent
+from meta.passes.attention.found import FoundAttention
+from meta.passes.pattern import Match, match, operator, pattern, wildcard
+from meta.passes.simplify.shapes import PERMUTATIONS, order_of
+
+ATTENTION_ON = ("cuda",)
+"""Kinds of device on which PyTorch takes attention apart whose mask its own kernels do not have,
+and on which there is a kernel for a short one with a mask that is trained.
+"""
+LONGEST, WIDEST, ALIGNED = 64, 64, 8
+"""Queries, keys, and elements of a head for which there is one kernel; a head has a multiple."""
+HALVES = ("float16", "bfloat16")
+_ARGUMENTS = (
+    *("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa"),
+)
+_REPEATS = {"reshape", "view", "repeat_interleave"}
+
+
+def fuse_attention(graph: fx.GraphModule) -> None:
+    """Write calls for attention in a graph of Dynamo's, and in graphs within."""
+    for part in graph.modules():
+        if isinstance(part, fx.GraphModule):
+            nodes = list(part.graph.nodes)
+            calls = [n for n in nodes if n.target is scaled_dot_product_attention]
+            for call in calls:
+                call.target = attention
+            repeated = any(target_name(s) in _REPEATS for c in calls for s in c.all_input_nodes)
+            softmax = torch.is_grad_enabled() and any(target_name(n) == "softmax" for n in nodes)
+            if repeated or softmax:
+                program = GraphProgram(part)
+                _read_shared_heads(program, calls)
+                if softmax:
+                    _fuse_short(program)
+            part.recompile()
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """PyTorch's attention, to be traced, with the arguments of that.
+
+    With a mask it is the operator of one of PyTorch's kernels in any case, and the mask as it is
+    given; with heads that are shared, one of our own.
+    """
+    if enable_gqa and not dropout_p and not (is_causal and attn_mask is not None):
+        given = _as_autocast_casts(query, key, value, attn_mask)
+        if _is_grouped(*given):
+            result: Tensor = grouped_attention(*given, is_causal, scale)[0]
+            return result
+    plain = not (dropout_p or is_causal or enable_gqa) and isinstance(query.shape[-2], int)
+    if plain and attn_mask is not None and _is_whole(query, key, value, attn_mask):
+        whole = torch.ops.aten._scaled_dot_product_efficient_attention
+        result = whole(query, key, value, attn_mask, True, 0.0, False, scale=scale)[0]
+        return result
+    return scaled_dot_product_attention(
+        query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+    )
+
+
+def _is_whole(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> bool:
+    """Whether there is an operator for attention of these."""
+    operands = (query, key, value)
+    return (
+        query.device.type in ATTENTION_ON
+        and all(t.ndim == 4 and t.dtype == query.dtype for t in operands)
+        and query.shape[:2] == key.shape[:2] == value.shape[:2]
+        and query.dtype in (torch.float16, torch.bfloat16, torch.float32)
+        and mask.dtype in (torch.bool, query.dtype)
+        and not mask.requires_grad
+        and key.shape[2] > 0
+    )
+
+
+def _as_autocast_casts(*tensors: Tensor | None) -> list[Any]:
+    """Return tensors of the dtype that autocast gives attention, if it is on."""
+    (query, *_) = tensors
+    assert query is not None
+    kind = query.device.type
+    if not torch.is_autocast_enabled(kind):
+        return list(tensors)
+    dtype = torch.get_autocast_dtype(kind)
+    return [
+        t.to(dtype) if t is not None and t.is_floating_point() and t.dtype != torch.float64 else t
+        for t in tensors
+    ]
+
+
+def _is_grouped(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> bool:
+    """Whether our operator has heads of key and value that serve several of query each."""
+    if not all(t.ndim == 4 and t.dtype == query.dtype for t in (key, value, query)):
+        return False
+    heads, shared, others = (t.shape[1] for t in (query, key, value))
+    if not all(isinstance(n, int) for n in (heads, shared, others)):
+        return False
+    return (
+        shared == others
+        and 0 < shared < heads
+        and heads % shared == 0
+        and query.shape[0] == key.shape[0] == value.shape[0]
+        and query.shape[3] == key.shape[3]
+        and key.shape[2] == value.shape[2]
+        and query.dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+        and (mask is None or mask.dtype in (torch.bool, query.dtype))
+        and (mask is None or (mask.ndim <= 4 and not mask.requires_grad))
+        and all(t.numel() > 0 for t in (query, key, value))
+    )
+
+
+def _has_repeated_heads(match: Match, x: Any) -> str | None:
+    """Return why a result is not x [b, h, s, d] with each head several times, or None."""
+    after = tensor_of(match.root.var)
+    if x.ndim != 4 or after.ndim != 4:
+        return "it has no heads"
+    own, shape = x.shape, after.shape
+    if not isinstance(own[1], int) or not isinstance(shape[1], int) or shape[1] % own[1]:
+        return "the number of heads is known at run time only"
+    times = shape[1] // own[1]
+    if times < 2 or shape != (own[0], shape[1], *own[2:]):
+        return "no head is there several times"
+    if match.captures["axis"] is not None:
+        repeated = match.captures["times"] == times and match.captures["axis"] in (1, -3)
+        return None if repeated else "another axis is repeated"
+    wide = [tensor_of(m.var).shape for m in match.members if tensor_of(m.var).ndim == 5]
+    single = (*own[:2], 1, *own[2:]), (*own[:2], times, *own[2:])
+    return None if tuple(wide) == single else "heads are not repeated one by one"
+
+
+@pattern(check=_has_repeated_heads)
+def _repeated_heads(x: Any, times: Any = wildcard(), axis: Any = wildcard()) -> Any:
+    inserted = operator(op.reshape, op.expand_dims)(x, ...)
+    expanded = op.broadcast_to(inserted, wildcard())
+    return op.reshape(expanded, wildcard()) | op.repeat(x, times, axis)
+
+
+def _read_shared_heads(program: GraphProgram, calls: list[fx.Node]) -> None:
+    """Let calls read the heads of key and value that are repeated before."""
+    found = {m.root: m for m in match(_repeated_heads, program.function, shared=True)}
+    for call in calls:
+        given: Any = dict(zip(_ARGUMENTS, call.args, strict=False)) | dict(call.kwargs)
+        copies = [n for n in (given.get("key"), given.get("value")) if isinstance(n, fx.Node)]
+        bindings = [b for b in map(program.binding_of, copies) if b is not None]
+        repeats = [found[b] for b in bindings if b in found]
+        if given.get("enable_gqa", False) or len(repeats) != 2:
+            continue
+        atoms = [m.captures["x"] for m in repeats]
+        heads = {tensor_of(a).shape[1] for a in atoms}
+        sources = [program.nodes.get(a) for a in atoms]
+        roots = [m.root.var for m in repeats]
+        if len(heads) == 1 and None not in sources and program.is_undisturbed(call, roots, atoms):
+            call.args = ()
+            call.kwargs = given | {"key": sources[0], "value": sources[1], "enable_gqa": True}
+            for copy in copies:
+                erase(copy)
+
+
+def row_maximum(x: Tensor, axis: int, keepdims: bool) -> Tensor:
+    """What scores are lowered by, which a softmax does not depend on."""
+    return x.detach().amax(axis, keepdims)
+
+
+def _attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, _causal: bool, scale: float,
+    layout: str, *_: Any,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The arguments are those of `meta.fused_attention`."""
+    if layout == HEADS_FIRST:
+        found: tuple[Tensor, Tensor] = short_attention(query, key, value, mask, scale)
+        return found
+    y, logsumexp = short_attention(*(t.transpose(1, 2) for t in (query, key, value)), mask, scale)
+    return y.transpose(1, 2), logsumexp
+
+
+_TORCH_CALLS: TorchCalls = {
+    **TORCH_CALLS,
+    "add": lambda x1, x2, *_: x1 + x2,
+    "broadcast_to": torch.broadcast_to,
+    "fused_attention": _attention,
+    "max": row_maximum,
+    "multiply": torch.mul,
+    "permute_dims": torch.permute,
+    "subtract": lambda x1, x2, *_: x1 - x2,
+}
+
+
+def _fuse_short(program: GraphProgram) -> None:
+    """Write one call in the place of each short attention with a mask that is added."""
+
+    def require(found: FoundAttention, binding: Binding) -> None:
+        device = fake_value(program.owners[binding.var]).device
+        if device.type not in ATTENTION_ON or not _is_short(found):
+            raise Refused("there is no kernel for it")
+
+    found, _ = attentions(program.function, AliasSets(program.function), (), require)
+    for binding, one in found.items():
+        trace = Trace()
+        block = trace.finish(trace.run(one.emit, trace, None))
+        users = [program.binding_of(u) for u in program.owners[binding.var].users]
+        program.write(binding, block, _TORCH_CALLS, not all(map(_swaps_steps, users)))
+
+
+def _is_short(found: FoundAttention) -> bool:
+    """Whether there is a kernel for an attention, with the gradient of its mask."""
+    masks, (width, other) = found.masking.masks, map(extent, found.widths)
+    longest = max(extent(found.rows), extent(found.keys))
+    return (
+        found.dtype in HALVES
+        and found.dropped is None
+        and longest <= LONGEST
+        and other == width <= WIDEST
+        and width % ALIGNED == 0
+        and len(found.lead) > 1
+        and found.scale != 0
+        and isfinite(found.scale)
+        and bool(masks)
+        and not found.masking.known
+        and all(m.hides is None and not m.negated and m.factor == 1 for m in masks)
+    )
+
+
+def _swaps_steps(binding: Binding | None) -> bool:
+    """Whether a call swaps the axes of heads and of steps."""
+    call = None if binding is None else op_call(binding.value)
+    return call is not None and call.op in PERMUTATIONS and order_of(call) == (0, 2, 1, 3)

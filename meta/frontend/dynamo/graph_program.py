@@ -1,0 +1,381 @@
+"""A graph of Dynamo's, seen as a program, so that patterns of programs are found in it.
+
+Dynamo's graphs call Python's operators, functions and methods of PyTorch. Those that are pure and
+have a converter become what the converter makes of them; the results of others are parameters, and
+what they read is a result. Such a program is never run: it is searched before AOTAutograd derives
+gradients, and what is found is replaced in the graph.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch.nn import functional
+
+from meta import op
+from meta.base.dtype import FROM_TORCH
+from meta.base.errors import MetaError
+from meta.dialect.core.ir_calls import new_call, op_call, tensor_of
+from meta.frontend.aten.graph import convert
+from meta.frontend.aten.arguments import cast
+from meta.frontend.aten.registry import aten, name_of, overload_of
+from meta.frontend.core import Unconvertible
+from meta.frontend.dynamo.extents import Extents, NotForAllSizes
+from meta.ir import (
+    Binding,
+    Block,
+    Constant,
+    Expr,
+    Function,
+    Module,
+    TensorType,
+    Tuple,
+    TupleGetItem,
+    Var,
+    operands,
+    type_of,
+)
+from meta.op.core.tracing import Symbol, Trace
+from meta.passes.dead_code import dead_code
+
+_CASTS = {"float": torch.float32, "half": torch.float16, "bfloat16": torch.bfloat16}
+"""Methods that cast, but `to`."""
+_NAMES = {"truediv": "div", "iadd": "add"}
+"""ATen's names of Python's operators, where they differ."""
+_SHAPED = {"view", "reshape", "expand", "permute", "repeat"}
+"""Methods that take a list as numbers."""
+NOT_CONVERTED = frozenset(["detach", "detach_", "requires_grad_", "item", "size"])
+"""What has another gradient than its argument, or no tensor as its result."""
+SWITCHES = frozenset(
+    [
+        "_set_grad_enabled",
+        "_enter_autocast",
+        "_exit_autocast",
+        "_enter_inference_mode",
+        "_exit_inference_mode",
+    ]
+)
+"""Functions of PyTorch that change what others do."""
+TorchCalls = Mapping[str, Callable[..., Any]]
+"""By operator, a function of its arguments, in the order of its schema, that PyTorch traces."""
+
+
+def target_name(node: fx.Node) -> str:
+    """Return the name of what a node calls, as ATen has it."""
+    if node.op not in ("call_function", "call_method"):
+        return ""
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    return _NAMES.get(name, name)
+
+
+def may_write(node: fx.Node) -> bool:
+    """Whether a node may write to a tensor that there was before it."""
+    if node.op == "call_method":
+        return str(node.target).endswith("_") or "out" in node.kwargs
+    if node.op != "call_function":
+        return node.op == "call_module"
+    name = getattr(node.target, "__name__", "")
+    if getattr(node.target, "__module__", "") == "_operator":
+        plain = {name[1:], f"{name[1:]}_"} & set(dir(operator))  # `and_` of `iand`
+        return name == "setitem" or (name[:1] == "i" and bool(plain))
+    code = getattr(node.target, "__code__", None)  # of a function of Python's, as relu(x, True)
+    names = code.co_varnames[: code.co_argcount] if code is not None else ()
+    if any(n == "inplace" and a is not False for n, a in zip(names, node.args, strict=False)):
+        return True
+    known = not isinstance(node.target, torch._ops.HigherOrderOperator)
+    return not known or name.endswith("_") or "out" in node.kwargs or "inplace" in node.kwargs
+
+
+def _adds_to_own(node: fx.Node) -> bool:
+    """Whether a node adds, in place, to a result that nothing else reads."""
+    if node.target is not operator.iadd or not isinstance(node.args[0], fx.Node):
+        return False
+    source = node.args[0]
+    return list(source.users) == [node] and target_name(source) in ("add", "mul", "div", "matmul")
+
+
+class GraphProgram:
+    """A graph of Dynamo's as a program.
+
+    Attributes
+    ----------
+    function: main, of which the inputs, and what is not converted, are parameters. nodes: by
+    variable, the node whose result it is. owners: the node that a binding is of.
+    """
+
+    def __init__(self, graph: fx.GraphModule) -> None:
+        self._graph = graph.graph
+        said = [fake_value(n) for n in self._graph.nodes if n.op == "placeholder"]
+        with suppress(NotForAllSizes):
+            self._extents = Extents.of_all_sizes([v for v in said if v is not None])
+        self._trace = Trace()
+        self._parameters: list[Var] = []
+        self._values: dict[fx.Node | None, Any] = {}
+        self.owners: dict[Expr, fx.Node] = {}
+        self.nodes: dict[Expr, fx.Node] = {}
+        results: list[Expr] = []
+        self._trace.run(self._walk, results)
+        block = self._trace.builder.finish(Tuple(tuple(dict.fromkeys(results))))
+        function = Function(tuple(self._parameters), block, type_of(block.result))
+        self.function = dead_code(Module({"main": function})).main
+        self._definitions: dict[Expr, Binding] = {b.var: b for b in self.function.body.bindings}
+
+    def _walk(self, results: list[Expr]) -> None:
+        for node in self._graph.nodes:
+            said = fake_value(node)
+            before = len(self._trace.builder.bindings)
+            converted = self._converted(node, said)
+            if converted is None:
+                for source in node.all_input_nodes:
+                    found = self._values.get(source)
+                    results += [v.atom for v in _leaves(found) if isinstance(v, Symbol)]
+                converted = self._unknown(said)
+            for binding in self._trace.builder.bindings[before:]:
+                self.owners[binding.var] = node
+            self._values[node] = converted
+            if isinstance(converted, Symbol):
+                self.nodes.setdefault(converted.atom, node)
+            if may_write(node) and node.args and isinstance(node.args[0], fx.Node):
+                written = node.args[0]  # from here on another value
+                self._values[written] = self._unknown(fake_value(written))
+                if isinstance(self._values[written], Symbol):
+                    self.nodes[self._values[written].atom] = written
+
+    def _unknown(self, said: Any) -> Any:
+        """Return what stands for a result that is not converted; None for what is no tensor."""
+        type_ = self._type(said)
+        if type_ is not None:
+            var, symbol = self._trace.parameter(type_, "")
+            self._parameters.append(var)
+            return symbol
+        if isinstance(said, torch.SymInt):
+            with suppress(NotForAllSizes, KeyError):
+                return self._extents.of(said)
+        return said if isinstance(said, int | float) else None
+
+    def _type(self, said: Any) -> TensorType | None:
+        """Return the type of a tensor, as Dynamo says it; None if programs have none."""
+        if not isinstance(said, Tensor) or said.dtype not in FROM_TORCH:
+            return None
+        try:
+            return TensorType(self._extents.shape_of(said), FROM_TORCH[said.dtype])
+        except (NotForAllSizes, KeyError):
+            return None
+
+    def _converted(self, node: fx.Node, said: Any) -> Any:
+        """Return the result of a node by what its converter makes of it; None if nothing is."""
+        if node.op not in ("call_function", "call_method") or target_name(node) in NOT_CONVERTED:
+            return None
+        if node.target is operator.getitem and isinstance(node.args[0], fx.Node):
+            return self._field(node, said)
+        if may_write(node) and not _adds_to_own(node):
+            return None
+        call = _resolved(node)
+        if call is None or any(self._values.get(n) is None for n in node.all_input_nodes):
+            return None
+        overload, args, kwargs = call
+        values: Any = fx.map_arg((args, kwargs), self._values.__getitem__)
+        args, kwargs = values
+        result = self._checked(lambda: convert(overload, args, kwargs), said)
+        if result is None and isinstance(said, Tensor) and said.dtype in FROM_TORCH:
+            dtype = FROM_TORCH[said.dtype]  # under autocast
+            args = [cast(a, dtype) if isinstance(a, Symbol) else a for a in args]
+            result = self._checked(lambda: convert(overload, args, kwargs), said)
+        return result
+
+    def _field(self, node: fx.Node, said: Any) -> Any:
+        given: Any = node.args
+        source, index = given
+        owner = self._values.get(source)
+        if isinstance(owner, tuple) and isinstance(index, int):
+            return owner[index]
+        if not isinstance(owner, Symbol) or any(isinstance(a, fx.Node) for a in _leaves(index)):
+            return None
+        return self._checked(lambda: owner[index], said)
+
+    def _checked(self, run: Callable[[], Any], said: Any) -> Any:
+        """Return a result if it has the types that Dynamo says."""
+        try:
+            result = run()
+        except (MetaError, Unconvertible):
+            return None
+        found, wanted = _leaves(result), _leaves(said)
+        types = [v.type if isinstance(v, Symbol) else None for v in found]
+        return result if None not in types and types == [*map(self._type, wanted)] else None
+
+    def binding_of(self, node: fx.Node) -> Binding | None:
+        """Return the binding whose result is that of a node, if the node was converted."""
+        value = self._values.get(node)
+        return self._definitions.get(value.atom) if isinstance(value, Symbol) else None
+
+    def is_undisturbed(
+        self, root: fx.Node, values: Iterable[Expr], sources: Iterable[Expr]
+    ) -> bool:
+        """Whether nothing before a node, from the first that computes some values of sources on,
+        may write a tensor, or switches how PyTorch computes.
+        """
+        pending, steps = list(values), set[Expr](sources)
+        missing: set[fx.Node] = set()
+        while pending:
+            binding = self._definitions.get(pending.pop())
+            if binding is not None and binding.var not in steps:
+                steps.add(binding.var)
+                missing.add(self.owners[binding.var])
+                pending += operands(binding.value)
+        node = root
+        while missing:
+            missing.discard(node)
+            switches = getattr(node.target, "__name__", "") in SWITCHES
+            opaque = isinstance(node.target, torch._ops.OpOverload)
+            if switches or opaque or (may_write(node) and not _adds_to_own(node)):
+                return False
+            node = node.prev
+        return True
+
+    def write(self, root: Binding, block: Block, calls: TorchCalls, in_order: bool = False) -> bool:
+        """Write what a block computes in the place of the node that a binding is of; return whether
+        this can be done. What nothing reads afterwards is erased.
+
+        calls: by operator, a function of its arguments that PyTorch traces. in_order: whether the
+        result is to lie in memory as its shape says.
+        """
+        node, result = self.owners[root.var], self._values[self.owners[root.var]]
+        after = [b for b in self._definitions.values() if self.owners[b.var] is node]
+        after = after[after.index(root) + 1 :]
+        bindings = [*block.bindings, *after]
+        own: set[Expr] = {root.var, *(b.var for b in bindings)}
+        sources: set[Expr] = set()
+        pending = [a for b in bindings for a in _atoms(b.value) if a not in own]
+        while pending:
+            atom = pending.pop()
+            binding = self._as_view(atom) or self._definitions.get(atom)
+            if atom in self.nodes or binding is None:
+                sources.add(atom)
+            elif atom not in own:  # a cast of autocast's, say
+                own.add(atom)
+                bindings.insert(0, binding)
+                pending += _atoms(binding.value)
+        served = all(_is_served(b.value, calls) for b in bindings)
+        if not isinstance(result, Symbol) or not served or not sources <= self.nodes.keys():
+            return False
+        if not self.is_undisturbed(node, [root.var], sources):
+            return False
+        written: dict[Expr, fx.Node] = {}
+        with node.graph.inserting_before(node):
+            for binding in bindings:
+                new = self._call(node, binding, {**self.nodes, **written}, calls)
+                written[binding.var] = new
+                if binding.var is block.result:
+                    written[root.var] = new
+            new = written[result.atom]
+            if in_order:
+                new = node.graph.call_method("contiguous", (new,))
+                new.meta = {**node.meta}
+        node.replace_all_uses_with(new)
+        self.nodes.update((atom, new) for atom, one in [*self.nodes.items()] if one is node)
+        erase(node)
+        return True
+
+    def _as_view(self, atom: Expr) -> Binding | None:
+        """Return what computes a value of the result of its node, if that is a reshape of it."""
+        result = self._values.get(self.owners.get(atom))
+        if not isinstance(atom, Var) or not isinstance(result, Symbol) or result.atom is atom:
+            return None
+        last, shape = self._definitions.get(result.atom), tensor_of(atom).shape
+        call = None if last is None else op_call(last.value)
+        if call is None or call.op is not op.reshape or call.args[0] is not atom:
+            return None
+        return Binding(atom, new_call(op.reshape, result.atom, shape))
+
+    def _call(
+        self, root: fx.Node, binding: Binding, nodes: Mapping[Expr, fx.Node], calls: TorchCalls
+    ) -> fx.Node:
+        value: Any = binding.value
+        function: Callable[..., Any] = operator.getitem
+        if isinstance(value, TupleGetItem):
+            given = value.value, value.index
+        else:
+            function, given = calls[value.callee.name], value.args
+        args: Any = tuple(nodes.get(a, a) if isinstance(a, Expr) else a for a in given)
+        node = root.graph.call_function(function, args)
+        fakes: Any = fx.map_arg(args, fake_value)
+        node.meta = {**root.meta, "example_value": function(*fakes)}
+        return node
+
+
+def _atoms(value: Expr) -> list[Expr]:
+    """Return the variables and constants that a value is computed of."""
+    return [a for a in operands(value) if isinstance(a, Var | Constant)]
+
+
+def _is_served(value: Expr, calls: TorchCalls) -> bool:
+    call = op_call(value)
+    return isinstance(value, TupleGetItem) or (call is not None and call.op.name in calls)
+
+
+def erase(node: fx.Node) -> None:
+    """Erase a call that nobody reads, and what only it read."""
+    pending, erased = [node], set[fx.Node]()
+    while pending:
+        node = pending.pop()
+        called = node.op in ("call_function", "call_method")
+        if called and not node.users and node not in erased:
+            pending += node.all_input_nodes
+            node.graph.erase_node(node)
+            erased.add(node)
+
+
+def fake_value(node: fx.Node) -> Any:
+    """Return what Dynamo says of a value, a tensor without numbers, say."""
+    return node.meta.get("example_value")
+
+
+def _leaves(value: Any) -> list[Any]:
+    """Return a value, or what a tuple is made of."""
+    if isinstance(value, tuple | list):
+        return [leaf for part in value for leaf in _leaves(part)]
+    return [value]
+
+
+def _resolved(node: fx.Node) -> tuple[torch._ops.OpOverload, Any, Any] | None:
+    """Return the overload of ATen that a node calls and its arguments; None if there is none, or
+    none that is converted.
+    """
+    name, args, kwargs = target_name(node), list[Any](node.args), dict[str, Any](node.kwargs)
+    if name in _CASTS and len(args) == 1:
+        name, args = "to", [*args, _CASTS[name]]
+    if inspect.isfunction(node.target):
+        given = _arguments(node)
+        if given is None:
+            return None
+        args, kwargs = given
+    first, *rest = args or [None]
+    if name in _SHAPED and rest and not isinstance(rest[0], list | tuple | torch.dtype):
+        args = [first, rest]  # x.view(2, 3)
+    fakes: Any = fx.map_arg((tuple(args), kwargs), fake_value)
+    try:
+        found = torch._C._jit_resolve_packet(f"aten::{name}", *fakes[0], **fakes[1])
+    except RuntimeError:
+        return None
+    overload = overload_of(name if found == "default" else f"{name}.{found}")
+    return None if overload is None or name_of(overload) not in aten else (overload, args, kwargs)
+
+
+def _arguments(node: fx.Node) -> tuple[list[Any], dict[str, Any]] | None:
+    """Return the arguments of a function of Python's as the overload of its name takes them."""
+    if getattr(node.target, "__module__", "") != functional.__name__:
+        return None
+    target: Any = node.target
+    bound = inspect.signature(target).bind(*node.args, **node.kwargs)
+    first, *rest = bound.arguments.items()
+    given = {n: v for n, v in rest if not n.startswith("_") and v is not None and n != "inplace"}
+    if node.target is functional.dropout:
+        train = given.get("training", True) and given.get("p", 0.5) != 0.0
+        return [first[1], given.get("p", 0.5), train], {}
+    return [first[1]], given
