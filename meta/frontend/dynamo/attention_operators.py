@@ -15,8 +15,8 @@ from torch import Tensor
 
 from meta import op
 from meta.frontend.aten import aten
-from meta.frontend.aten.definitions import define
 from meta.frontend.aten.arguments import cast
+from meta.frontend.aten.definitions import define
 from meta.op.attention import score_scale
 
 

@@ -22,8 +22,8 @@ from meta import op
 from meta.base.dtype import FROM_TORCH
 from meta.base.errors import MetaError
 from meta.dialect.core.ir_calls import new_call, op_call, tensor_of
-from meta.frontend.aten.graph import convert
 from meta.frontend.aten.arguments import cast
+from meta.frontend.aten.graph import convert
 from meta.frontend.aten.registry import aten, name_of, overload_of
 from meta.frontend.core import Unconvertible
 from meta.frontend.dynamo.extents import Extents, NotForAllSizes

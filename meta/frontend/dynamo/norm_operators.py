@@ -14,8 +14,8 @@ from torch import Tensor
 
 from meta import op
 from meta.frontend.aten import aten
-from meta.frontend.aten.definitions import define
 from meta.frontend.aten.arguments import cast
+from meta.frontend.aten.definitions import define
 
 
 def _dtype(x: Tensor, weight: Tensor) -> torch.dtype:
