@@ -12,6 +12,7 @@ import math
 import typing
 from typing import Any
 
+import meta.frontend.relay.converters  # noqa: F401  # which register themselves
 from meta.amp import rule_of as cast_rule_of
 from meta.base.device import Device, available
 from meta.base.registry import OPERATORS

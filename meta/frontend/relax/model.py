@@ -18,6 +18,7 @@ import tvm
 from tvm import ir
 from tvm import relax as tvm_relax
 
+import meta.frontend.relax.converters  # noqa: F401  (registers them)
 from meta import dialect
 from meta.base.call_context import use
 from meta.base.dtype import is_float
