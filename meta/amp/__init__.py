@@ -1,4 +1,4 @@
-"""Floor 3: mixed precision. `rules.py` is the table of cast rules, `core` what a rule is.
+"""Floor 3: mixed precision. `rules.py` is the table of cast rules, `cast_rule.py` what a rule is.
 
 `autocast(model, dtype=...)` is a model in mixed precision, ``with autocast_scope(dtype=...)`` does
 the same for a block of calls. An operator written elsewhere states its rule:
@@ -11,7 +11,7 @@ docs/howto/cast_rule.md walks through it.
 import importlib
 import pkgutil
 
-from meta.amp.core.rule import (
+from meta.amp.cast_rule import (
     always,
     cast_dtypes,
     custom,
@@ -23,7 +23,7 @@ from meta.amp.core.rule import (
     register_op_cast_rule,
     rule_of,
 )
-from meta.amp.core.scope import autocast, autocast_scope
+from meta.amp.scope import autocast, autocast_scope
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")

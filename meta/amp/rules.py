@@ -15,7 +15,7 @@ from collections import Counter
 from typing import Any
 
 from meta import op
-from meta.amp.core.rule import (
+from meta.amp.cast_rule import (
     Finite,
     always,
     custom,

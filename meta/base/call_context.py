@@ -41,7 +41,7 @@ class CallContext:
     none is. preference: the user's choice of dialects; None until their floor is imported.
     recording: whether calls are recorded for `backward` (`runtime/no_gradient.py`).
     marks_copies: whether copies of parts are marked (`runtime/view_copies.py`).
-    cast_rules: by operator, the rules of mixed precision of a block (`amp/core/rule.py`).
+    cast_rules: by operator, the rules of mixed precision of a block (`amp/cast_rule.py`).
     random: which random keys are drawn (`runtime/random.py`); None for the process's.
     mesh: of a simulated rank (`runtime/mesh.py`); None for the process's.
     sharded_trace: how arrays of many ranks are traced (`model/sharded_trace.py`); None: as they

@@ -15,8 +15,7 @@ from meta.base.errors import DistributedError
 from meta.cost.interconnect import BETWEEN, INSIDE, Link, link_cost, links_key, links_of
 from meta.cost.record import Timing
 from meta.cost.store import keep
-from meta.runtime.mesh import Group, axis_group
-from meta.runtime.rank_consistency import digest
+from meta.runtime.mesh import Group, axis_group, digest
 from meta.vm.graphs.capture import CudaRecorder
 
 BYTES = {"cpu": (1 << 14, 1 << 18, 1 << 22), "cuda": (1 << 20, 1 << 24, 1 << 27, 1 << 29)}

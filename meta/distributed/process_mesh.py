@@ -25,8 +25,14 @@ from meta.base.errors import DistributedError
 from meta.distributed.launch import watch
 from meta.distributed.simulated_mesh import TENSOR_PARALLEL_AXIS
 from meta.distributed.watchdog import Watchdog
-from meta.runtime.mesh import RankMesh, axis_sizes, current_mesh, set_process_mesh
-from meta.runtime.rank_consistency import digest, first_difference
+from meta.runtime.mesh import (
+    RankMesh,
+    axis_sizes,
+    current_mesh,
+    digest,
+    first_difference,
+    set_process_mesh,
+)
 
 Work = Callable[[], None]
 

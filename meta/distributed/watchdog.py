@@ -27,7 +27,7 @@ from torch._C._distributed_c10d import Store
 
 from meta.base.errors import DistributedError
 from meta.base.source import innermost_user_line, line_of
-from meta.runtime.rank_consistency import ranks_text
+from meta.runtime.mesh import ranks_text
 
 FAILURE_KEY = "failure"
 MESSAGE = "the ranks do not go on together"

@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
-from meta.amp.core.rule import rules_in_force
+from meta.amp.cast_rule import rules_in_force
 from meta.base import aliases
 from meta.base.device import destination
 from meta.base.dtype import canonical, is_float

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from meta import op
-from meta.amp.core.scope import EagerCasts, traced_casts
+from meta.amp.scope import EagerCasts, traced_casts
 from meta.base import config
 from meta.base.bounded_cache import bounded_insert
 from meta.base.call_context import current, use

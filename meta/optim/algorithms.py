@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 from meta import op
 from meta.base.errors import ArgumentError
+from meta.optim.data_parallel import ParameterShard, Step, apply_sharded_steps
 from meta.optim.optimizer import Optimizer, ParameterBatch
 from meta.optim.options import require_range
-from meta.optim.sharded_steps import ParameterShard, Step, apply_sharded_steps
 from meta.optim.step import step_maker
 from meta.runtime.ndarray import ndarray
 
@@ -222,7 +222,7 @@ SMALLEST = 2.0**-126
 class Composed(Optimizer):
     """Base class of such algorithms. A subclass has `new_values`, a generator, and its state is
     ``own_state_names``; gradients, masters, groups, loss scale and the writing are those of
-    `Optimizer`, sums over parameters of which ranks have parts those of `meta.optim.sharded_steps`.
+    `Optimizer`, sums over parameters of which ranks have parts those of `meta.optim.data_parallel`.
     """
 
     def apply(

@@ -4,14 +4,21 @@ how gradients become one, and the norm of gradients of which a rank has parts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from math import prod
+from typing import TYPE_CHECKING, Any
 
 from meta import op
+from meta.base.dtype import promote
 from meta.model.gradient import shard_parameters
 from meta.model.model import Model
+from meta.op.core import Op
+from meta.op.core.formula import Expr, evaluate
+from meta.op.core.update import FORMULAS, NEUTRAL_VALUES
 from meta.passes.distributed.flat_shards import (
+    all_gather,
     bucket_all_gather,
     bucket_reduce_scatter,
     buckets,
@@ -21,6 +28,9 @@ from meta.passes.distributed.flat_shards import (
 from meta.runtime.mesh import axis_size
 from meta.runtime.ndarray import ndarray
 from meta.runtime.placement import Placement, Split
+
+if TYPE_CHECKING:
+    from meta.optim.optimizer import Optimizer, ParameterBatch
 
 Arrays = Mapping[str, Any]
 
@@ -134,3 +144,245 @@ def gradient_norm(gradients: Arrays, placements: Mapping[str, Placement]) -> Any
         known = squares.get(tuple(rest))
         squares[tuple(rest)] = total if known is None else known + total
     return op.astype(op.sqrt(squares[()]), "float32")
+
+
+# Steps that need the whole of a parameter, of which a rank may have a part: generators that go
+# through rounds together.
+#
+# A `Step` updates one parameter. It yields sums over the elements that this rank has, and is sent
+# those over the whole parameter; it returns the new values. A round is that of all parameters of a
+# call, so the ranks add up one vector in each, whatever the number of parameters.
+
+
+Step = Generator[list[Any], list[Any], tuple[Any, dict[str, Any]]]
+SUM_DTYPE = "float64"
+"""Sums of squares of float32 do not overflow in it."""
+
+
+@dataclass(frozen=True)
+class ParameterShard:
+    """What this rank has of a parameter: all of it, or a part.
+
+    places: this rank's places along axes of the mesh, by their names. device: of the parameter.
+    """
+
+    placement: Placement
+    places: Mapping[str, Any]
+    device: str
+
+    @property
+    def axes(self) -> tuple[tuple[str, int], ...]:
+        """The axes of the mesh whose ranks have the other parts, with their numbers of ranks."""
+        return tuple((s.over, s.size) for s in actual_splits(self.placement))
+
+    @property
+    def count(self) -> int:
+        """The elements of the whole parameter, at least 1."""
+        return max(1, prod(self.placement.shape))
+
+    def whole(self, x: Any) -> Any:
+        """Return a matrix from the parts of all ranks."""
+        split = flat_split(self.placement)
+        return x if split is None else all_gather(x, split, self.placement.shape)
+
+    def part(self, x: Any) -> Any:
+        """Return this rank's part of a matrix."""
+        split = flat_split(self.placement)
+        return x if split is None else own_shard(x, split, self.places[split.over])
+
+    def spread(self, x: Any) -> Any:
+        """Return a matrix that has this rank's part in its place, and zeros elsewhere."""
+        split = flat_split(self.placement)
+        if split is None:
+            return x
+        ranks = op.reshape(op.arange(split.size, device=self.device), (split.size, 1))
+        rows = op.where(op.equal(ranks, self.places[split.over]), op.reshape(x, (1, -1)), 0.0)
+        count = prod(self.placement.shape)
+        row = op.strided_slice(op.reshape(rows, (-1,)), (0,), (count,))
+        return op.reshape(row, self.placement.shape)
+
+    def filled(self, x: Any) -> Any:
+        """Return x with zeros behind the last element, where what is computed may be no number."""
+        split = flat_split(self.placement)
+        if split is None:
+            return x
+        count = prod(self.placement.shapes()[-2])
+        (length,) = x.shape
+        if length * split.size == count:
+            return x
+        left = count - self.places[split.over] * length
+        return op.where(op.less(op.arange(length, device=self.device), left), x, 0.0)
+
+
+def actual_splits(placement: Placement) -> list[Split]:
+    """Return the splits that leave a rank a part."""
+    return [s for s in placement.splits if s.size > 1]
+
+
+def flat_split(placement: Placement) -> Split | None:
+    """Return the split of elements in a row, which is the last one, if there is one."""
+    splits = actual_splits(placement)
+    return splits[-1] if splits and splits[-1].axis is None else None
+
+
+def run_steps(
+    steps: Mapping[str, Step], held: Mapping[str, ParameterShard]
+) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """Yield the name, the new value and the new state of each parameter, as soon as its step, one
+    of ``steps`` by name, returns them.
+    """
+    sent: dict[str, Any] = dict.fromkeys(steps)
+    while sent:
+        asked: dict[str, list[Any]] = {}
+        for name, values in sent.items():
+            try:
+                asked[name] = steps[name].send(values)
+            except StopIteration as end:
+                yield name, *end.value
+        _all_reduce_sums(asked, held)
+        sent = asked
+
+
+def apply_sharded_steps(
+    optimizer: Optimizer,
+    call: ParameterBatch,
+    params: Mapping[str, Any],
+    gradients: Mapping[str, Any],
+    further: Mapping[str, Any],
+) -> None:
+    """Update the parameters of a call by the optimizer's `new_values`; see `Optimizer.apply`."""
+    factor, bound = further["factor"], further.get("clip_value")
+    steps: dict[str, Step] = {}
+    states: dict[str, dict[str, Any]] = {}
+    kinds = (*optimizer.state_names, *optimizer.own_state_names)
+    held = _shards_of(optimizer, call.names)
+    for name, decay, multiple in zip(call.names, call.decays, call.rates, strict=True):
+        x = optimizer.master.get(name, params[name])
+        wide = promote(x.dtype, "float32")
+        g = _cast(gradients[name], wide)
+        if not isinstance(factor, float):
+            g = g * _cast(factor, wide)
+        elif factor != 1.0:
+            g = g * factor
+        if bound is not None:
+            g = op.clip(g, -bound, bound)
+        kept = {kind: getattr(optimizer, kind) for kind in kinds}
+        states[name] = {kind: of[name] for kind, of in kept.items() if name in of}
+        rate = optimizer.lr if multiple == 1 else optimizer.lr * multiple
+        steps[name] = optimizer.new_values(
+            _cast(x, wide),
+            g,
+            {kind: _cast(array, wide) for kind, array in states[name].items()},
+            call.options,
+            _cast(rate, wide),
+            decay,
+            held[name],
+        )
+    skip = further["skip"]
+    for name, new, state in run_steps(steps, held):
+        written = [(optimizer.master.get(name, params[name]), new)]
+        written += [(array, state[kind]) for kind, array in states[name].items()]
+        if name in optimizer.master:
+            written.append((params[name], new))
+        for array, value in written:
+            value = _cast(value, array.dtype)
+            op.assign(array, value if skip is None else op.where(skip, array, value))
+
+
+def _shards_of(optimizer: Optimizer, names: list[str]) -> dict[str, ParameterShard]:
+    """Return what this rank has of parameters by name."""
+    device = str(optimizer.lr.device)
+    places: dict[str, Any] = {}
+    for split in (flat_split(optimizer.placements[name]) for name in names):
+        if split is not None and split.over not in places:
+            places[split.over] = op.axis_index(split.over, split.size, device)
+    return {name: ParameterShard(optimizer.placements[name], places, device) for name in names}
+
+
+def _cast(x: Any, dtype: str) -> Any:
+    """Return x in a dtype; without a copy, if it is of that."""
+    return x if x.dtype == dtype else op.astype(x, dtype)
+
+
+def _all_reduce_sums(sums: Mapping[str, list[Any]], held: Mapping[str, ParameterShard]) -> None:
+    """Make sums over parts those over whole parameters, in place: by an exchange for each set of
+    axes and dtype.
+    """
+    alike: dict[Any, list[Any]] = {}
+    for name, own in sums.items():
+        axes = tuple(sorted(held[name].axes))
+        for x in own if axes else ():
+            alike.setdefault((axes, x.dtype), []).append(x)
+    for (axes, _), arrays in alike.items():
+        for over, size in axes:
+            op.multi_tensor_all_reduce(arrays, over, size)
+
+
+OPERATIONS = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": lambda a, b: a / b,
+    "**": op.pow,
+    ">": op.greater,
+    "==": op.equal,
+    "&": op.logical_and,
+    "sqrt": op.sqrt,
+    "where": op.where,
+}
+"""Operations of formulas; "clamp" is what the gradient has behind it."""
+
+
+@cache
+def has_global_sums(operator: Op) -> bool:
+    """Whether the step of an operator adds up over a parameter: its formula has totals."""
+    formula = FORMULAS[operator]
+    return formula.trace(formula.lists, {}, {}).totals > 0
+
+
+def step_of_formula(
+    operator: Op,
+    x: Any,
+    g: Any,
+    state: Mapping[str, Any],
+    numbers: Mapping[str, Any],
+    held: ParameterShard,
+) -> Step:
+    """Make the step of an operator of `meta.op.optimizer`, its totals those of whole parameters.
+
+    x, g, state: of this rank, of the dtype to compute in. numbers: the arguments that are no lists
+    of tensors, by name; those that are floats are seen as constants.
+    """
+    formula, defaults = FORMULAS[operator], {s.name: s.default for s in operator.schema.slots}
+    given = {n: numbers.get(n, defaults[n]) for n in formula.numbers} | NEUTRAL_VALUES
+    lists = {"x": x, "dx": g, **state}
+    attributes = {n: numbers[n] for n in formula.attributes if n in numbers}
+    constants = {n: value for n, value in given.items() if isinstance(value, int | float)}
+    traced = formula.trace(lists, attributes, constants)
+    known: dict[Expr, Any] = {}
+
+    def in_double(node: Expr) -> Any:
+        value = node.parts[0] if node.kind == "constant" else given[node.parts[0]]
+        return value if isinstance(value, int | float) else _cast(value, SUM_DTYPE)
+
+    def leaf(node: Expr) -> Any:
+        if node.kind == "derived":
+            value = evaluate(node.parts[1], in_double, OPERATIONS, {})
+            return value if isinstance(value, int | float) else _cast(value, x.dtype)
+        if node.kind == "number":
+            return _cast(given[node.parts[0]], x.dtype)
+        return lists[node.parts[0]] if node.kind == "element" else node.parts[0]
+
+    def value(node: Expr) -> Any:
+        return evaluate(node, leaf, OPERATIONS, known)
+
+    def total(node: Expr) -> Any:
+        if node.kind == "*":
+            first, second = (_cast(value(factor), SUM_DTYPE) for factor in node.operands)
+            return op.sum(held.filled(first * second))
+        return op.sum(held.filled(_cast(value(node), SUM_DTYPE)))
+
+    for totals in traced.rounds():
+        found = yield [total(node.parts[0]) for node in totals]
+        known.update((t, _cast(s, x.dtype)) for t, s in zip(totals, found, strict=True))
+    return value(traced.stores["x"]), {n: value(traced.stores[n]) for n in state}

@@ -25,7 +25,16 @@ from meta.base.signature_check import check_signature
 from meta.grad.core import no_grad
 from meta.model.model import Model
 from meta.op.core import Op
-from meta.optim.data_parallel import gradient_norm
+from meta.optim.data_parallel import (
+    ParameterShard,
+    Step,
+    actual_splits,
+    apply_sharded_steps,
+    flat_split,
+    gradient_norm,
+    has_global_sums,
+    step_of_formula,
+)
 from meta.optim.options import (
     Params,
     bind,
@@ -36,15 +45,6 @@ from meta.optim.options import (
     require_kinds,
     require_range,
     resolve,
-)
-from meta.optim.sharded_steps import (
-    ParameterShard,
-    Step,
-    actual_splits,
-    apply_sharded_steps,
-    flat_split,
-    has_global_sums,
-    step_of_formula,
 )
 from meta.runtime.master_weights import add_master, master_pairs, synchronize_masters
 from meta.runtime.ndarray import array, ndarray

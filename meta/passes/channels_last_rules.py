@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from meta import op
-from meta.amp.core.rule import HALVES
+from meta.amp.cast_rule import HALVES
 from meta.base import config
 from meta.base.device import Device
 from meta.base.source import Span

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from meta import op
-from meta.amp.core.rule import HALVES
+from meta.amp.cast_rule import HALVES
 from meta.base.device import CPU, Device
 from meta.dialect.core.ir_calls import (
     called_op,

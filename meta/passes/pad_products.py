@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 from meta import op
-from meta.amp.core.rule import HALVES
+from meta.amp.cast_rule import HALVES
 from meta.base import config
 from meta.base.device import Device
 from meta.base.dtype import is_float

@@ -22,8 +22,7 @@ from meta.base.registry import OPERATORS
 from meta.base.signature_check import check_signature
 from meta.runtime import trace_checks, view_copies
 from meta.runtime.array_coercion import from_host, share_memory
-from meta.runtime.array_export import ArrayExport
-from meta.runtime.array_html import array_html
+from meta.runtime.array_export import ArrayExport, array_html
 from meta.runtime.array_key import ArrayKey, key_of
 from meta.runtime.no_gradient import NoGradient, set_recording
 from meta.runtime.out_of_memory import copy_to_device

@@ -17,8 +17,7 @@ from meta.base.errors import ArgumentError, DistributedError
 from meta.distributed import Mesh
 from meta.model.model import Model
 from meta.op import broadcast_from
-from meta.runtime.mesh import axis_group, axis_sizes, current_mesh
-from meta.runtime.rank_consistency import first_difference, ranks_text
+from meta.runtime.mesh import axis_group, axis_sizes, current_mesh, first_difference, ranks_text
 from meta.train.json_state import from_json, to_json
 
 SYNC_SECONDS = 0.5

@@ -21,8 +21,8 @@ from meta.grad.core import no_grad
 from meta.model.model import Model
 from meta.op.core import tree
 from meta.optim import TrainingStep
+from meta.runtime.mesh import ranks_text
 from meta.runtime.ndarray import array, ndarray
-from meta.runtime.rank_consistency import ranks_text
 from meta.train import random_state
 from meta.train.batch import Batch
 from meta.train.callback import Callback

@@ -20,7 +20,7 @@ from meta.op.core import Op, Tensor
 from meta.testing import check
 from tests.model.networks import MLP, Encoder, WithLoss
 
-scope = import_module("meta.amp.core.scope")
+scope = import_module("meta.amp.scope")
 
 
 @pytest.fixture(autouse=True)

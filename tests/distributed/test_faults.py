@@ -14,7 +14,7 @@ import pytest
 import meta
 from meta import distributed as dist
 from meta.base.errors import DistributedError
-from meta.runtime.rank_consistency import first_difference, ranks_text
+from meta.runtime.mesh import first_difference, ranks_text
 from tests.conftest import first_on_path, run_python
 from tests.distributed.faults import LIMIT
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import meta
-from meta.amp.core.rule import generic_cast, infer_cast, register_op_cast_rule
+from meta.amp.cast_rule import generic_cast, infer_cast, register_op_cast_rule
 from meta.base.errors import GradientError, RegistrationError, TypeInferError
 from meta.base.registry import OPERATORS
 from meta.dialect.torch import torch as aten

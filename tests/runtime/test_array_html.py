@@ -12,7 +12,7 @@ import torch
 import meta
 from meta.base.dtype import DTYPES, TO_TORCH
 from meta.base.errors import TraceError
-from meta.runtime import array_html
+from meta.runtime import array_export
 
 CELL = re.compile(r"<td[^>]*>(?:<span[^>]*>)?([^<]*)")
 
@@ -53,15 +53,15 @@ def test_a_large_matrix_shows_its_corners() -> None:
 @pytest.mark.parametrize("shape", [(10**7,), (3000, 3000), (50, 40, 30, 20), (1,) * 30, (2,) * 20])
 def test_only_what_is_shown_is_copied(shape: tuple[int, ...], monkeypatch: Any) -> None:
     copied: list[int] = []
-    host = array_html._to_lists
+    host = array_export._to_lists
 
     def counting(piece: torch.Tensor) -> Any:
         copied.append(piece.numel())
         return host(piece)
 
-    monkeypatch.setattr(array_html, "_to_lists", counting)
+    monkeypatch.setattr(array_export, "_to_lists", counting)
     html = meta.array(torch.zeros(1).expand(shape))._repr_html_()
-    assert 0 < sum(copied) <= 5 * array_html.MAX_EXTENT**2
+    assert 0 < sum(copied) <= 5 * array_export.MAX_EXTENT**2
     assert len(html) < 40_000
 
 

@@ -7,9 +7,8 @@ are checked when it is registered.
 from meta.grad.core import torch_autograd
 from meta.grad.core.checkpoint import run_checkpointed
 from meta.grad.core.collapse import collapse, in_dtype, onto
-from meta.grad.core.functional import pullback, value_and_grad
+from meta.grad.core.functional import grad, pullback, value_and_grad
 from meta.grad.core.holomorphic import conjugated, holomorphic
-from meta.grad.core.input_gradients import grad
 from meta.grad.core.rule import Rule, gradient, gradients, not_differentiable, rule_of
 from meta.grad.core.tape import record
 from meta.runtime.no_gradient import no_grad

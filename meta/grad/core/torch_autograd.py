@@ -19,7 +19,7 @@ from torch._C._autograd import _get_current_graph_task_keep_graph as keeps_graph
 from meta.base.call_context import use
 from meta.base.errors import GradientError
 from meta.base.registry import OPERATORS
-from meta.grad.core.input_gradients import GradientAccumulator
+from meta.grad.core.functional import GradientAccumulator
 from meta.grad.core.tape import (
     Edge,
     accumulate_grad,

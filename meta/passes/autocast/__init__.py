@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from meta import op
-from meta.amp.core.rule import cast_dtypes, require_half, require_rules, rule_of, too_large
+from meta.amp.cast_rule import cast_dtypes, require_half, require_rules, rule_of, too_large
 from meta.base.dtype import canonical, is_float
 from meta.base.errors import IRError, MetaError
 from meta.dialect.core.ir_calls import arg_types, atom_type, base_op, called_op
@@ -79,7 +79,7 @@ def autocast(
 
     dtype: "float16" or "bfloat16". out_dtype: of main's floating point results; None keeps theirs.
     trained: the numbers of main's parameters that are trained. Others, and what is computed, may be
-    masks, whose finite numbers stay finite where they are added (`meta.amp.core.rule.Finite`).
+    masks, whose finite numbers stay finite where they are added (`meta.amp.cast_rule.Finite`).
 
     What main takes keeps its type, and so does what is written in place. A function is made once
     for each choice of dtypes that it is called with; one that calls itself, or is handed on as a

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from meta import op
-from meta.amp.core.rule import Finite, cast_finite, stays_finite
+from meta.amp.cast_rule import Finite, cast_finite, stays_finite
 from meta.base.dtype import FROM_TORCH, TO_TORCH, is_float, promote
 from meta.base.registry import OPERATORS
 from meta.base.source import Span

@@ -21,8 +21,7 @@ from meta.base.errors import DistributedError
 from meta.base.registry import OPERATORS
 from meta.base.source import Span
 from meta.ir.constants import tensor_bytes
-from meta.runtime.mesh import NO_MESH, RankMesh, current_mesh
-from meta.runtime.rank_consistency import digest, require_consistent
+from meta.runtime.mesh import NO_MESH, RankMesh, current_mesh, digest, require_consistent
 from meta.vm.compiler import bytecode as bc
 from meta.vm.compiler.code import Code, Kernel, KernelRef
 from meta.vm.compiler.kernels import BoundProgram

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from meta.amp.core.rule import cast_dtypes, cast_finite, require_half, stays_finite
+from meta.amp.cast_rule import cast_dtypes, cast_finite, require_half, stays_finite
 from meta.base.call_context import Default, current, use
 from meta.base.dtype import canonical, is_float
 from meta.base.errors import ArgumentError, AutocastError
