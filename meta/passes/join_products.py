@@ -77,7 +77,7 @@ def join_products(
     ``lower`` are the passes that follow.
 
     What is left of the cut where a library writes the parts as arrays of their own is nothing: see
-    `meta.dialect.cublas.parts`. To be run where equal views are one value.
+    `meta.dialect.cublas.gemm`. To be run where equal views are one value.
 
     >>> from meta.base.device import CPU
     >>> from meta.ir import parse

@@ -11,7 +11,7 @@ import meta
 from meta import distributed as dist
 from meta import op
 from meta.dialect import only
-from meta.dialect.collective import started
+from meta.dialect.collective import kernels
 from meta.vm import PassContext
 from tests.distributed.training import MAKERS, trained
 
@@ -23,14 +23,14 @@ def test_steps_are_the_same_bit_for_bit(
 ) -> None:
     """With one collective, of a range of the arena, for all gradients."""
     looked: list[bool] = []
-    rows = started.rows
+    rows = kernels.rows
 
     def look(tensors: Any, align: int) -> Any:
         found = rows(tensors, align)
         looked.append(len(found) == 1 and len(tensors) == 4)
         return found
 
-    monkeypatch.setattr(started, "rows", look)
+    monkeypatch.setattr(kernels, "rows", look)
     found = dist.simulate(count).run(trained, name, True, "dp")
     assert all(looked) and len(looked) == (4 * count if count > 1 else 0)
 

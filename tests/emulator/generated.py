@@ -19,7 +19,7 @@ from tvm import tirx
 from tvm.target import Target
 
 from meta.dialect.core import CompiledKernel
-from meta.dialect.tvm import cuda_parameters, cuda_source, schedule_cuda, workspace
+from meta.dialect.tvm import cuda_source, launch, schedule_cuda
 from meta.dialect.tvm.lower import NO_ALIAS, SCHEDULED
 from meta.dialect.tvm.target import cuda
 from tests.emulator import compiler, source
@@ -51,7 +51,7 @@ def emulated(function: tirx.PrimFunc, target: Target = TARGET) -> Any:
     made = function
     if not (function.attrs and SCHEDULED in function.attrs):
         made = schedule_cuda.schedule(function, target)
-    made, needs = cuda_parameters.as_parameters(cuda_source.exact(made))
+    made, needs = cuda_source.as_parameters(cuda_source.exact(made))
     symbol = f"emulated_{tvm_ffi.structural_hash(made) % 2**64:x}"
     host, device = _split(made.with_attr("global_symbol", symbol), symbol, target)
     for text, kernels in device:
@@ -71,13 +71,13 @@ def emulated(function: tirx.PrimFunc, target: Target = TARGET) -> Any:
         finally:
             _memory.pop()
 
-    return workspace.launcher(call, needs)
+    return launch.with_workspaces(call, needs)
 
 
 def sources(function: tirx.PrimFunc, target: Target = TARGET) -> str:
     """Return the CUDA source of a PrimFunc."""
     made = schedule_cuda.schedule(function, target)
-    made, _ = cuda_parameters.as_parameters(cuda_source.exact(made))
+    made, _ = cuda_source.as_parameters(cuda_source.exact(made))
     _, device = _split(made.with_attr("global_symbol", "kernel"), "kernel", target)
     return "".join(text for text, _ in device)
 

@@ -117,7 +117,7 @@ def emulated() -> Iterator[None]:
         mock.patch.object(nvrtc, "compile_source", lambda text, arch: text.encode()),
         mock.patch.object(nvrtc, "compiler_version", lambda: (0, -1)),
         mock.patch.object(gpu_properties, "query", lambda device: gpu_properties.DEFAULT),
-        mock.patch.object(cuda_driver, "load", _loaded),
+        mock.patch.object(cuda_driver, "load", loaded_code),
         emulated_driver((-1,)),
         mock.patch.object(launcher.Runner, "__call__", _with_memory),
     ):
@@ -128,7 +128,7 @@ def emulated() -> Iterator[None]:
             _forget()
 
 
-def _loaded(code: bytes, name: str, device: int, shared: int) -> cuda_driver.Function:
+def loaded_code(code: bytes, name: str, device: int, shared: int) -> cuda_driver.Function:
     return replace(loaded(made(code.decode(), name, shared), shared), device=device)
 
 

@@ -1,28 +1,37 @@
 """Plans: a matrix product prepared once, so that a call is one function of cuBLASLt.
 
 A problem gets the plan of the heuristic's first algorithm, or of the one that a configuration
-names; see `algorithms`. Plans are kept.
+names. Plans are kept.
 
 Scratch memory of algorithms is one piece per device and stream, of torch's allocator: calls on one
 stream follow one another, so they share it. While a CUDA graph is captured a call gets a piece of
 its own, which belongs to the graph: it may be replayed on another stream.
+
+The algorithms of a product: those of cuBLASLt's heuristic, and one that a configuration names.
+
+A configuration has the 64 bytes of a ``cublasLtMatmulAlgo_t`` as a number and the version of
+cuBLASLt. The header says of these bytes that they can be written down and restored for use with the
+same version of the library. The alternative, to make an algorithm anew by its number and
+attributes (tile, stages, parts of the sum), is complete only as long as no version adds an
+attribute, and nothing would say so. A checksum tells bytes that were cut or changed. The library
+checks what was restored before it is used (``cublasLtMatmulAlgoCheck``), which refuses algorithms
+of another GPU and of another product, and says what memory it takes.
 """
 
 from __future__ import annotations
 
 import ctypes
 import threading
+import zlib
 from collections.abc import Callable
-from ctypes import c_int32, c_int64, c_size_t, c_void_p
+from ctypes import c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from functools import lru_cache, partial
 
 import torch
 
 from meta.dialect.core import Config, Unsupported
-from meta.dialect.cublas import algorithms
 from meta.dialect.cublas import library as lt
-from meta.dialect.cublas.algorithms import heuristic, named
-from meta.dialect.cublas.library import Descriptor
+from meta.dialect.cublas.library import Algorithm, Descriptor
 from meta.dialect.cublas.problem import Problem
 
 PLANS = 1024
@@ -129,9 +138,9 @@ def _kept(problem: Problem, device: int, config: Config) -> ProductPlan | str:
         return str(refusal)
 
 
-def listed(problem: Problem, device: int) -> list[Config]:
+def other_algorithms(problem: Problem, device: int) -> list[Config]:
     """Return the configurations of a problem's other plans, the most promising first."""
-    return algorithms.listed(plan(problem, device))
+    return listed(plan(problem, device))
 
 
 def _operation(problem: Problem) -> Descriptor:
@@ -195,3 +204,94 @@ def scratch(device: int, stream: int, size: int) -> torch.Tensor:
 
 def _allocate(device: int, size: int) -> torch.Tensor:
     return torch.empty(size, dtype=torch.uint8, device=torch.device("cuda", device))
+
+
+WORKSPACE = 32 << 20
+"""Bytes of scratch memory that an algorithm may take; NVIDIA's advice from Hopper on."""
+LISTED = 16
+"""Algorithms besides the first that are worth measuring."""
+ALGORITHM, VERSION = "algorithm", "version"
+_HEAD = "x"  # before the number: a word in digits alone would be read as a decimal number
+
+
+def heuristic(plan: ProductPlan, count: int) -> list[Algorithm]:
+    """Return up to ``count`` algorithms for a plan's product, the most promising first.
+
+    Raises Unsupported with cuBLASLt's status if there is none.
+    """
+    problem = plan.problem
+    preference = Descriptor("MatmulPreference")
+    preference.set(lt.PREF_MAX_WORKSPACE_BYTES, c_uint64(WORKSPACE))
+    for attribute in lt.PREF_MIN_ALIGNMENT:
+        preference.set(attribute, c_uint32(problem.alignment))
+    # Parts of a sum in half precision would be rounded before they are added.
+    half = problem.kinds[2] in ("float16", "bfloat16")
+    schemes = lt.REDUCTION_COMPUTE_TYPE if half else lt.REDUCTION_ANY
+    preference.set(lt.PREF_REDUCTION_SCHEME_MASK, c_uint32(schemes))
+    found, number = (Algorithm * count)(), c_int()
+    x1, x2, out = (one.pointer for one in plan.layouts)
+    code = lt.cublaslt().cublasLtMatmulAlgoGetHeuristic(
+        lt.handle(plan.device), plan.operation.pointer, x2, x1, out, out, preference.pointer,
+        count, found, ctypes.byref(number),
+    )  # fmt: skip
+    usable = [one for one in found[: number.value] if one.state == 0]
+    if code == lt.NOT_SUPPORTED or (code == 0 and not usable):
+        raise Unsupported(f"cuBLASLt has no algorithm ({lt.status_text(code)})")
+    lt.check(code, "cublasLtMatmulAlgoGetHeuristic")
+    return usable
+
+
+def listed(plan: ProductPlan) -> list[Config]:
+    """Return the configurations of the algorithms that a plan's product has besides the plan's."""
+    found = [config_of(one) for one in heuristic(plan, LISTED + 1)]
+    own = config_of(plan.algorithm)
+    return [config for config in dict.fromkeys(found) if config != own][:LISTED]
+
+
+def config_of(algorithm: Algorithm) -> Config:
+    """Return the configuration that names an algorithm."""
+    content = bytes(algorithm.algo).rstrip(b"\0")
+    text = (content + _checksum(content)).hex()
+    return (ALGORITHM, _HEAD + text), (VERSION, lt.cublaslt().cublasLtGetVersion())
+
+
+def named(plan: ProductPlan, config: Config) -> Algorithm:
+    """Return the algorithm that a configuration names, for a plan's product.
+
+    Raises Unsupported if it is none of this version, or not one for this product and device.
+    """
+    stated, version = dict(config), lt.cublaslt().cublasLtGetVersion()
+    if set(stated) != {ALGORITHM, VERSION}:
+        raise Unsupported(f"{config} does not name an algorithm of cuBLASLt")
+    if stated[VERSION] != version:
+        raise Unsupported(f"an algorithm of cuBLASLt {stated[VERSION]}; this is {version}")
+    algorithm, checked = _restored(str(stated[ALGORITHM])), Algorithm()
+    x1, x2, out = (one.pointer for one in plan.layouts)
+    code = lt.cublaslt().cublasLtMatmulAlgoCheck(
+        lt.handle(plan.device), plan.operation.pointer, x2, x1, out, out,
+        ctypes.byref(algorithm), ctypes.byref(checked),
+    )  # fmt: skip
+    if code or checked.state or checked.workspace > WORKSPACE:
+        reason = lt.status_text(code or checked.state)
+        raise Unsupported(f"cuBLASLt does not take the algorithm for this product ({reason})")
+    # The check leaves the bytes of its result alone.
+    algorithm.workspace = checked.workspace
+    return algorithm
+
+
+def _restored(text: str) -> Algorithm:
+    """Return the algorithm of `config_of`; Unsupported if it is not as it was written."""
+    found = Algorithm()
+    try:
+        content = bytes.fromhex(text.removeprefix(_HEAD))
+    except ValueError:
+        content = b""
+    content, checksum = content[:-4], content[-4:]
+    if not content or len(content) > ctypes.sizeof(found.algo) or checksum != _checksum(content):
+        raise Unsupported(f"{text} is no algorithm of cuBLASLt in good order")
+    ctypes.memmove(found.algo, content, len(content))
+    return found
+
+
+def _checksum(content: bytes) -> bytes:
+    return zlib.crc32(content).to_bytes(4, "little")

@@ -18,7 +18,7 @@ import torch
 from meta.base import config
 from meta.dialect.core import Config, Configs, OpEnv, Unsupported, decline_if, require_static
 from meta.dialect.cublas.library import DATA_TYPES
-from meta.dialect.cublas.plan import ProductPlan, listed, plan
+from meta.dialect.cublas.plan import ProductPlan, other_algorithms, plan
 from meta.dialect.cublas.problem import ALIGNMENT, Matrix, Problem, aligned, compact, matrix
 from meta.ir.types import TensorType
 
@@ -65,7 +65,7 @@ class Plans:
     def listed(self) -> list[Config]:
         """Return the configurations of the plan that is needed now."""
         tf32 = self.problem.dtype == "float32" and config.get("META_TF32")
-        return listed(replace(self.problem, tf32=tf32), self.device)
+        return other_algorithms(replace(self.problem, tf32=tf32), self.device)
 
 
 class Product:

@@ -29,9 +29,9 @@ import torch
 
 from meta import op
 from meta.base import config
-from meta.dialect.core import Launch, OpEnv, Unsupported, decline_if, packed_qkv
+from meta.dialect.core import Launch, OpEnv, Unsupported, decline_if, shared_patterns
 from meta.dialect.core.knobs import ask, tunable
-from meta.dialect.core.packed_qkv import PARTS
+from meta.dialect.core.shared_patterns import PARTS
 from meta.dialect.cuda import cubin, short_attention
 from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda.source import Parameters, source
@@ -68,7 +68,7 @@ class _Kernels:
     def __init__(self, call: CallValues, *names: str, joined: int = 1) -> None:
         """``joined``: how many results lie in one row of memory, heads and width."""
         a = call.args
-        packed_qkv.require_masks_only(call)
+        shared_patterns.require_masks_only(call)
         _require_fits([a.query, a.key, a.value], a.mask, min(WIDEST[n] for n in names))
         if gpu_properties.query(call.device.ordinal).capability < FIRST_TENSOR_CORES:
             raise Unsupported("made for tensor cores of compute capability 8.0 or later")
@@ -218,4 +218,4 @@ def backward(call: CallValues, joined: bool = False) -> OpEnv:
     return kernels.prepared(run, workspace=4 * shape[0] * shape[1] * shape[2])
 
 
-packed_qkv.register(dialect, tunable(partial(backward, joined=True)))
+shared_patterns.register_packed_attention(dialect, tunable(partial(backward, joined=True)))

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from meta import op
-from meta.dialect.core import OpEnv, conv_epilogues
+from meta.dialect.core import OpEnv, shared_patterns
 from meta.dialect.core.knobs import tunable
 from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda import depthwise, grouped
@@ -35,4 +35,4 @@ dialect.op(op.conv2d_dx)(
 dialect.op(op.conv2d_dw)(
     _either(depthwise.by_kernel, grouped.by_kernel, lambda call: call.outputs[0])
 )
-conv_epilogues.register(dialect, tunable(grouped.followed))
+shared_patterns.register_conv_epilogues(dialect, tunable(grouped.followed))

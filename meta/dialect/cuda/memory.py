@@ -10,8 +10,7 @@ from meta import op
 from meta.base.dtype import bits
 from meta.dialect.core import OpEnv, require_static, tunable
 from meta.dialect.cuda import cuda as dialect
-from meta.dialect.cuda.list_kernel import Launcher
-from meta.dialect.cuda.list_source import Definition, Pass
+from meta.dialect.cuda.list_kernel import Definition, Launcher, Pass
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 

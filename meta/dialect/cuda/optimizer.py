@@ -10,8 +10,7 @@ from typing import Any
 from meta import op
 from meta.dialect.core import OpEnv, Unsupported, require_static, tunable
 from meta.dialect.cuda import cuda as dialect
-from meta.dialect.cuda.list_kernel import NUMBER_KINDS, Launcher
-from meta.dialect.cuda.list_source import Definition, Pass
+from meta.dialect.cuda.list_kernel import NUMBER_KINDS, Definition, Launcher, Pass
 from meta.ir.types import TensorType, TupleType
 from meta.op.core.call import CallValues, runtime_args, slot_positions
 from meta.op.core.formula import LEAVES, Expr, Formula, Sweep, evaluate, postorder

@@ -30,7 +30,7 @@ def probe() -> str | None:
 
 def warmup(device: Device) -> None:
     """Make a handle, for which cuDNN loads its parts."""
-    import_module(f"{__name__}.handles").warmup(device.ordinal)
+    import_module(f"{__name__}.library").warmup(device.ordinal)
 
 
 cudnn = Dialect(

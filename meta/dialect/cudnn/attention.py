@@ -2,11 +2,17 @@
 
 A mask of bools becomes numbers to add. A query that may look nowhere gets 0 from cuDNN, too, but
 minus infinity for its logsumexp.
+
+Attention whose query, key and value are parts of one array's rows, as a joint projection gives
+them: cuDNN reads them where they are, and writes gradients that are joined alike.
+
+A part has its heads behind the steps: of rows [b, s, ...] with 3 * heads * width elements, those of
+a third.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf, prod
 from typing import Any
@@ -14,15 +20,17 @@ from typing import Any
 import torch
 
 from meta import op
+from meta.base.device import Device
 from meta.base.dtype import TO_TORCH, bits
-from meta.dialect.core import OpEnv, decline_if, packed_qkv, require_static
-from meta.dialect.core.packed_qkv import PARTS
+from meta.dialect.core import OpEnv, decline_if, require_static, shared_patterns
+from meta.dialect.core.shared_patterns import PARTS, ROWS, alone, begins, gradient, saved
 from meta.dialect.cudnn import cudnn as dialect
 from meta.dialect.cudnn.graph import Graph, Operand
 from meta.dialect.cudnn.plans import Run, planned, with_plan
 from meta.ir.types import TensorType
-from meta.op.attention import HEADS_FIRST, heads_first, mask_repeats, score_scale
+from meta.op.attention import HEADS_FIRST, HEADS_LATER, heads_first, mask_repeats, score_scale
 from meta.op.core.call import CallValues
+from meta.op.core.check import normalize_axis
 
 HALVES = ("float16", "bfloat16")
 
@@ -49,7 +57,7 @@ def described_by(call: CallValues) -> Attention:
     """Return the attention of a call, or of its gradient; Unsupported if there is no graph."""
     a = call.args
     # Its dropout takes a seed of its own, and draws other numbers.
-    packed_qkv.require_masks_only(call)
+    shared_patterns.require_masks_only(call)
     types = [t for t in (a.query, a.key, a.value, a.mask) if t is not None]
     require_static(*types)
     decline_if(a.query.dtype not in HALVES, f"cuDNN has no attention of {a.query.dtype}")
@@ -176,4 +184,78 @@ def _joined(call: CallValues) -> OpEnv:
     return with_plan(env, _sdpa_in_rows, described_by(call), **options)
 
 
-packed_qkv.register(dialect, _joined)
+shared_patterns.register_packed_attention(dialect, _joined)
+
+
+ALIGNED = 8
+"""What the elements of a head are a multiple of, and so where parts begin."""
+
+
+def _sdpa_alone(graph: Graph, a: Attention) -> None:
+    """Describe the result without what its gradient needs."""
+    y, _ = graph.node.sdpa(**arguments(graph, a), generate_stats=False)
+    graph.result(y, a.result)
+
+
+def _packed(
+    describe: Callable[[Graph, Attention], None], rows: TensorType, starts: tuple[int, ...],
+    y: TensorType, mask: Any, causal: bool, scale: float | None, layout: str, device: Device,
+) -> OpEnv:  # fmt: skip
+    """Return what runs a graph. The gradient fills one array, of the shape of the rows."""
+    decline_if(mask is not None, "made for an attention without a mask")
+    decline_if(layout != HEADS_LATER, "made for heads behind the steps")
+    batch, steps, heads, width = y.static_shape
+    part, row = heads * width, PARTS * heads * width
+    fits = rows.static_shape[:ROWS] == (batch, steps) and prod(rows.static_shape[ROWS:]) == row
+    decline_if(not fits or y.dtype != rows.dtype, f"{y} is no attention of thirds of {rows}")
+    decline_if(width % ALIGNED != 0, f"heads are no multiple of {ALIGNED} elements")
+    one = rows.with_shape((batch, steps, heads, width))
+    call = op.fused_attention.call_values((one, one, one, None, causal, scale, layout), device)
+    compact = described_by(call)
+    query, key, value = (in_rows(p, row) for p in (compact.query, compact.key, compact.value))
+    described = replace(compact, query=query, key=key, value=value)
+
+    def parts_of(whole: torch.Tensor, starts: Sequence[int]) -> list[torch.Tensor]:
+        flat = whole.view(batch, steps, row)
+        return [flat.narrow(-1, begin, part) for begin in starts]
+
+    def env(run: Run) -> OpEnv:
+        def forward(whole: torch.Tensor, *results: torch.Tensor) -> None:
+            run(*parts_of(whole, starts), *results)
+
+        def backward(whole: torch.Tensor, *rest: torch.Tensor) -> None:
+            *given, joined = rest
+            run(*parts_of(whole, starts), *given, *parts_of(joined, range(0, row, part)))
+
+        launch = backward if describe is sdpa_backward else forward
+        return OpEnv(launch, allocates=False, workspace=lambda: run.workspace)
+
+    return with_plan(env, describe, described, dtype=rows.dtype, device=device.ordinal)
+
+
+@dialect.pattern_op(alone)
+def attention_of_rows(
+    rows: TensorType, sections: Any, at: int, mask: Any, causal: bool, scale: float | None,
+    layout: str, result: TensorType, device: Device,
+) -> OpEnv:  # fmt: skip
+    starts = begins(rows, sections, at)
+    return _packed(_sdpa_alone, rows, starts, result, mask, causal, scale, layout, device)
+
+
+@dialect.pattern_op(saved)
+def attention_of_rows_saved(
+    rows: TensorType, sections: Any, at: int, mask: Any, causal: bool, scale: float | None,
+    layout: str, result: tuple[TensorType, TensorType], device: Device,
+) -> OpEnv:  # fmt: skip
+    starts = begins(rows, sections, at)
+    return _packed(sdpa, rows, starts, result[0], mask, causal, scale, layout, device)
+
+
+@dialect.pattern_op(gradient)
+def attention_of_rows_dx(
+    rows: TensorType, sections: Any, at: int, mask: Any, y: TensorType, causal: bool,
+    scale: float | None, layout: str, axis: int, result: TensorType, device: Device,
+) -> OpEnv:  # fmt: skip
+    starts = begins(rows, sections, at)
+    decline_if(normalize_axis(axis, result.ndim) != ROWS, "gradients are not joined as rows")
+    return _packed(sdpa_backward, rows, starts, y, mask, causal, scale, layout, device)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from meta import op
 from meta.base.dtype import is_float
-from meta.dialect.core import OpEnv, Unsupported, conv_epilogues, decline_if, require_static
+from meta.dialect.core import OpEnv, Unsupported, decline_if, require_static, shared_patterns
 from meta.dialect.cudnn import cudnn as dialect
 from meta.dialect.cudnn.graph import Graph, Operand
 from meta.dialect.cudnn.plans import planned
@@ -177,4 +177,4 @@ def _followed(call: CallValues, adds: bool, relu: bool) -> OpEnv:
     return _made(_describe, call, call.args.x, call.args.w, call.out, adds, relu)
 
 
-conv_epilogues.register(dialect, _followed)
+shared_patterns.register_conv_epilogues(dialect, _followed)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from meta.dialect.core import OpEnv, decline_if, require_static
-from meta.dialect.cudnn import handles
+from meta.dialect.cudnn import library
 from meta.dialect.cudnn.graph import Operand
 from meta.dialect.cudnn.library import check, functions
 from meta.ir.types import TensorType
@@ -101,7 +101,7 @@ class Launch:
         values = self._values.copy()
         for at, index in self._places:
             values[at] = tensors[index].data_ptr()
-        check(self._function(handles.current(self._device), *values), self._name)
+        check(self._function(library.current(self._device), *values), self._name)
 
 
 def launched(

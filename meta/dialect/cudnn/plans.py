@@ -2,20 +2,26 @@
 
 Building one costs milliseconds, so that they are kept, by what describes the graph; so are the
 refusals. One whose kernel cuDNN compiles costs a second, and is kept on disk, too. To run one is
-one call, which a CUDA graph captures. A graph's other plans are its configurations (`engines`).
+one call, which a CUDA graph captures.
 
 Plans are released before the interpreter ends: what it drops after that, it drops in any order or
 not at all, and the frontend then lists each graph as a leak.
+
+The plans that cuDNN's heuristic lists for a graph, by engine and knobs, are configurations of the
+kernels of this dialect. The frontend names a plan "eng57_k2=4_k3=0"; that is the configuration
+``engine=57,k2=4,k3=0``. What a name means depends on the version of cuDNN, and whether a plan is
+there on the graph and the GPU: one that the heuristic does not list is refused.
 """
 
 from __future__ import annotations
 
 import atexit
 import ctypes
+import re
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
@@ -27,7 +33,7 @@ import torch
 from meta.base import config, disk_cache
 from meta.dialect.core import Config, Configs, OpEnv, Unsupported
 from meta.dialect.core.openv import config_text
-from meta.dialect.cudnn import engines, handles, library
+from meta.dialect.cudnn import library
 from meta.dialect.cudnn.graph import Graph, frontend
 
 LIMIT = 1024
@@ -98,7 +104,7 @@ class ExecutionPlan:
             with torch.cuda.device(self._device):
                 return self(*tensors)
         pointers = self._pointers(*[t.data_ptr() for t in tensors])
-        count, handle = len(tensors), handles.current(self._device)
+        count, handle = len(tensors), library.current(self._device)
         address = ctypes.addressof(pointers)
         if self.workspace:
             room = torch.empty(self.workspace, dtype=torch.uint8, device=self._where)
@@ -190,7 +196,7 @@ def with_plan(
 def _others(wanted: Wanted) -> tuple[Config, ...]:
     """Return the configurations of a graph's other plans."""
     with _lock, torch.cuda.device(wanted.device):
-        return tuple(engines.others(_described(wanted).node))
+        return tuple(others(_described(wanted).node))
 
 
 def _tf32() -> bool:
@@ -237,14 +243,14 @@ def _chosen(wanted: Wanted) -> ExecutionPlan | str:
     with torch.cuda.device(wanted.device):
         try:
             graph = _described(wanted)
-            index = engines.index_of(graph.node, wanted.config)
+            index = index_of(graph.node, wanted.config)
             if index is None:
                 return f"cuDNN has no plan {config_text(wanted.config)} for this graph"
             graph.node.build_plan_at_index(index)
             made = _finished(graph, wanted)
-        except engines.failures() as error:
+        except failures() as error:
             return _refusal(error)
-    if engines.compiles(graph.node, index):
+    if compiles(graph.node, index):
         _keep(wanted, made)
     return made
 
@@ -255,7 +261,7 @@ def _refusal(error: Exception) -> str:
 
 def _keep(wanted: Wanted, made: ExecutionPlan) -> None:
     """Write a plan to disk, if cuDNN can write down its kernel."""
-    with suppress(*engines.failures()):
+    with suppress(*failures()):
         disk_cache.put(FOLDER, wanted.text, made.serialized())
 
 
@@ -265,7 +271,7 @@ def _restored(wanted: Wanted) -> ExecutionPlan | None:
     if content is None:
         return None
     with torch.cuda.device(wanted.device):
-        handle = handles.current(wanted.device)
+        handle = library.current(wanted.device)
         graph = Graph(wanted.dtype, handle)
         graph.count = content[0]
         try:
@@ -290,7 +296,7 @@ def _built(wanted: Wanted, compiles: bool) -> ExecutionPlan:
 def _described(wanted: Wanted) -> Graph:
     """Return a graph with the plans of the heuristic, none of which is built."""
     names = frontend()
-    graph = Graph(wanted.dtype, handles.current(wanted.device))
+    graph = Graph(wanted.dtype, library.current(wanted.device))
     wanted.describe(graph, *wanted.details)
     node: Any = graph.node
     node.validate()
@@ -306,3 +312,68 @@ def _finished(graph: Graph, wanted: Wanted) -> ExecutionPlan:
     """Return the plan of a graph that was built last."""
     graph.node._prepare_variant_pack_template()  # else two threads might, in their first runs
     return ExecutionPlan(graph, wanted.device)
+
+
+LISTED = 8
+"""Plans besides the first that are worth measuring."""
+COMPILED = 3
+"""Of these, the ones whose kernels cuDNN has to compile, a second each."""
+_NAME = re.compile(r"eng(\d+)((?:_k\d+=\d+)*)", re.ASCII)
+
+
+def failures() -> tuple[type[Exception], ...]:
+    """Return what the frontend raises where a plan cannot be built."""
+    return frontend().cudnnGraphNotSupportedError, RuntimeError
+
+
+def index_of(node: Any, config: Config) -> int | None:
+    """Return the place of a configuration's plan among those of a graph; None if it has none."""
+    return next((index for index, found in _plans_of(node) if found == config), None)
+
+
+def compiles(node: Any, index: int) -> bool:
+    """Whether cuDNN compiles the kernel of a plan."""
+    notes = node.get_behavior_notes_for_plan_at_index(index)
+    return frontend().behavior_note.RUNTIME_COMPILATION in notes
+
+
+def others(node: Any) -> list[Config]:
+    """Return the configurations of a graph's plans but the one that is built by default: those
+    whose kernels cuDNN has, which are built to see whether they can be, then some to be compiled.
+    """
+    ready: list[Config] = []
+    compiled: list[Config] = []
+    for index, one in _plans_of(node):
+        if one in ready or one in compiled:
+            continue
+        if compiles(node, index):
+            compiled.append(one)
+        elif len(ready) <= LISTED and _builds(node, index):
+            ready.append(one)
+    found, rest = (ready[1:], compiled) if ready else ([], compiled[1:])
+    return [*found, *rest[: min(COMPILED, LISTED - len(found))]]
+
+
+def _plans_of(node: Any) -> Iterator[tuple[int, Config]]:
+    """Yield the places and configurations of the plans that a graph has, the best guess first."""
+    for index in range(node.get_execution_plan_count()):
+        one = config_of(node.get_plan_name_at_index(index))
+        if one:
+            yield index, one
+
+
+def config_of(name: str) -> Config:
+    """Return the configuration of a plan's name; () for a name of another form."""
+    found = _NAME.search(name)
+    if found is None or found.end() != len(name):
+        return ()
+    knobs = (part.split("=") for part in found[2].split("_")[1:])
+    return tuple(sorted([("engine", int(found[1])), *((knob, int(n)) for knob, n in knobs)]))
+
+
+def _builds(node: Any, index: int) -> bool:
+    try:
+        node.build_plan_at_index(index)
+    except failures():
+        return False
+    return True

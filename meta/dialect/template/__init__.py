@@ -166,6 +166,6 @@ template = TemplateDialect(
     plevel=HANDWRITTEN,
     probe=probe,
     package=__name__,
-    restorer=f"{__name__}.artifact",
+    restorer=f"{__name__}.launcher",
     compiles=True,
 )

@@ -14,7 +14,7 @@ from meta.base.dtype import TO_TORCH
 from meta.dialect.core import LIBRARY
 from meta.dialect.core.kernel_signature import bind_kernel
 from meta.dialect.core.openv import OpEnv
-from meta.dialect.core.packed_qkv import require_masks_only
+from meta.dialect.core.shared_patterns import require_masks_only
 from meta.dialect.torch import attention_blocks as blocks
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.attention_blocks import Scoring

@@ -12,10 +12,13 @@ versions from 3.6 on, with these differences:
 - the number of a scalar is read as later versions do: NumPy refuses what 3.6 does.
 
 What it cannot run (inline assembly, descriptors that need a device) raises a BackendError.
+
+Functions of CUDA's ``libdevice`` for the interpreter: those that torch has, by torch.
 """
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -23,7 +26,10 @@ from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
+import torch
 import triton.language as tl
+from triton.language.extra import libdevice
+from triton.language.extra.cuda import libdevice as cuda_libdevice
 from triton.runtime import interpreter
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.errors import InterpreterError
@@ -31,15 +37,66 @@ from triton.runtime.interpreter import InterpretedFunction, InterpreterBuilder, 
 from triton.runtime.jit import JITFunction
 
 from meta.base.errors import BackendError
-from meta.dialect.triton import device_math
 from meta.dialect.triton.binding import Bound
 from meta.dialect.triton.function import Source
+
+MODULES = (libdevice, cuda_libdevice)
+_SAME = (
+    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "copysign", "cos", "cosh",
+    "erf", "erfc", "erfinv", "exp", "exp2", "expm1", "floor", "fmod", "hypot", "isinf", "isnan",
+    "lgamma", "log", "log10", "log1p", "log2", "nextafter", "pow", "rsqrt", "signbit", "sin",
+    "sinh", "sqrt", "tan", "tanh", "trunc",
+)  # fmt: skip
+FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {n: getattr(torch, n) for n in _SAME} | {
+    "abs": torch.abs,
+    "fabs": torch.abs,
+    "j0": torch.special.bessel_j0,
+    "j1": torch.special.bessel_j1,
+    "nearbyint": torch.round,
+    "rint": torch.round,
+}
+
+
+def of_libdevice(name: str) -> Callable[..., Any]:
+    """Return a function of ``libdevice`` on tensors of the interpreter."""
+    compute = FUNCTIONS.get(name)
+
+    def function(*arguments: Any, **_: Any) -> Any:
+        if compute is None:
+            raise NotImplementedError(f"the interpreter has no {name} of libdevice")
+        tensors = [interpreter.interpreter_semantic.to_tensor(a) for a in arguments]
+        dtype = tensors[0].dtype
+        values = [_values(one) for one in tensors]
+        result = compute(*values).numpy()
+        if result.dtype == np.bool_:
+            dtype = tl.int1
+        elif dtype == tl.bfloat16:
+            result = result.astype(ml_dtypes.bfloat16).view(np.uint16)
+        shapes = [one.shape for one in tensors if one.shape]
+        type_ = tl.block_type(dtype, list(result.shape)) if shapes else dtype
+        return tl.tensor(interpreter.TensorHandle(result, dtype), type_)
+
+    return function
+
+
+def _values(tensor: Any) -> torch.Tensor:
+    data = np.array(tensor.handle.data)
+    if tensor.dtype == tl.bfloat16:
+        data = data.view(ml_dtypes.bfloat16).astype(np.float32)
+    return torch.from_numpy(data)
+
+
+def libdevice_names(module: Any) -> list[str]:
+    """Return the functions of one of `MODULES`."""
+    found = inspect.getmembers(module, callable)
+    return [n for n, value in found if getattr(value, "__module__", "").endswith("libdevice")]
+
 
 _lock = threading.RLock()
 """One kernel at a time: the interpreter changes Triton's modules."""
 _PATCHED = (
     *(tl, tl.core, tl.math, tl.tensor, tl.dtype, tl.condition, tl.core.tensor_descriptor_base),
-    *device_math.MODULES,
+    *MODULES,
 )
 
 
@@ -99,9 +156,9 @@ def _interpreting() -> Iterator[None]:
         ):
             stack.callback(setattr, target, name, getattr(target, name))
             setattr(target, name, value)
-        for module in device_math.MODULES:
-            for name in device_math.names(module):
-                setattr(module, name, device_math.interpreted(name))
+        for module in MODULES:
+            for name in libdevice_names(module):
+                setattr(module, name, of_libdevice(name))
         yield
 
 

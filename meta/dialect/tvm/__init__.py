@@ -22,7 +22,7 @@ Numerics:
   which rounds once; a fused program may differ in the last bit from the same program run operator
   by operator. On the CPU, META_CPU_TARGET with the feature ``-fma`` prevents that. On CUDA, kernels
   that write half precision and no wider floats use cheaper functions
-  (`schedule_cuda/half_math.py`).
+  (`half_math.cuh`).
 - bfloat16 on the CPU is computed in float32 and rounded at each cast (`bfloat16.py`).
 - TVM's simplifier assumes real numbers and unbounded integers; `floats.py` and `integers.py` keep
   array values from it.
@@ -30,7 +30,7 @@ Numerics:
   (`cuda_source.py`).
 
 Launching: a kernel takes torch tensors directly. On the CPU its parallel loops run on OpenMP's
-threads, as ATen's do (`openmp.py`). On CUDA it runs on torch's current stream, NVRTC compiles it
+threads, as ATen's do (`linker.py`). On CUDA it runs on torch's current stream, NVRTC compiles it
 (`nvrtc.py`), and intermediate arrays between the kernels of one function are allocated from torch
 (`workspace.py`). Kernels are compiled for aligned arguments; a call with others is repeated with
 aligned copies (`realigned.py`).

@@ -33,21 +33,23 @@ from meta.base.progress import bar
 from meta.base.threads import compile_threads, run_in_threads
 from meta.dialect.core import Artifact, CompiledKernel, Deferred, OpEnv
 from meta.dialect.tvm import (
-    bfloat16,
     cache,
-    cuda_parameters,
     cuda_source,
     llvm_code,
-    masks,
-    nvrtc,  # noqa: F401, registers the compiler with TVM
     schedule_cpu,
     schedule_cuda,
-    workspace,
 )
 from meta.dialect.tvm.configured import configs_of, take_scheduled
-from meta.dialect.tvm.launch import PLAIN, Kernel, LaunchPlan
+from meta.dialect.tvm.launch import (
+    PLAIN,
+    Kernel,
+    LaunchPlan,
+    Workspace,
+    realigned,
+    total_bytes,
+    with_workspaces,
+)
 from meta.dialect.tvm.lower import SCHEDULED
-from meta.dialect.tvm.realigned import realigned
 from meta.dialect.tvm.target import for_device
 from meta.runtime import nvrtc as compiler
 
@@ -67,7 +69,7 @@ CPU = "meta_cpu"
 
 
 def _with_definitions(function: tirx.PrimFunc, module: Any, context: Any) -> tirx.PrimFunc:
-    return llvm_code.with_definitions(masks.hidden(function))
+    return llvm_code.with_definitions(llvm_code.hidden(function))
 
 
 _finished = tirx.transform.prim_func_pass(_with_definitions, opt_level=0)
@@ -243,8 +245,8 @@ def _built(batch: Sequence[_Wanted], target: Target) -> dict[Key, CompiledKernel
     for one in batch:
         found, arrays = stored.get(one.symbol), needs[one.symbol]
         if found is None:  # in memory only
-            run = workspace.launcher(module.get_function(one.symbol), arrays)
-            found = CompiledKernel(run, None, workspace.total_bytes(arrays))
+            run = with_workspaces(module.get_function(one.symbol), arrays)
+            found = CompiledKernel(run, None, total_bytes(arrays))
         built[one.key] = found
     return built
 
@@ -257,20 +259,20 @@ def _key_text(function: tirx.PrimFunc, target: Target) -> str:
 
 def _compile(
     functions: Mapping[str, tirx.PrimFunc], target: Target
-) -> tuple[tvm.runtime.Module, dict[str, tuple[workspace.Workspace, ...]]]:
+) -> tuple[tvm.runtime.Module, dict[str, tuple[Workspace, ...]]]:
     """Return the functions in one module, and the workspaces that are their last parameters."""
     on_cuda = target.kind.name == "cuda"
     rules = _rules(target)
     scheduled: dict[str, tirx.PrimFunc] = {}
-    needs: dict[str, tuple[workspace.Workspace, ...]] = {}
+    needs: dict[str, tuple[Workspace, ...]] = {}
     for symbol, function in functions.items():
         made, needs[symbol] = function, ()
         if not (function.attrs and SCHEDULED in function.attrs):
             made = take_scheduled(function, target) or rules.schedule(function, target)
         if on_cuda:  # on the CPU, TVM's pool is right: a call is over when it returns
-            made, needs[symbol] = cuda_parameters.as_parameters(cuda_source.exact(made))
+            made, needs[symbol] = cuda_source.as_parameters(cuda_source.exact(made))
         else:
-            made = bfloat16.rounded(made)
+            made = llvm_code.rounded(made)
         scheduled[symbol] = made.with_attr("global_symbol", symbol)
     with target:
         lowering = "default" if on_cuda else CPU

@@ -38,9 +38,8 @@ from meta.base.device import Device
 from meta.dialect.core import Artifact, CompiledKernel
 from meta.dialect.core.kernel_store import require_trusted
 from meta.dialect.tvm import linker
-from meta.dialect.tvm.launch import LaunchPlan
-from meta.dialect.tvm.openmp import adopt
-from meta.dialect.tvm.workspace import Workspace, launcher, total_bytes
+from meta.dialect.tvm.launch import LaunchPlan, Workspace, total_bytes, with_workspaces
+from meta.dialect.tvm.linker import adopt
 from meta.runtime import gpu_properties
 
 CACHE = "kernels"
@@ -145,7 +144,7 @@ def _kernel(artifact: Artifact) -> CompiledKernel:
         raise ValueError(f"{file} does not hold the kernel {symbol!r} in good order")
     workspaces = read_workspaces(record.get("workspaces"))
     return CompiledKernel(
-        launcher(module.get_function(symbol), workspaces), artifact, total_bytes(workspaces)
+        with_workspaces(module.get_function(symbol), workspaces), artifact, total_bytes(workspaces)
     )
 
 

@@ -13,24 +13,128 @@ then its outputs. Numbers in tensors are read on the host: the tensors are on th
 
 To add a convention, add a field to `LaunchPlan` and its wrapper to `LaunchPlan.bind`; kernels are
 kept on disk with it.
+
+Kernels that access their arguments by vectors, called with arguments at any address.
+
+A vector access to an address that is no multiple of its size kills the process. Fresh tensors are
+aligned to far more than 16 bytes, but a view such as ``x[1:]`` need not be. So a function whose
+kernels access a parameter by vectors begins with a check of the addresses, on the host, before
+anything is launched (`cuda_source`): an `and` and a compare for each. What it raises,
+`realigned` catches: the call is repeated with aligned copies, which are copied back. An aligned
+call pays nothing for that.
+
+Intermediate results between the kernels of one function: memory that the caller passes.
+
+TVM takes them from a pool of its own, which knows no streams: two streams of one thread would be
+given the same memory, and a CUDA graph would keep an address that the pool frees later. Here they
+become parameters (see `cuda_source`), and `with_workspaces` allocates them from torch at each
+call, on the current stream.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import prod
 from typing import Any
 
 import torch
+import tvm_ffi
 
+from meta.base.dtype import TO_TORCH, bits
 from meta.base.registry import OPERATORS
-from meta.dialect.tvm.realigned import realigned
-from meta.dialect.tvm.workspace import counts
 from meta.op.core.formula import Expr, Formula, evaluate
 from meta.op.core.numbers import divide, pow
 from meta.op.core.update import FORMULAS, RATES
 from meta.runtime import random
+
+
+def counts(value: Any) -> bool:
+    """Whether a value out of a file is a list of integers that are not negative."""
+    return isinstance(value, list | tuple) and all(type(n) is int and n >= 0 for n in value)
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """One intermediate array."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    @classmethod
+    def read(cls, record: Any) -> Workspace | None:
+        """Return the workspace of a ``[shape, dtype]`` out of a file, None if it is not one."""
+        if not isinstance(record, list) or len(record) != 2:
+            return None
+        shape, dtype = record
+        known = isinstance(dtype, str) and dtype in TO_TORCH
+        return cls(tuple(shape), dtype) if known and counts(shape) else None
+
+    def record(self) -> list[Any]:
+        """Return what `read` reads."""
+        return [list(self.shape), self.dtype]
+
+
+def total_bytes(workspaces: Sequence[Workspace]) -> int:
+    """Return the memory that a function takes for all of its intermediate arrays."""
+    return sum(prod(w.shape) * bits(w.dtype) // 8 for w in workspaces)
+
+
+def with_workspaces(run: Callable[..., Any], workspaces: Sequence[Workspace]) -> Callable[..., Any]:
+    """Return ``run`` without its last parameters, the workspaces.
+
+    They are allocated on the device of the last argument, an output. Torch may give their memory
+    to the next call while the kernels still run: on the same stream, so after them.
+    """
+    if not workspaces:
+        return run
+    wanted = [(w.shape, TO_TORCH[w.dtype]) for w in workspaces]
+
+    def launch(*values: Any) -> None:
+        device = values[-1].device
+        run(*values, *[torch.empty(shape, dtype=d, device=device) for shape, d in wanted])
+
+    return launch
+
+
+ALIGNMENT = 16
+"""Bytes: the widest access of a thread."""
+KIND = "MetaUnaligned"
+"""What compiled code calls the error."""
+
+
+@tvm_ffi.register_error(KIND)
+class Unaligned(RuntimeError):
+    """An argument's address is no multiple of `ALIGNMENT`."""
+
+
+def realigned(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``run`` for arguments at any address."""
+
+    def launch(*values: Any) -> None:
+        try:
+            run(*values)
+        except Unaligned:
+            copies: dict[tuple[int, int], torch.Tensor] = {}
+            again = [_aligned(value, copies) for value in values]
+            run(*again)
+            for value, copied in zip(values, again, strict=True):
+                if copied is not value:
+                    value.copy_(copied)
+
+    return launch
+
+
+def _aligned(value: Any, copies: dict[tuple[int, int], torch.Tensor]) -> Any:
+    """Return a value, or an aligned copy of it: the same one for the same memory."""
+    if not isinstance(value, torch.Tensor) or value.data_ptr() % ALIGNMENT == 0:
+        return value
+    key = (value.data_ptr(), value.numel())
+    if key not in copies:
+        copies[key] = value.clone()
+    return copies[key]
+
 
 Kernel = Callable[..., Any]
 CHUNK = 1 << 14

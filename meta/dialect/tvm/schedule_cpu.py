@@ -40,9 +40,16 @@ from meta.dialect.tvm.access import (
     vector_width,
 )
 from meta.dialect.tvm.configured import knobs_of
-from meta.dialect.tvm.inlining import inline
 from meta.dialect.tvm.lower import element_aligned, no_alias
-from meta.dialect.tvm.stages import REDUCE, SPATIAL, Stage, axes_of_loops, blocks_of, stage_of
+from meta.dialect.tvm.stages import (
+    REDUCE,
+    SPATIAL,
+    Stage,
+    axes_of_loops,
+    blocks_of,
+    inline,
+    stage_of,
+)
 
 PARALLEL_WORK = 1 << 16
 """Arithmetic operations from which a loop is worth the 5 to 10 µs of waking the thread pool."""

@@ -118,7 +118,7 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> Any:
         return EmulatedPlan(problem, config)
 
     monkeypatch.setattr(product, "plan", plan)
-    monkeypatch.setattr(product, "listed", lambda problem, device: ALGORITHMS)
+    monkeypatch.setattr(product, "other_algorithms", lambda problem, device: ALGORITHMS)
     monkeypatch.setattr(gemm, "lacking", lambda scales, device: None)
     monkeypatch.setattr(cublas, "unavailable", None)
     monkeypatch.setattr(cublas, "devices", ("cpu",))

@@ -13,7 +13,7 @@ import meta
 from meta import op
 from meta.base.device import CPU
 from meta.dialect import only
-from meta.dialect.cublas.parts import ProductInParts
+from meta.dialect.cublas.gemm import ProductInParts
 from meta.dialect.cublas.problem import Matrix, Problem
 from meta.passes import canonicalize, explain_fusion
 from meta.testing import check

@@ -16,10 +16,9 @@ import torch
 from meta.base import config
 from meta.dialect.core import Unsupported
 from meta.dialect.core.openv import config_of, config_text
-from meta.dialect.cublas import algorithms, cublas, plan
+from meta.dialect.cublas import cublas, plan
 from meta.dialect.cublas import library as lt
-from meta.dialect.cublas.gemm import ScaledProduct
-from meta.dialect.cublas.parts import ProductInParts
+from meta.dialect.cublas.gemm import ProductInParts, ScaledProduct
 from meta.dialect.cublas.problem import Matrix, Problem, aligned, compact, matrix
 from meta.dialect.cublas.product import FusedProduct, Product, prepared, problem
 from meta.ir.dims import SymbolicDim
@@ -244,9 +243,9 @@ def test_all_algorithms_of_the_heuristic_are_listed_but_the_first(
     of: Problem, fake: FakeLibrary
 ) -> None:
     fake.count = 99
-    found = plan.listed(of, 0)
-    assert len(set(found)) == algorithms.LISTED
-    assert algorithms.config_of(plan.plan(of, 0).algorithm) not in found
+    found = plan.other_algorithms(of, 0)
+    assert len(set(found)) == plan.LISTED
+    assert plan.config_of(plan.plan(of, 0).algorithm) not in found
 
 
 def test_a_configuration_belongs_to_the_precision_in_which_it_was_found(
@@ -265,7 +264,7 @@ def test_a_configuration_belongs_to_the_precision_in_which_it_was_found(
 
 
 def test_algorithms_that_are_not_ours_are_refused(of: Problem, fake: FakeLibrary) -> None:
-    [good, *_] = plan.listed(of, 0)
+    [good, *_] = plan.other_algorithms(of, 0)
     (name, text), version = good
     assert isinstance(text, str)
     changed = text[:-1] + ("0" if text[-1] != "0" else "1")
@@ -284,8 +283,8 @@ def test_algorithms_that_are_not_ours_are_refused(of: Problem, fake: FakeLibrary
     with pytest.raises(Unsupported, match="architecture mismatch"):
         plan.plan(of, 0, good)
     fake.refused = 0
-    assert algorithms.WORKSPACE < 4096 + 64 * (1 << 20)
+    assert plan.WORKSPACE < 4096 + 64 * (1 << 20)
     large = lt.Algorithm()
     large.algo[:2] = 66, 1 << 28
     with pytest.raises(Unsupported, match="does not take"):
-        plan.plan(of, 0, algorithms.config_of(large))
+        plan.plan(of, 0, plan.config_of(large))

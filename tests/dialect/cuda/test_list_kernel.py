@@ -15,7 +15,7 @@ import meta
 from meta.base.device import CPU
 from meta.base.dtype import TO_TORCH, TOLERANCE
 from meta.base.registry import OPERATORS
-from meta.dialect.cuda import cubin, cuda, list_kernel, list_source, memory, optimizer
+from meta.dialect.cuda import cubin, cuda, list_kernel, memory, optimizer
 from meta.ir.types import TupleType
 from meta.op.core import map_tensors, runtime_args
 from meta.op.core.call import array_type
@@ -120,7 +120,7 @@ def test_machine_code_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_source_names_what_is_there() -> None:
-    one = list_source.Pass("x = x + k.by;", ("x",), ("x", "copies"))
-    definition = list_source.Definition((one,), ("by",))
-    text = list_source.source(definition, 0, {"x": "float32"}, "float32", 4)
+    one = list_kernel.Pass("x = x + k.by;", ("x",), ("x", "copies"))
+    definition = list_kernel.Definition((one,), ("by",))
+    text = list_kernel.source(definition, 0, {"x": "float32"}, "float32", 4)
     assert "#define FOR_LISTS(X) X(x, float, 0, 1)\n" in text and "copies" not in text

@@ -16,7 +16,7 @@ from meta.base.device import Device
 from meta.base.registry import OPERATORS
 from meta.dialect.core import Unsupported, only
 from meta.dialect.core.openv import config_of, config_text
-from meta.dialect.cudnn import conv, cudnn, engines, graph, handles, library, plans
+from meta.dialect.cudnn import conv, cudnn, graph, library, plans
 from meta.dialect.cudnn.graph import Graph, Operand
 from meta.ir import TensorType, parse
 from meta.passes import fuse_dialect
@@ -119,9 +119,9 @@ def frontend(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[N
     monkeypatch.setattr(library, "version", lambda: 90000)
     monkeypatch.setattr(plans, "version", lambda package: "1.32")
     monkeypatch.setattr(plans.torch.cuda, "get_device_name", lambda device: "a chip")
-    for module in (graph, plans, engines):
+    for module in (graph, plans):
         monkeypatch.setattr(module, "frontend", Frontend)
-    monkeypatch.setattr(handles, "current", lambda device: 7)
+    monkeypatch.setattr(library, "current", lambda device: 7)
     monkeypatch.setattr(plans.torch.cuda, "device", lambda device: nullcontext())
     monkeypatch.setattr(plans.torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(plans, "_plans", type(plans._plans)())
@@ -360,7 +360,7 @@ def test_where_cudnn_has_no_kernel_the_first_that_is_compiled_is_the_default(
     assert env.configs.listed() == [(("engine", n),) for n in (1, 2, 3)]
     monkeypatch.setattr(Node, "plans", [(f"eng{n}", "") for n in range(20)])
     env = plans.planned(conv._wgrad, geometry(), dtype="float16", device=0)
-    assert env.configs is not None and len(env.configs.listed()) == engines.LISTED
+    assert env.configs is not None and len(env.configs.listed()) == plans.LISTED
 
 
 @pytest.mark.parametrize(

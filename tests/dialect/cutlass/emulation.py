@@ -111,7 +111,7 @@ class Emulated:
 
 
 class EmulatedEnds:
-    """What `meta.dialect.cutlass.groups.Ends` does."""
+    """What `meta.dialect.cutlass.launch.Ends` does."""
 
     def __init__(self, groups: int, out: tuple[int, ...], dtype: str) -> None:
         self.groups, self.out, self.dtype = groups, out, dtype

@@ -118,7 +118,7 @@ FORMULAS = """
 import torch
 import torch.nn.functional as F
 from types import SimpleNamespace
-from meta.dialect.cutlass.source import math
+from meta.dialect.cutlass.source import epilogues as math
 
 math.sigmoid = torch.sigmoid
 math.cute = SimpleNamespace(math=SimpleNamespace(erf=torch.erf, exp2=torch.exp2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from meta.base.errors import DispatchError
 from meta.cost import store
 from meta.dialect import only
 from meta.dialect.core import Artifact, dispatch
-from meta.dialect.template import artifact, template
+from meta.dialect.template import launcher, template
 from meta.grad import grad
 from meta.grad.core import gradient
 from meta.ir import parse_type
@@ -363,10 +364,10 @@ def test_damaged_records(change: Any, message: str | None, new_op: NewOp, tmp_pa
     assert env.run is not None and env.artifact is not None
     whole = Artifact(env.artifact.file, env.artifact.record | change)
     if message is None:
-        artifact.restore(whole)
+        launcher.restore(whole)
         return
     with pytest.raises(ValueError, match=message):
-        artifact.restore(whole)
+        launcher.restore(whole)
 
 
 def test_a_damaged_file(new_op: NewOp) -> None:
@@ -375,16 +376,16 @@ def test_a_damaged_file(new_op: NewOp) -> None:
     assert env.run is not None and env.artifact is not None
     env.artifact.file.write_bytes(b"short")
     with pytest.raises(ValueError, match="does not hold machine code"):
-        artifact.restore(env.artifact)
+        launcher.restore(env.artifact)
 
 
 def test_rocm_text_computes_the_same(new_op: NewOp) -> None:
     """The device code of ROCm, emulated: types of half precision have other names there."""
     from meta.dialect.template.launcher import Runner, program_of
-    from tests.emulator.templates import made as function
+    from tests.emulator.templates import loaded_code
 
     source = template.source(new_op(add_one, ADD_ONE), parse_type("bfloat16[3, 50]"), target="rocm")
     text = program_of(source.function, source.call, source.title).device
     x, out = torch.randn(3, 50).bfloat16(), torch.empty(3, 50).bfloat16()
-    Runner(source, lambda name, device, shared: function(text, name, shared))(x, out)
+    Runner(source, partial(loaded_code, text.encode()))(x, out)
     near(meta.array(out), x.double() + 1)

@@ -19,7 +19,7 @@ from tests.op.attention import attention_dx as oracle_dx
 
 pytest.importorskip("triton")
 
-from meta.dialect.triton import attention_rows, interpreted, triton_dialect
+from meta.dialect.triton import attention, interpreted, triton_dialect
 
 CUDA = Device("cuda:0")
 B, S, H, D = 2, 6, 3, 8
@@ -112,4 +112,4 @@ def test_without_dropout_it_is_left_to_others() -> None:
         found = fuse_dialect(parse(text), device=CPU)
     assert not any(f.attrs for f in found.functions.values())
     assert meta.dialect.triton.triton_dialect.patterns.keys() >= set(KERNELS.values())
-    assert attention_rows.LEVEL < 15  # libraries first
+    assert attention.LEVEL < 15  # libraries first

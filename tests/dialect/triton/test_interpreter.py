@@ -15,7 +15,7 @@ from triton.runtime.jit import JITFunction
 import meta
 from meta.base.device import CPU
 from meta.base.errors import BackendError
-from meta.dialect.triton.device_math import FUNCTIONS
+from meta.dialect.triton.interpreter import FUNCTIONS
 from meta.dialect.triton.sequence import TritonLaunch
 from tests.dialect.triton import kernels
 

@@ -17,7 +17,7 @@ from meta.base.errors import DispatchError, RegistrationError
 from meta.base.registry import OPERATORS
 from meta.dialect import only
 from meta.dialect.triton import TritonDialect, build, interpreted
-from meta.dialect.triton.elements import Layout, collapsed
+from meta.dialect.triton.pointwise import Layout, collapsed
 from meta.ir.types import TensorType, TupleType
 from meta.op import core as operators
 from meta.op.core import Tensor

@@ -9,7 +9,7 @@ import pytest
 import torch
 from tvm import te, tirx
 
-from meta.dialect.tvm import nvrtc
+from meta.dialect.tvm import cuda_source
 from meta.dialect.tvm.lower import prim_func
 from meta.runtime.nvrtc import run_nvcc
 from tests.emulator.generated import TARGET, emulated, sources
@@ -35,7 +35,7 @@ def test_source() -> None:
     for number, dtype in ((0.5, "float64"), (0.1, "float64"), (1e-18, "float32")):
         assert "__longlong_as_double" not in sources(times(number, dtype))
     if compiler := shutil.which("nvcc"):
-        assert run_nvcc(compiler, nvrtc.complete(sources(times(1e-18, "float64"))), "sm_90")
+        assert run_nvcc(compiler, cuda_source.complete(sources(times(1e-18, "float64"))), "sm_90")
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -55,7 +55,7 @@ def test_not_finite(dtype: str) -> None:
     emulated(made, TARGET)(y)
     torch.testing.assert_close(y, torch.tensor(values * 10, dtype=y.dtype), equal_nan=True)
     if compiler := shutil.which("nvcc"):
-        assert run_nvcc(compiler, nvrtc.complete(sources(made)), "sm_90")
+        assert run_nvcc(compiler, cuda_source.complete(sources(made)), "sm_90")
 
 
 OFTEN = {("bfloat16", "int64"), ("float16", "int8"), ("int32", "bfloat16")}
@@ -76,7 +76,7 @@ def test_casts_of_casts(found: str, wanted: str) -> None:
         emulated(function, TARGET)(source, result)
         assert torch.equal(result, source.to(getattr(torch, half)).to(result.dtype))
         if compiler := shutil.which("nvcc"):
-            assert run_nvcc(compiler, nvrtc.complete(sources(function)), "sm_90")
+            assert run_nvcc(compiler, cuda_source.complete(sources(function)), "sm_90")
 
 
 def recast(found: str, half: str, wanted: str) -> tirx.PrimFunc:

@@ -12,9 +12,9 @@ from tvm import te, tirx
 
 import meta
 from meta import op
-from meta.dialect.tvm.bfloat16 import nearest
 from meta.dialect.tvm.broadcast import cast
 from meta.dialect.tvm.floats import subtracted, unsimplified
+from meta.dialect.tvm.llvm_code import nearest
 from meta.dialect.tvm.lower import prim_func
 from meta.model import trace
 

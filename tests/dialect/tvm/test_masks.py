@@ -11,7 +11,7 @@ import torch
 import meta
 from meta import op
 from meta.dialect.tvm import llvm_code
-from meta.dialect.tvm.masks import hidden
+from meta.dialect.tvm.llvm_code import hidden
 from meta.model import trace
 
 SHAPES = [(3, 8, 2), (2, 2, 8, 8), (4, 16), (2, 4, 4)]

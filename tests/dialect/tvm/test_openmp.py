@@ -11,7 +11,7 @@ import torch
 import tvm
 from tvm import te
 
-from meta.dialect.tvm import build, cache, openmp
+from meta.dialect.tvm import build, cache, linker
 from meta.dialect.tvm.lower import prim_func
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere TVM's pool is used")
@@ -63,6 +63,6 @@ def test_without_openmp_the_library_is_left_as_it_is(monkeypatch: pytest.MonkeyP
         pytest.skip(f"no cache on disk: {cache.status().reason}")
     library = ctypes.CDLL(str(stored.file))
     before = variable(library, "__TVMBackendParallelLaunch")
-    monkeypatch.setattr(openmp, "_functions", lambda: None)
-    openmp.adopt(stored.file)
+    monkeypatch.setattr(linker, "_functions", lambda: None)
+    linker.adopt(stored.file)
     assert variable(library, "__TVMBackendParallelLaunch") == before

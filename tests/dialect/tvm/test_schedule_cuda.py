@@ -13,7 +13,7 @@ from tvm import s_tir, te, topi
 import meta
 from meta.base.device import Device
 from meta.dialect import only
-from meta.dialect.tvm import cuda_parameters, loss, nvrtc, schedule_cuda
+from meta.dialect.tvm import cuda_source, loss, schedule_cuda
 from meta.dialect.tvm.build import kernel
 from meta.dialect.tvm.lower import prim_func
 from meta.dialect.tvm.stages import blocks_of
@@ -30,7 +30,7 @@ def _compiled(inputs, outputs, in_place=(), arch=gpu_properties.DEFAULT.arch) ->
     capability = int(arch[3:-1]), int(arch[-1])
     target = cuda(replace(gpu_properties.DEFAULT, capability=capability))
     function = schedule_cuda.schedule(prim_func(inputs, outputs, in_place=in_place), target)
-    function, _ = cuda_parameters.as_parameters(function)
+    function, _ = cuda_source.as_parameters(function)
     with target:
         return tvm.compile(tvm.IRModule({"main": function}), target).mod
 
@@ -45,7 +45,7 @@ def test_source(name):
     inputs, outputs, _ = RECORDS[name]()
     source = _source(inputs, outputs)
     assert "__global__" in source or name == "empty"
-    assert source == "" or PROLOGUE in nvrtc.complete(source)
+    assert source == "" or PROLOGUE in cuda_source.complete(source)
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_100"])
@@ -56,7 +56,7 @@ def test_other_architectures(name, arch):
     source = _source(inputs, outputs, arch=arch)
     assert "__global__" in source
     if compiler := shutil.which("nvcc"):
-        assert run_nvcc(compiler, nvrtc.complete(source), arch)
+        assert run_nvcc(compiler, cuda_source.complete(source), arch)
 
 
 def _cross_entropy(rows: int, classes: int):
@@ -108,7 +108,7 @@ def test_nothing_is_launched_on_an_empty_grid(shape):
 )
 def test_slim_source_compiles(record):
     inputs, outputs, _ = record
-    assert run_nvcc(shutil.which("nvcc"), nvrtc.complete(_source(inputs, outputs)), "sm_90")
+    assert run_nvcc(shutil.which("nvcc"), cuda_source.complete(_source(inputs, outputs)), "sm_90")
 
 
 def _update():

@@ -12,11 +12,11 @@ from tvm import te, tirx, topi
 
 from meta.base.device import Device
 from meta.base.dtype import TO_TORCH
-from meta.dialect.tvm import cuda_parameters, schedule_cuda
+from meta.dialect.tvm import cuda_source, schedule_cuda
 from meta.dialect.tvm.build import kernel
-from meta.dialect.tvm.cuda_parameters import required
+from meta.dialect.tvm.cuda_source import required
+from meta.dialect.tvm.launch import Unaligned, realigned
 from meta.dialect.tvm.lower import prim_func
-from meta.dialect.tvm.realigned import Unaligned, realigned
 from meta.dialect.tvm.schedule_cuda import injective
 from meta.dialect.tvm.target import cuda, for_device
 from tests.dialect.tvm.functions import empty_like, sample, tensor
@@ -249,7 +249,7 @@ CASES: dict[str, tuple[Callable[[], Case], str, int]] = {
 def _source(case: Case) -> str:
     target = cuda()
     function = schedule_cuda.schedule(prim_func(*case[:2]), target)
-    function, _ = cuda_parameters.as_parameters(function)
+    function, _ = cuda_source.as_parameters(function)
     with target:
         module = tvm.compile(tvm.IRModule({"main": function}), target).mod
     return "".join(part.inspect_source() for part in module.imports)

@@ -15,7 +15,7 @@ import torch
 from meta import array, op
 from meta.base.dtype import TO_TORCH
 from meta.dialect.core.preference import only
-from meta.dialect.tvm import nvrtc
+from meta.dialect.tvm import cuda_source
 from meta.dialect.tvm.schedule_cuda import windows
 from meta.op.core.op import by_schema
 from meta.runtime.nvrtc import run_nvcc
@@ -103,7 +103,7 @@ def test_windows(
 def test_cuda_takes_windows_that_do_not_overlap(sources: list[str]) -> None:
     _run(*CASES[0])
     for source in sources:
-        assert run_nvcc(shutil.which("nvcc"), nvrtc.complete(source), "sm_90")
+        assert run_nvcc(shutil.which("nvcc"), cuda_source.complete(source), "sm_90")
 
 
 def test_vectors_that_go_on_along_the_axis_before_the_last() -> None:

@@ -3,19 +3,122 @@
 A formula is a function of one element of the product, ``acc``, and of what is read beside it, by
 the names that the form has; "D" is the first result and "kept" the second one. ``f`` is the
 activation, or its gradient.
+
+Activations and their gradients as epilogues compute them: on float32 numbers in registers.
+
+On Blackwell an epilogue computes two neighbours at a time, a tuple; `each` serves both. Formulas
+are chosen so that the result is right relative to itself, also where an activation is nearly 0:
+gelu's tanh form is x * sigmoid(2 * u), as 1 + tanh(u) would cancel, and nothing uses the fast tanh
+of the hardware, which has 11 bits.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from functools import cache
+from functools import cache, wraps
 from typing import Any
 
-from quack.epilogue import gemm_epilogue, unpack
+from cutlass import Float32, cute
+from quack.activation import sigmoid
+from quack.epilogue import F2, gemm_epilogue, unpack
 from quack.epilogue.ops import ColVecLoad, RowVecLoad, TileLoad
 
 from meta.dialect.cutlass.kernel import FORMS
-from meta.dialect.cutlass.source.math import ACTIVATIONS, GRADIENTS
+
+_ERF, _DENSITY = math.sqrt(0.5), 1 / math.sqrt(2 * math.pi)
+_TANH, _CUBIC = math.sqrt(2 / math.pi), 0.044715
+_HALF_LOG2 = -0.5 * math.log2(math.e)
+
+
+def each(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of numbers as one of numbers or of pairs of them."""
+
+    @wraps(function)
+    def mapped(*values: Any) -> Any:
+        if not isinstance(values[0], tuple):
+            return function(*values)
+        return F2(*[function(*lane) for lane in zip(*values, strict=True)])
+
+    return mapped
+
+
+@cute.jit
+def _not_negative(x: Float32) -> Float32:
+    return Float32(0.0) if x < 0.0 else x  # NaN stays NaN
+
+
+@cute.jit
+def _where_positive(y: Float32, dy: Float32) -> Float32:
+    return Float32(0.0) if y <= 0.0 else dy
+
+
+@each
+def identity(x: Any) -> Any:
+    """x itself."""
+    return x
+
+
+@each
+def relu(x: Any) -> Any:
+    """max(x, 0), NaN of NaN."""
+    return _not_negative(x)
+
+
+@each
+def relu_dx(y: Any, dy: Any) -> Any:
+    """dy where relu was of something positive; ``y`` is its result or argument."""
+    return _where_positive(y, dy)
+
+
+@each
+def silu(x: Any) -> Any:
+    """x * sigmoid(x)."""
+    return x * sigmoid(x)
+
+
+@each
+def silu_dx(x: Any, dy: Any) -> Any:
+    """The gradient of `silu`."""
+    s = sigmoid(x)
+    return dy * (s + x * (s - s * s))
+
+
+@each
+def gelu_tanh(x: Any) -> Any:
+    """The tanh form of gelu."""
+    return x * sigmoid(2.0 * _TANH * (x + _CUBIC * x * x * x))
+
+
+@each
+def gelu_tanh_dx(x: Any, dy: Any) -> Any:
+    """The gradient of `gelu_tanh`."""
+    s = sigmoid(2.0 * _TANH * (x + _CUBIC * x * x * x))
+    return dy * (s + x * (s - s * s) * (2.0 * _TANH * (1.0 + 3.0 * _CUBIC * x * x)))
+
+
+@each
+def gelu(x: Any) -> Any:
+    """gelu by the error function."""
+    return 0.5 * x * (1.0 + cute.math.erf(x * _ERF))
+
+
+@each
+def gelu_dx(x: Any, dy: Any) -> Any:
+    """The gradient of `gelu`."""
+    density = _DENSITY * cute.math.exp2(x * x * _HALF_LOG2)
+    return dy * (0.5 * (1.0 + cute.math.erf(x * _ERF)) + x * density)
+
+
+ACTIVATIONS = {f.__name__: f for f in (identity, relu, silu, gelu, gelu_tanh, each(sigmoid))}
+GRADIENTS = {
+    "relu": relu_dx,
+    "silu": silu_dx,
+    "gelu": gelu_dx,
+    "gelu_tanh": gelu_tanh_dx,
+}
+"""By the activation: of its argument (for relu, its result) and the gradient of its result."""
+
 
 F = Callable[..., Any]
 OPERANDS = {"row": RowVecLoad, "column": ColVecLoad, "tile": TileLoad}

@@ -24,12 +24,10 @@ from tvm import s_tir, tirx
 from tvm.target import Target
 
 from meta.dialect.core.knobs import Knobs, deciding, forget
-from meta.dialect.tvm import cuda_parameters
+from meta.dialect.tvm import cuda_source
 from meta.dialect.tvm.configured import knobs_of
-from meta.dialect.tvm.inlining import inline
 from meta.dialect.tvm.schedule_cuda import (
     default,
-    half_math,
     in_place,
     injective,
     reductions,
@@ -40,7 +38,7 @@ from meta.dialect.tvm.schedule_cuda import (
 )
 from meta.dialect.tvm.schedule_cuda.emit import sequence
 from meta.dialect.tvm.schedule_cuda.walk import KernelPart
-from meta.dialect.tvm.stages import SPATIAL, Stage, blocks_of, stage_of
+from meta.dialect.tvm.stages import SPATIAL, Stage, blocks_of, inline, stage_of
 
 KERNELS = (windows.kernel, rows.kernel, reductions.kernel, transposes.kernel, injective.kernel)
 """What makes kernels of stages: of the parts that are left, and all intermediate arrays."""
@@ -57,7 +55,7 @@ def schedule(function: tirx.PrimFunc, target: Target, knobs: Knobs | None = None
         if own is None:
             forget()
             own = default.without_bool(default.schedule(function, target))
-    return cuda_parameters.required(half_math.replaced(own))
+    return cuda_source.required(cuda_source.with_half_math(own))
 
 
 def runs_in_place(function: tirx.PrimFunc, target: Target) -> bool:

@@ -20,7 +20,6 @@ from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
 from meta.dialect.core.knobs import ask
-from meta.dialect.tvm.inlining import inline
 from meta.dialect.tvm.lower import no_alias
 from meta.dialect.tvm.schedule_cuda.emit import TINY, threaded
 from meta.dialect.tvm.stages import (
@@ -30,6 +29,7 @@ from meta.dialect.tvm.stages import (
     Stage,
     axes_of_loops,
     blocks_of,
+    inline,
     predicate_of,
     root_of,
     stage_of,

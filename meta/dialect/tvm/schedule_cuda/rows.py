@@ -28,12 +28,14 @@ from meta.dialect.tvm.schedule_cuda.emit import (
     substituted,
     widest,
 )
-from meta.dialect.tvm.schedule_cuda.row_plan import LEAST_SHIFTED, MAX_VECTOR, RowPlan
-from meta.dialect.tvm.schedule_cuda.row_stages import (
+from meta.dialect.tvm.schedule_cuda.row_plan import (
     ELEMENT,
+    LEAST_SHIFTED,
+    MAX_VECTOR,
     REDUCED,
     Member,
     RowLayout,
+    RowPlan,
     Walk,
     members_of,
 )

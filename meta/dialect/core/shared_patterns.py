@@ -1,4 +1,7 @@
-"""Attention whose query, key and value are parts of one array's rows, as a joint projection gives
+"""Convolutions over two axes with what follows them, bias, a tensor added, relu: the patterns that
+dialects share which have kernels for all of it.
+
+Attention whose query, key and value are parts of one array's rows, as a joint projection gives
 them: what dialects share that read the parts where they are, and write gradients where they belong.
 Which dialects have masks alone: `require_masks_only`.
 """
@@ -6,6 +9,7 @@ Which dialects have masks alone: `require_masks_only`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from math import prod
 from typing import Any
 
@@ -17,7 +21,67 @@ from meta.ir.types import TensorType
 from meta.op.attention import HEADS_LATER
 from meta.op.core.call import CallValues
 from meta.op.core.check import normalize_axis
+from meta.op.core.schema import Ints
 from meta.op.shapes import split_bounds
+
+Maker = Callable[[CallValues, bool, bool], OpEnv]
+"""By a call of `conv2d`, whether a tensor is added, and whether relu follows. Returns what takes x,
+w, b, z if one is added, and y, which it fills with relu(convolution + b + z).
+"""
+
+
+def _biased(
+    x: Any, w: Any, b: Any, stride: Any, padding: Any, dilation: Any, groups: Any, layout: Any,
+    kernel_layout: Any, out_layout: Any, axis: Any,
+) -> Any:  # fmt: skip
+    y = op.conv2d.plain(x, w, stride, padding, dilation, groups, layout, kernel_layout, out_layout)
+    return op.bias_add(y, b, axis)
+
+
+def _added(
+    x: Any, w: Any, b: Any, z: Any, stride: Any, padding: Any, dilation: Any, groups: Any,
+    layout: Any, kernel_layout: Any, out_layout: Any, axis: Any,
+) -> Any:  # fmt: skip
+    options = stride, padding, dilation, groups, layout, kernel_layout, out_layout
+    return op.add(_biased(x, w, b, *options, axis), z)
+
+
+def _rectified(describes: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a pattern with relu behind it, which captures the same."""
+
+    @wraps(describes)
+    def described(**captured: Any) -> Any:
+        return op.relu(describes(**captured))
+
+    return described
+
+
+def register_conv_epilogues(dialect: Dialect, make: Maker) -> None:
+    """Register a dialect's kernels of four patterns: with a tensor added or not, relu or not."""
+    for relu in (False, True):
+        for adds, describes in ((False, _biased), (True, _added)):
+            name = "conv2d_bias" + "_add" * adds + "_relu" * relu
+            _define(dialect, name, _rectified(describes) if relu else describes, make, relu)
+
+
+def _define(
+    dialect: Dialect, name: str, describes: Callable[..., Any], make: Maker, relu: bool
+) -> None:
+    def made(
+        x: TensorType, w: TensorType, stride: Ints, padding: Ints, dilation: Ints, groups: int,
+        layout: str, kernel_layout: str, out_layout: str, axis: int, result: TensorType,
+        device: Device, z: TensorType | None = None,
+    ) -> OpEnv:  # fmt: skip
+        if axis % result.ndim != out_layout.index("C"):
+            raise Unsupported("the bias is not added to the channels")
+        if z is not None and z != result:
+            raise Unsupported(f"what is added is not of the convolution's type {result}")
+        options = stride, padding, dilation, groups, layout, kernel_layout, out_layout
+        call = op.conv2d.call_values((x, w, *options), device)
+        return make(call, z is not None, relu)
+
+    dialect.pattern_op(describes, name=name)(made)
+
 
 PARTS = 3
 """Query, key and value."""
@@ -103,7 +167,7 @@ def _joined(
     return op.concat(tuple(op.reshape(found[i], ...) for i in range(PARTS)), axis)
 
 
-def register(dialect: Dialect, make: Callable[[CallValues], OpEnv]) -> None:
+def register_packed_attention(dialect: Dialect, make: Callable[[CallValues], OpEnv]) -> None:
     """Register a dialect's kernel: ``make`` returns what fills one array with all gradients."""
 
     def fused_attention_dx_joined(
