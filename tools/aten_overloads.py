@@ -34,7 +34,7 @@ from meta.frontend.aten.graph import CHECKS, STRIDED, convert, is_compact
 from meta.frontend.aten.registry import bind_arguments, name_of
 from meta.frontend.core import Unconvertible
 from tools.processes import in_order
-from tools.torch_samples.command import dtypes_wanted, entries_of, parser_of
+from tools.torch_samples.command import chosen_dtypes, entries_of, parser_of
 from tools.torch_samples.compare import GRADIENT_TOLERANCE, compare, widened
 from tools.torch_samples.entries import (
     ENTRIES,
@@ -242,7 +242,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
     arguments = parser()
     options = arguments.parse_args(argv)
-    keys, dtypes = entries_of(arguments, options, options.entry), dtypes_wanted(options)
+    keys, dtypes = entries_of(arguments, options, options.entry), chosen_dtypes(options)
     work = [(key, options.filter, dtypes, options.samples) for key in keys]
     total: dict[str, Overload] = {}
     for found in in_order(_run, work, options.jobs, "entries"):

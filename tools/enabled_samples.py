@@ -38,7 +38,7 @@ from meta.dialect.core.preference import forget
 from meta.dialect.torch import torch as aten_dialect
 from meta.ir.operators import OP_RESOLVERS
 from tools.processes import in_order
-from tools.torch_samples.command import dtypes_wanted, entries_of, parser_of
+from tools.torch_samples.command import chosen_dtypes, entries_of, parser_of
 from tools.torch_samples.compare import GRADIENT_TOLERANCE, compare, widened
 from tools.torch_samples.entries import ENTRIES, differentiable, dtypes_of, of_torch, samples
 
@@ -251,7 +251,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.add_argument("--dialect", default="mirror", help="the dialect that is preferred")
     arguments.add_argument("--page", metavar="FILE", help="write what is refused as a page")
     options = arguments.parse_args(argv)
-    keys, dtypes = entries_of(arguments, options, options.filter), dtypes_wanted(options)
+    keys, dtypes = entries_of(arguments, options, options.filter), chosen_dtypes(options)
     work = [(key, dtypes, options.samples, options.dialect) for key in keys]
     total = Outcome()
     for found in in_order(_run, work, options.jobs, "entries"):

@@ -165,7 +165,7 @@ def _vendors() -> list[dict[str, Any]]:
 def _read(known: Any) -> None:
     """Read the files of a vendor in force: what is wrong with them is part of the answer."""
     try:
-        vendors.parts_on(Device(known.vendor.device))
+        vendors.files_on(Device(known.vendor.device))
     except MetaError as error:
         known.unavailable = f"its files cannot be used: {error.what} ({error.span})"
 

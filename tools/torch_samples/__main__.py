@@ -21,7 +21,7 @@ from functools import partial
 import meta
 from tools.processes import in_order
 from tools.torch_samples import report
-from tools.torch_samples.command import dtypes_wanted, entries_of, parser_of
+from tools.torch_samples.command import chosen_dtypes, entries_of, parser_of
 from tools.torch_samples.outside import ONLY_TORCH
 from tools.torch_samples.run import run_on
 
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.error("there is no entry of these names that is run")
     try:
         with meta.dialect.prefer(options.dialect):
-            one = partial(run_on, options.dialect, dtypes_wanted(options), options.samples)
+            one = partial(run_on, options.dialect, chosen_dtypes(options), options.samples)
             found = list(in_order(one, keys, options.jobs, "entries"))
     except meta.errors.UnknownName as error:
         arguments.error(str(error))

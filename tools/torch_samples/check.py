@@ -44,7 +44,7 @@ TRIANGLES = {"cholesky_inverse": 0, "cholesky_solve": 1}
 
 def check_forward(entry: Any, adapter: Callable[..., Any], sample: Any) -> None:
     """The adapter's results have torch's shapes, dtypes and values."""
-    leaves, structure = _taken_apart(sample)
+    leaves, structure = _flattened(sample)
     for leaf in leaves:
         outside_if(leaf.layout is not torch.strided, Outside.LAYOUT)
         outside_if(leaf.dtype not in FROM_TORCH, Outside.DTYPE)
@@ -107,7 +107,7 @@ def check_gradient(entry: Any, adapter: Callable[..., Any], sample: Any) -> bool
     kind = AMBIGUOUS.get(key_of(entry))
     if isinstance(kind, Drawn) and kind.has(sample):
         return _check_drawn_gradient(entry, adapter, sample, kind.together)
-    leaves, structure = _taken_apart(sample)
+    leaves, structure = _flattened(sample)
     theirs, results = _recorded(entry, sample)
     differentiable = [i for i, r in enumerate(results) if r.requires_grad]
     if not differentiable:
@@ -172,7 +172,7 @@ def _is_lost(expected: Any, exact: Callable[[], Any]) -> bool:
 def _check_drawn_gradient(entry: Any, adapter: Any, sample: Any, together: int) -> bool:
     """Compare the gradients of the sum of random results by the arguments that the sample marks."""
     marked = [leaf.requires_grad for leaf in tree.flatten(_arguments(sample))[0]]
-    leaves, structure = _taken_apart(sample)
+    leaves, structure = _flattened(sample)
     if not any(marked):
         return False
 
@@ -233,7 +233,7 @@ def _recorded(entry: Any, sample: Any) -> tuple[list[torch.Tensor], list[torch.T
     marks.
     """
     marked = [leaf.requires_grad for leaf in tree.flatten(_arguments(sample))[0]]
-    leaves, structure = _taken_apart(sample)
+    leaves, structure = _flattened(sample)
     wanted = [leaf.dtype.is_floating_point or leaf.dtype.is_complex for leaf in leaves]
     for asked in (wanted, marked):
         theirs = [leaf.clone().requires_grad_(a) for leaf, a in zip(leaves, asked, strict=True)]
@@ -252,7 +252,7 @@ def _arguments(sample: Any) -> Any:
     return (sample.input, *sample.args), sample.kwargs
 
 
-def _taken_apart(sample: Any) -> tuple[list[torch.Tensor], Any]:
+def _flattened(sample: Any) -> tuple[list[torch.Tensor], Any]:
     leaves, structure = tree.flatten(_arguments(sample))
     return [leaf.detach() for leaf in leaves], structure
 

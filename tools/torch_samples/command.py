@@ -40,6 +40,6 @@ def entries_of(
     return [name for name in options.exact or ENTRIES if part in name]
 
 
-def dtypes_wanted(options: argparse.Namespace) -> tuple[torch.dtype, ...]:
+def chosen_dtypes(options: argparse.Namespace) -> tuple[torch.dtype, ...]:
     """Return the dtypes that are asked for; none if all are."""
     return tuple(NAMES[name] for name in options.dtype or ())

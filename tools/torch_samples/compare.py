@@ -67,7 +67,7 @@ def compare(
             f"{what}: {len(expected)} expected, found {found!r}"
         )
         for i, (f, e) in enumerate(zip(found, expected, strict=True)):
-            compare(f, e, tolerance, f"{what} {i}", lambda i=i: _part(exact(), i))
+            compare(f, e, tolerance, f"{what} {i}", lambda i=i: _item(exact(), i))
         return
     if not isinstance(expected, torch.Tensor):
         assert type(found) is type(expected) and found == expected, (
@@ -92,7 +92,7 @@ def compare(
             raise AssertionError(f"{what}: {error}") from None
 
 
-def _part(results: Any, i: int) -> Any:
+def _item(results: Any, i: int) -> Any:
     return results[i] if isinstance(results, tuple | list) else None
 
 

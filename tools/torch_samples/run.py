@@ -54,7 +54,7 @@ def run(key: str, dtypes: tuple[torch.dtype, ...] = (), limit: int | None = None
         for number, sample in enumerate(samples(key, dtype)):
             if limit is not None and outcome.ran - ran >= limit:
                 break
-            _run_one(outcome, sample, dtype, f"sample {number} in {str(dtype)[6:]}")
+            _run_sample(outcome, sample, dtype, f"sample {number} in {str(dtype)[6:]}")
     return outcome
 
 
@@ -64,7 +64,7 @@ def run_on(dialect: str, dtypes: tuple[torch.dtype, ...], limit: int | None, key
         return run(key, dtypes, limit)
 
 
-def _run_one(outcome: Outcome, sample: Any, dtype: torch.dtype, name: str) -> None:
+def _run_sample(outcome: Outcome, sample: Any, dtype: torch.dtype, name: str) -> None:
     entry, adapter = ENTRIES[outcome.entry], adapter_of(outcome.entry)
     try:
         check_forward(entry, adapter, sample)

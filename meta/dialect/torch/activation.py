@@ -12,14 +12,14 @@ from meta.dialect.torch.operands import (
     all_rounded_once,
     kernels,
     no_sixth_in_double,
-    of_one,
+    of_unary,
     rounded_number,
     rounded_once,
 )
 
 aten = torch.ops.aten
 
-of_one(functions_of(op.tanh, op.sigmoid))
+of_unary(functions_of(op.tanh, op.sigmoid))
 all_rounded_once(functions_of(op.silu, op.mish, op.selu, op.hardshrink, op.logsigmoid, op.relu6))
 all_rounded_once(functions_of(op.leaky_relu, op.elu, op.softplus, op.glu))
 all_rounded_once(functions_of(op.hardswish, op.hardsigmoid), when=no_sixth_in_double)

@@ -16,19 +16,19 @@ from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.aten_calls import functions_of
 from meta.dialect.torch.operands import (
     as_operands,
+    binary_kernel,
     kernels,
-    of_one,
+    of_binary,
     of_rounded,
-    of_two,
+    of_unary,
     own_dtype,
     rounded_numbers,
-    two_operands,
     wide,
 )
 
-of_one(functions_of(op.negative))
-of_two(functions_of(op.multiply, op.divide, op.maximum, op.minimum, op.copysign, op.hypot))
-of_two(functions_of(op.fmax, op.fmin, op.logaddexp, op.logaddexp2))
+of_unary(functions_of(op.negative))
+of_binary(functions_of(op.multiply, op.divide, op.maximum, op.minimum, op.copysign, op.hypot))
+of_binary(functions_of(op.fmax, op.fmin, op.logaddexp, op.logaddexp2))
 
 
 def _power(x1, x2, out):
@@ -44,7 +44,7 @@ def _power(x1, x2, out):
     out.copy_(found.view(torch.uint64))
 
 
-of_two({op.pow: _power}, of_rounded)
+of_binary({op.pow: _power}, of_rounded)
 
 
 @dialect.kernel(op.abs, strided=False)
@@ -59,7 +59,7 @@ def _where_true(function, x1, x2, otherwise, where, out):
 
 
 def _sum_or_difference(function):
-    plain, chosen = two_operands(function), partial(_where_true, function)
+    plain, chosen = binary_kernel(function), partial(_where_true, function)
 
     def make(call):
         if call.args.otherwise is None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from meta.dialect.torch.operands import wide
-from meta.dialect.torch.random import kept_from
+from meta.dialect.torch.random import dropout_mask
 
 MOST = 2**20
 """Scores that are computed at a time; more, where one query has more keys."""
@@ -160,7 +160,7 @@ class Blocks:
         assert how.dropout_key is not None
         shape = (x.shape[0], x.shape[1], self.keys)
         first = (at.heads.start * self.rows + at.rows.start) * self.keys
-        mask = kept_from(how.dropout_key.reshape(()), first, shape, how.dropout_p, self.device)
+        mask = dropout_mask(how.dropout_key.reshape(()), first, shape, how.dropout_p, self.device)
         return torch.where(mask[..., at.keys], x * (1 / (1 - how.dropout_p)), 0.0)
 
     def gradients(

@@ -14,7 +14,7 @@ from meta.base.dtype import TO_TORCH, prepare_cast
 from meta.dialect.core import LIBRARY
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.aten_calls import functions_of
-from meta.dialect.torch.operands import all_rounded_once, of_one, of_two, rounded_once
+from meta.dialect.torch.operands import all_rounded_once, of_binary, of_unary, rounded_once
 
 
 def _sign(x):
@@ -51,7 +51,7 @@ def _of_floats(function):
     return lambda x: function(x) if x.is_floating_point() else x.clone()
 
 
-of_one(
+of_unary(
     {
         op.copy: torch.clone,
         op.detach: torch.clone,
@@ -64,15 +64,15 @@ of_one(
         op.trunc: _of_floats(torch.trunc),
     }
 )
-of_one(functions_of(op.sqrt, op.square, op.exp, op.log, op.rsqrt, op.log2, op.log10))
-of_one(functions_of(op.reciprocal, op.frac, op.asinh, op.acosh))
-of_one(
+of_unary(functions_of(op.sqrt, op.square, op.exp, op.log, op.rsqrt, op.log2, op.log10))
+of_unary(functions_of(op.reciprocal, op.frac, op.asinh, op.acosh))
+of_unary(
     functions_of(
         *(op.sin, op.cos, op.tan, op.asin, op.acos, op.atan, op.sinh, op.cosh, op.atanh),
     ),
     plevel=LIBRARY,
 )
-of_two(functions_of(op.atan2), plevel=LIBRARY)
+of_binary(functions_of(op.atan2), plevel=LIBRARY)
 all_rounded_once(functions_of(op.exp2), plevel=LIBRARY)
 all_rounded_once(functions_of(op.deg2rad, op.rad2deg))
 

@@ -25,11 +25,11 @@ from meta.dialect.torch import torch as dialect
 from meta.ir.dims import SymbolicDim
 from meta.op.core.call import CallValues
 
-_KEPT: WeakValueDictionary[str, KeptCall] = WeakValueDictionary()
+_PROCESS_CALLS: WeakValueDictionary[str, ProcessCall] = WeakValueDictionary()
 _NAMES = {"dtype": torch.dtype, "layout": torch.layout, "memory_format": torch.memory_format}
 
 
-class KeptCall:
+class ProcessCall:
     """A function of tensors for the calls of this process; it is known while somebody has it.
 
     ``name`` is what `call_text` takes for it.
@@ -38,7 +38,7 @@ class KeptCall:
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
         self.name = f"kept.{uuid.uuid4().hex}"
-        _KEPT[self.name] = self
+        _PROCESS_CALLS[self.name] = self
 
 
 def call_text(
@@ -46,8 +46,8 @@ def call_text(
 ) -> tuple[str, list[Any], list[Any]]:
     """Return the text of a call, the tensors in it, and the dimensions in it.
 
-    target: the name of an overload, "aten.add.Tensor", or of a `KeptCall`. A tensor is whatever is
-    no plain value. Raises ArgumentError for what has no text, such as a generator.
+    target: the name of an overload, "aten.add.Tensor", or of a `ProcessCall`. A tensor is whatever
+    is no plain value. Raises ArgumentError for what has no text, such as a generator.
     """
     tensors: list[Any] = []
     extents: list[Any] = []
@@ -97,7 +97,7 @@ def overload_of(name: str) -> torch._ops.OpOverload | None:
 
 def _function_of(target: str) -> Callable[..., Any]:
     if target.startswith("kept."):
-        kept = _KEPT.get(target)
+        kept = _PROCESS_CALLS.get(target)
         if kept is None:
             raise ArgumentError("a call of a function of another process", found=target)
         return kept.function

@@ -32,7 +32,7 @@ def take_along_axis_dx(x, dy, indices, axis):
     return _scatter_add(zeros, in_range(indices, x.shape[axis], "raise"), dy, axis)
 
 
-def _flat_places(data, indices):
+def _flat_positions(data, indices):
     """Return the row-major positions, among the leading axes, of coordinates; flattened."""
     places = torch.zeros(indices.shape[1:], dtype=torch.int64, device=indices.device)
     for extent, index in zip(data.shape, indices, strict=False):
@@ -49,12 +49,12 @@ def _rows(data, depth):
 @dialect.kernel(op.gather_nd)
 def gather_nd(data, indices, call):
     rows = _rows(data, indices.shape[0])
-    return rows.index_select(0, _flat_places(data, indices)).reshape(call.out.shape)
+    return rows.index_select(0, _flat_positions(data, indices)).reshape(call.out.shape)
 
 
 def _add_nd(data, indices, updates):
     dtype = wide(data.dtype)
-    depth, places = indices.shape[0], _flat_places(data, indices)
+    depth, places = indices.shape[0], _flat_positions(data, indices)
     parts = updates.reshape(places.numel(), *data.shape[depth:]).to(dtype)
     # A copy: in the same dtype `to` gives the argument itself.
     sums = _rows(data, depth).to(dtype, copy=True).index_add_(0, places, parts)
@@ -99,14 +99,14 @@ def scatter_reduce(x, index, src, axis, reduce):
 def scatter_nd(data, indices, updates, mode):
     if mode == "add":
         return _add_nd(data, indices, updates)
-    depth, places = indices.shape[0], _flat_places(data, indices)
+    depth, places = indices.shape[0], _flat_positions(data, indices)
     parts = updates.reshape(places.numel(), *data.shape[depth:])
     rows = _rows(data, depth).clone(memory_format=torch.contiguous_format)
     rows[places] = parts
     return rows.reshape(data.shape)
 
 
-def _places(indices, x):
+def _positions(indices, x):
     """Return the indices as int64, counted from the start."""
     return tuple(in_range(i, n, "raise") for i, n in zip(indices, x.shape, strict=False))
 
@@ -117,7 +117,7 @@ def adv_index(inputs):
     if not indices:
         return x.clone(memory_format=torch.contiguous_format)
     # Not x[...]: with indices without axes, that is a view.
-    return torch.ops.aten.index(x, _places(indices, x)).contiguous()
+    return torch.ops.aten.index(x, _positions(indices, x)).contiguous()
 
 
 # Generated code would look every index up for every element; ATen scatters.
@@ -127,7 +127,7 @@ def adv_index_dx(dy, inputs):
     if not indices:
         return dy.to(x.dtype, copy=True, memory_format=torch.contiguous_format)
     total = torch.zeros(x.shape, dtype=wide(dy.dtype), device=dy.device)
-    return total.index_put_(_places(indices, x), dy.to(total.dtype), accumulate=True).to(x.dtype)
+    return total.index_put_(_positions(indices, x), dy.to(total.dtype), accumulate=True).to(x.dtype)
 
 
 def in_range(indices, extent, mode):

@@ -189,7 +189,7 @@ def scaled_matmul(x1, x2, scale1, scale2, out):
     out.copy_(product.mul_(scale1.reshape(-1, 1)).mul_(scale2.reshape(1, -1)))
 
 
-def is_one_product(call):
+def is_single_product(call):
     """Whether it is one matrix product, so that nothing is rounded before the end."""
     read = subscripts(call.args.equation, [x.shape for x in call.args.operands])
     factors = [
@@ -202,7 +202,7 @@ def is_one_product(call):
 
 @dialect.kernel(op.einsum, plevel=LIBRARY, when=no_integers_on_cuda("matrix product"))
 def einsum(equation, operands, call):
-    if operands[0].dtype in HALF and not is_one_product(call):
+    if operands[0].dtype in HALF and not is_single_product(call):
         wide = _einsum(*(x.float() for x in operands), equation=equation)
         return wide.to(operands[0].dtype, copy=True, memory_format=torch.contiguous_format)
     result = _einsum(*operands, equation=equation)

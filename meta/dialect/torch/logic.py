@@ -9,15 +9,15 @@ from meta.dialect.torch.aten_calls import functions_of
 from meta.dialect.torch.operands import (
     as_operands,
     number,
-    of_one,
-    of_two,
+    of_binary,
+    of_unary,
     own_dtype,
     rounded_number,
     wide,
 )
 
-of_one(functions_of(op.isnan, op.isinf, op.isfinite, op.isposinf, op.isneginf))
-of_one(functions_of(op.signbit, op.logical_not))
+of_unary(functions_of(op.isnan, op.isinf, op.isfinite, op.isposinf, op.isneginf))
+of_unary(functions_of(op.signbit, op.logical_not))
 
 
 def _like(out, *operands):
@@ -31,7 +31,7 @@ def _of_bits(function, x1, x2, out):
     function(*_like(out, x1, x2), out=out)
 
 
-of_two(functions_of(op.bitwise_and, op.bitwise_or, op.bitwise_xor), _of_bits)
+of_binary(functions_of(op.bitwise_and, op.bitwise_or, op.bitwise_xor), _of_bits)
 
 
 @dialect.kernel(op.bitwise_invert)
@@ -48,7 +48,7 @@ def _shifted(function, x1, x2, out):
     function(*_like(out, x1, _amount(x2)), out=out)
 
 
-of_two(functions_of(op.bitwise_left_shift, op.bitwise_right_shift), _shifted)
+of_binary(functions_of(op.bitwise_left_shift, op.bitwise_right_shift), _shifted)
 
 
 @dialect.kernel(op.reinterpret)
@@ -85,7 +85,7 @@ def _compared(function, x1, x2, out):
     function(*as_operands(own, out, x1, x2), out=out)
 
 
-of_two(
+of_binary(
     functions_of(*(op.less, op.less_equal, op.greater, op.greater_equal, op.equal, op.not_equal)),
     _compared,
 )
@@ -95,7 +95,7 @@ def _of_bools(function, x1, x2, out):
     function(*as_operands(torch.bool, out, x1, x2), out=out)
 
 
-of_two(functions_of(op.logical_and, op.logical_or, op.logical_xor), _of_bools)
+of_binary(functions_of(op.logical_and, op.logical_or, op.logical_xor), _of_bools)
 
 
 @dialect.kernel(op.where)

@@ -47,13 +47,13 @@ def kernels(functions: Kernels, **options: Any) -> None:
         dialect.kernel(base, **options)(function)
 
 
-def of_one(functions: Kernels, plevel: Levels | None = None) -> None:
+def of_unary(functions: Kernels, plevel: Levels | None = None) -> None:
     """Define kernels of one compact operand: ``functions[op](x)``."""
     for base, function in functions.items():
-        dialect.op(base, plevel=plevel)(_one_operand(function))
+        dialect.op(base, plevel=plevel)(_unary_kernel(function))
 
 
-def _one_operand(function: Kernel) -> Callable[[CallValues], OpEnv]:
+def _unary_kernel(function: Kernel) -> Callable[[CallValues], OpEnv]:
     def applied(x: Tensor) -> Any:
         return function(x)
 
@@ -97,13 +97,13 @@ def of_rounded(function: Kernel, x1: Operand, x2: Operand, out: Tensor) -> None:
     in_wide(function, x1, x2, out)
 
 
-def of_two(functions: Kernels, fill: Kernel = in_wide, plevel: Levels | None = None) -> None:
-    """Define kernels of two operands: ``fill(functions[op], x1, x2, out)``; see `two_operands`."""
+def of_binary(functions: Kernels, fill: Kernel = in_wide, plevel: Levels | None = None) -> None:
+    """Define kernels of two operands: ``fill(functions[op], x1, x2, out)``; see `binary_kernel`."""
     for base, function in functions.items():
-        dialect.op(base, plevel=plevel)(two_operands(function, fill))
+        dialect.op(base, plevel=plevel)(binary_kernel(function, fill))
 
 
-def two_operands(function: Kernel, fill: Kernel = in_wide) -> Callable[[CallValues], OpEnv]:
+def binary_kernel(function: Kernel, fill: Kernel = in_wide) -> Callable[[CallValues], OpEnv]:
     """Return the maker of kernels ``fill(function, x1, x2, out)``.
 
     ``fill`` brings the operands to where they are computed, which takes longer than a small sum.

@@ -69,7 +69,7 @@ PLAIN: dict[str, Operation] = {
 """Operations on tensors and numbers; "squares" is a total of squares, without a tensor of them."""
 
 
-def _each(function: Operation, *values: Value) -> Value:
+def _apply_to_members(function: Operation, *values: Value) -> Value:
     """Apply a function to the members of lists, beside numbers."""
     count = next((len(v) for v in values if isinstance(v, list)), None)
     if count is None:
@@ -85,13 +85,13 @@ def _foreach(kind: str, foreach: Operation) -> Operation:
             a, b = b, a
         if isinstance(a, list) and (isinstance(b, list) or kind != "-"):
             return list(foreach(a, b))
-        return _each(PLAIN[kind], a, b)
+        return _apply_to_members(PLAIN[kind], a, b)
 
     return apply
 
 
 LISTS: dict[str, Operation] = {
-    **{kind: partial(_each, function) for kind, function in PLAIN.items()},
+    **{kind: partial(_apply_to_members, function) for kind, function in PLAIN.items()},
     "+": _foreach("+", torch._foreach_add),
     "-": _foreach("-", torch._foreach_sub),
     "*": _foreach("*", torch._foreach_mul),

@@ -51,7 +51,7 @@ def _plain(axes):
     return all(a.before == a.after and 2 * a.before <= a.kernel for a in axes)
 
 
-def _each(axes, name):
+def _of_axes(axes, name):
     return tuple(getattr(axis, name) for axis in axes)
 
 
@@ -73,15 +73,15 @@ def _cut(padded, axes):
 
 
 def _arguments(axes):
-    return _each(axes, "kernel"), _each(axes, "stride")
+    return _of_axes(axes, "kernel"), _of_axes(axes, "stride")
 
 
 def _max_case(x, axes):
     """Return the tensor to pool, padded if need be, and ATen's arguments."""
     plain = _plain(axes)
-    padding, ceil = (_each(axes, "before"), axes[0].ceil) if plain else ((0,) * len(axes), False)
+    padding, ceil = (_of_axes(axes, "before"), axes[0].ceil) if plain else ((0,) * len(axes), False)
     x = x if plain else _padded(x, axes, float("-inf"))
-    return x, (*_arguments(axes), padding, _each(axes, "dilation"), ceil)
+    return x, (*_arguments(axes), padding, _of_axes(axes, "dilation"), ceil)
 
 
 def _counts(x, axes, include_pad):
@@ -99,8 +99,8 @@ def _counts(x, axes, include_pad):
 def _window_sums(x, axes, spread=False):
     """Return the sums of the windows of padded x, or the gradient of this: x spread over them."""
     zeros = (0,) * len(axes)
-    stride, dilation = _each(axes, "stride"), _each(axes, "dilation")
-    ones = x.new_ones((1, 1, *_each(axes, "kernel")))
+    stride, dilation = _of_axes(axes, "stride"), _of_axes(axes, "dilation")
+    ones = x.new_ones((1, 1, *_of_axes(axes, "kernel")))
     planes = x.reshape(-1, 1, *x.shape[2:])  # one channel per image: one kernel serves all
     y = torch.convolution(planes, ones, None, stride, zeros, dilation, spread, zeros, 1)
     return y.reshape(*x.shape[:2], *y.shape[2:])
@@ -110,8 +110,8 @@ def _aten_average(axes, include_pad):
     """Return an average's arguments if ATen has the case, else None."""
     # Over three axes it refuses an input that is smaller than a window, whatever the padding.
     covers = len(axes) < 3 or all(axis.size >= axis.kernel for axis in axes)
-    if covers and _plain(axes) and set(_each(axes, "dilation")) == {1}:
-        return *_arguments(axes), _each(axes, "before"), axes[0].ceil, include_pad
+    if covers and _plain(axes) and set(_of_axes(axes, "dilation")) == {1}:
+        return *_arguments(axes), _of_axes(axes, "before"), axes[0].ceil, include_pad
     return None
 
 

@@ -54,7 +54,7 @@ def _fill(out, key, each, make, begin=0):
         part.copy_(make(*lanes).flatten()[: len(part)])
 
 
-def kept_from(key, first, shape, p, device):
+def dropout_mask(key, first, shape, p, device):
     """Return what is kept of the elements from ``first`` on of a larger array, as a mask."""
     skip = first % 4
     mask = torch.empty(skip + prod(shape), dtype=torch.bool, device=device)
@@ -65,7 +65,7 @@ def kept_from(key, first, shape, p, device):
 @dialect.kernel(op.dropout_train)
 def dropout_train(x, p, in_states):
     key = random.default.key() if in_states is None else in_states.reshape(())
-    mask = kept_from(key, 0, x.shape, p, x.device)
+    mask = dropout_mask(key, 0, x.shape, p, x.device)
     y = torch.where(mask, x * (1 / (1 - p)), 0.0)
     return y, mask, x.new_empty(0, dtype=torch.uint8)
 
@@ -73,7 +73,9 @@ def dropout_train(x, p, in_states):
 kernels(
     {
         op.dropout_dx: lambda dy, mask, p: torch.where(mask, dy * (1 / (1 - p)), 0.0).contiguous(),
-        op.dropout_mask: lambda key, shape, p: kept_from(key.reshape(()), 0, shape, p, key.device),
+        op.dropout_mask: lambda key, shape, p: dropout_mask(
+            key.reshape(()), 0, shape, p, key.device
+        ),
         op.random_key: lambda device: torch.tensor([random.default.key()], device=device),
     }
 )

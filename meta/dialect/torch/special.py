@@ -13,13 +13,13 @@ from meta import op
 from meta.dialect.core import LIBRARY
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.aten_calls import functions_of
-from meta.dialect.torch.operands import all_rounded_once, of_one, of_two, rounded_once
+from meta.dialect.torch.operands import all_rounded_once, of_binary, of_unary, rounded_once
 
-of_one(functions_of(op.erf))
+of_unary(functions_of(op.erf))
 all_rounded_once(functions_of(op.erfinv, op.lgamma, op.sinc, op.entr, op.logit))
 all_rounded_once(functions_of(op.i0, op.i0e, op.i1, op.i1e))
 all_rounded_once(functions_of(op.erfc, op.digamma, op.ndtr), plevel=LIBRARY)
-of_two(functions_of(op.xlogy, op.xlog1py))
+of_binary(functions_of(op.xlogy, op.xlog1py))
 
 
 @rounded_once(op.erf_dx)

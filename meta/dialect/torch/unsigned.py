@@ -136,7 +136,7 @@ def _converting(env: OpEnv, call: CallValues) -> Callable[..., Any]:
     kernel, allocates = env.run, env.allocates
 
     def run(*values: Any) -> Any:
-        given = [_seen(v, c) for v, c in zip(values, of_args, strict=False)]
+        given = [_as_carrier(v, c) for v, c in zip(values, of_args, strict=False)]
         outs = values[count:]
         places = [_room(out, of_results) for out in outs]
         found = kernel(*given, *places)
@@ -153,7 +153,7 @@ def _converting(env: OpEnv, call: CallValues) -> Callable[..., Any]:
     return run
 
 
-def _seen(x: Any, carriers: dict[str, str]) -> Any:
+def _as_carrier(x: Any, carriers: dict[str, str]) -> Any:
     """Return a tensor in the dtype of which ATen has the functions; numbers as they are."""
     name = carriers.get(FROM_TORCH[x.dtype]) if isinstance(x, Tensor) else None
     if name is None:

@@ -106,7 +106,7 @@ def _padded(x, padding):
     return F.pad(widened(x), (left, right, top, bottom))
 
 
-def _places(x, max_displacement, stride2):
+def _tap_positions(x, max_displacement, stride2):
     """Return, for each displacement, where in a padded image the taps of x1 and of x2 lie."""
 
     def shifted(dy, dx):
@@ -121,7 +121,7 @@ def _places(x, max_displacement, stride2):
 @dialect.kernel(op.correlation)
 def correlation(x1, x2, kernel_size, max_displacement, stride1, stride2, padding, is_multiply):
     a, b = _padded(x1, padding), _padded(x2, padding)
-    center, others = _places(a, max_displacement, stride2)
+    center, others = _tap_positions(a, max_displacement, stride2)
     own = a[center]
     found = []
     for place in others:
@@ -136,7 +136,7 @@ def correlation_dx(
 ):
     a, b = _padded(x1, padding), _padded(x2, padding)
     da, db = torch.zeros_like(a), torch.zeros_like(b)
-    center, others = _places(a, max_displacement, stride2)
+    center, others = _tap_positions(a, max_displacement, stride2)
     own, shares = a[center], widened(dy) / x1.shape[1]
     for q, place in enumerate(others):
         # What a tap of the window gets of the mean's gradient.

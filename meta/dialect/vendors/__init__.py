@@ -16,7 +16,7 @@ from meta.dialect.core.scope import LAUNCH_SETTINGS, VENDORS, LaunchSettings, Sc
 
 if TYPE_CHECKING:
     from meta.dialect.vendors.detect import active, verdicts
-    from meta.dialect.vendors.force import parts_on
+    from meta.dialect.vendors.force import files_on
     from meta.dialect.vendors.idioms import get_heuristic_config, get_tuned_config
     from meta.dialect.vendors.registry import add, remove
     from meta.dialect.vendors.vendor import Vendor
@@ -25,15 +25,15 @@ __all__ = [
     "Vendor",
     "active",
     "add",
+    "files_on",
     "get_heuristic_config",
     "get_tuned_config",
-    "parts_on",
     "remove",
     "verdicts",
 ]
 _IN = {
     "Vendor": "vendor", "active": "detect", "add": "registry", "get_heuristic_config": "idioms",
-    "get_tuned_config": "idioms", "parts_on": "force", "remove": "registry", "verdicts": "detect",
+    "get_tuned_config": "idioms", "files_on": "force", "remove": "registry", "verdicts": "detect",
 }  # fmt: skip
 
 

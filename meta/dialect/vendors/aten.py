@@ -142,7 +142,7 @@ def _argument(given: Argument, argument: Any, call: CallValues) -> Bound:
     if argument.name == "reduction":
         return _reduction(call, given)
     if "List[int]" in type_:
-        return _ints(call, given) if argument.N is None else _each(call, given, argument.N)
+        return _ints(call, given) if argument.N is None else _per_axis(call, given, argument.N)
     return _slot(given, call)
 
 
@@ -189,7 +189,7 @@ def _along(call: CallValues, name: str, axis: str) -> Bound:
     return "is", value * len(axes) if len(value) == 1 and axes else value
 
 
-def _each(call: CallValues, name: str, count: int) -> Bound:
+def _per_axis(call: CallValues, name: str, count: int) -> Bound:
     value = _ints(call, name)[1]
     if len(value) not in (1, count):
         raise Unsupported(f"{name} is {value}, not one number for each of {count} axes")
@@ -290,7 +290,7 @@ def _checked(
     device = torch.device(str(call.out_device))
     empty = [(s, dtype) for s, dtype in wanted if s is not None and 0 in s]
     if len(empty) == len(wanted):
-        return lambda *_: _one([torch.empty(s, dtype=d, device=device) for s, d in empty])
+        return lambda *_: _unpacked([torch.empty(s, dtype=d, device=device) for s, d in empty])
 
     def kernel(*values: Any) -> Any:
         found = run(*values)
@@ -309,12 +309,12 @@ def _checked(
                 results[i] = result.contiguous()
             elif result.data_ptr() in owned:
                 results[i] = result.clone()
-        return _one(results)
+        return _unpacked(results)
 
     return kernel
 
 
-def _one(results: list[torch.Tensor]) -> Any:
+def _unpacked(results: list[torch.Tensor]) -> Any:
     return results[0] if len(results) == 1 else tuple(results)
 
 

@@ -53,7 +53,7 @@ Heuristics = Mapping[str, Mapping[str, Callable[..., Any]]]
 
 
 @dataclass(eq=False, slots=True)
-class Part:
+class ScopeFiles:
     """What a folder has for one scope.
 
     Attributes
@@ -79,10 +79,10 @@ class Folder:
         self._package: ModuleType = known.package
         self._path: Path = known.folder
         self._source = _hash(self._path)
-        self._parts: dict[str, Part] = {}
+        self._parts: dict[str, ScopeFiles] = {}
         self._failure: Exception | None = None
 
-    def parts(self, architecture: str = "") -> list[Part]:
+    def parts(self, architecture: str = "") -> list[ScopeFiles]:
         """Return what there is for an architecture and for the vendor, the most specific first.
         What was not read is read now; raises what is wrong with it, every time.
         """
@@ -110,11 +110,11 @@ class Folder:
                     one.base.aspects.dialect_ops.remove(one)
         forget()
 
-    def _read(self, architecture: str) -> Part:
+    def _read(self, architecture: str) -> ScopeFiles:
         scope = Scope(self.vendor.name, architecture, self._source, self._declines)
         folder = self._path / architecture
         package = ".".join(filter(None, (self._package.__name__, architecture)))
-        part = Part(scope)
+        part = ScopeFiles(scope)
         part.tuned = read_tune_configs(folder / TUNE_CONFIGS)
         reading = Reading(self.vendor, [part, *self._parts.values()])
         dialect = _dialect_of(self.vendor) if (folder / OPS).is_file() else None
@@ -151,7 +151,7 @@ class Folder:
         needs = self.vendor.device == "cpu" and self._needs_interpreter
         return interpreted(run) if needs else run
 
-    def _read_ops(self, dialect: Dialect, part: Part, folder: Path, package: str) -> None:
+    def _read_ops(self, dialect: Dialect, part: ScopeFiles, folder: Path, package: str) -> None:
         """Import ``ops/``, and register the functions that it lists."""
         ops = importlib.import_module(f"{package}.ops")
         file = str(folder / OPS)
@@ -189,7 +189,7 @@ class Folder:
         self._register(dialect, part, chosen)
 
     def _register(
-        self, dialect: Dialect, part: Part, chosen: Mapping[str, Callable[..., Any]]
+        self, dialect: Dialect, part: ScopeFiles, chosen: Mapping[str, Callable[..., Any]]
     ) -> None:
         implemented: dict[str, list[tuple[str, AtenCall, Callable[..., Any]]]] = {}
         for name in part.functions:
@@ -214,7 +214,7 @@ class Reading:
     """What the files of a folder find in it; see `idioms.Launches`."""
 
     vendor: Vendor
-    parts: list[Part]
+    parts: list[ScopeFiles]
 
     def configs(self, name: str) -> tuple[Mapping[str, Any], ...] | None:
         found = next((p.tuned[name] for p in self.parts if name in p.tuned), None)
@@ -227,7 +227,7 @@ class Reading:
         return sorted({name for p in self.parts for name in (*p.tuned, *p.heuristics)})
 
 
-def launch(parts: list[Part], name: str) -> LaunchSettings:
+def launch(parts: list[ScopeFiles], name: str) -> LaunchSettings:
     """Return how the kernels of a name are to be launched, by the most specific that says so."""
     tuned = next((p for p in parts if name in p.tuned), None)
     heuristic = next((p for p in parts if name in p.heuristics), None)

@@ -10,13 +10,13 @@ from meta.base.device import BUILT_IN, Device
 from meta.base.errors import MetaError, MetaWarning
 from meta.dialect.core.scope import LaunchSettings, Scope
 from meta.dialect.vendors.detect import active
-from meta.dialect.vendors.folder import Part, architecture_of, launch, read
+from meta.dialect.vendors.folder import ScopeFiles, architecture_of, launch, read
 
 _lock = threading.RLock()
 _reads = False
 
 
-def parts_on(device: Device) -> list[Part]:
+def files_on(device: Device) -> list[ScopeFiles]:
     """Return what the vendor in force on a device has, the most specific first; nothing where
     none is. Its files are read when they are first asked for.
 
@@ -50,9 +50,9 @@ def parts_on(device: Device) -> list[Part]:
 
 def scopes(device: Device) -> tuple[Scope, ...]:
     """Return the scopes in force on a device; see `core.scope.VENDORS`."""
-    return tuple(part.scope for part in parts_on(device))
+    return tuple(part.scope for part in files_on(device))
 
 
 def launch_on(name: str, device: Device) -> LaunchSettings:
     """Return how kernels of a name are launched on a device; see `core.scope.LAUNCH_SETTINGS`."""
-    return launch(parts_on(device), name)
+    return launch(files_on(device), name)

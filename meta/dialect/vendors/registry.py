@@ -189,7 +189,7 @@ def _announced(point: EntryPoint) -> Known:
 # The folder of a vendor as a Python package, and what it says of the vendor.
 
 
-_BESIDE = {"ARCH_MAP": "architectures", "CUSTOMIZED_UNUSED_OPS": "unused"}
+_FLAGGEMS_NAMES = {"ARCH_MAP": "architectures", "CUSTOMIZED_UNUSED_OPS": "unused"}
 
 
 def import_folder(folder: Path) -> ModuleType:
@@ -273,7 +273,7 @@ def vendor_in(package: ModuleType) -> Vendor:
             found="nothing of the name" if vendor is None else type(vendor).__name__,
             span=Span(str(package.__file__), 1),
         )
-    beside = {field: stated[name] for name, field in _BESIDE.items() if name in stated}
+    beside = {field: stated[name] for name, field in _FLAGGEMS_NAMES.items() if name in stated}
     if beside:
         vendor = replace(
             vendor,

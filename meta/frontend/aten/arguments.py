@@ -126,6 +126,12 @@ def axes_of(dims: Sequence[int] | int | None, ndim: int) -> tuple[int, ...]:
     return () if ndim == 0 else normalize_axes(named, ndim)
 
 
+def per_axis(values: Sequence[int] | int, n: int) -> tuple[int, ...]:
+    """Return a number for each spatial axis, of a single number or of as many."""
+    values = (values,) if isinstance(values, int) else tuple(values)
+    return values * n if len(values) == 1 else values
+
+
 def at_least_1d(x: Any) -> Any:
     """Return a tensor without axes as a vector of one element; others as they are."""
     return op.reshape(x, (1,)) if x.ndim == 0 else x
@@ -200,7 +206,7 @@ def full_tensor(shape: Sequence[Any], value: Any, dtype: str, call: CallSite) ->
     return op.broadcast_to(found, tuple(shape))
 
 
-def apply_to_parts(function: Any, x: Any) -> Any:
+def apply_to_components(function: Any, x: Any) -> Any:
     """Return what a function that moves elements gives of complex numbers, by way of their parts;
     of others, what it gives.
     """
@@ -209,12 +215,12 @@ def apply_to_parts(function: Any, x: Any) -> Any:
     return op.complex(function(op.real(x)), function(op.imag(x)))
 
 
-def cast_or_real_part(x: Any, dtype: str | None) -> Any:
+def cast_or_take_real(x: Any, dtype: str | None) -> Any:
     """Return a tensor in a dtype; of complex numbers that are to be real ones, the real part."""
     if dtype is None or x.dtype == dtype:
         return x
     if x.dtype in COMPLEX and dtype not in COMPLEX:
-        return cast_or_real_part(op.real(x), dtype)
+        return cast_or_take_real(op.real(x), dtype)
     return op.astype(x, dtype)
 
 

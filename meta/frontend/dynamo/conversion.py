@@ -25,7 +25,7 @@ from meta.base.device import CPU, Device
 from meta.base.dtype import FROM_TORCH
 from meta.base.errors import ArgumentError, MetaError
 from meta.base.source import Span
-from meta.dialect.torch.foreign import KeptCall, call_text
+from meta.dialect.torch.foreign import ProcessCall, call_text
 from meta.frontend.aten.graph import Walker, convert
 from meta.frontend.aten.registry import AtenError, bind_arguments, name_of
 from meta.frontend.core import Failure, Unconvertible, conversion_error
@@ -81,7 +81,7 @@ class ConvertedGraph:
     device: Device
     bound: int = 0
     calls_back: list[Failure] = field(default_factory=list)
-    kept: list[KeptCall] = field(default_factory=list)
+    kept: list[ProcessCall] = field(default_factory=list)
 
     @property
     def results(self) -> list[Result]:
@@ -290,7 +290,7 @@ class GraphWalker(Walker):
         super().__init__(graph, outside=self._call_back)
         self.trace, self.extents, self.fallback = trace, extents, fallback
         self.calls_back: list[Failure] = []
-        self.kept: list[KeptCall] = []
+        self.kept: list[ProcessCall] = []
         # By placeholder, the parameter of the program, and in which order its axes are.
         self.inputs: dict[fx.Node, tuple[Symbol, Order]] = {}
         self.writes: dict[Expr, Any] = {}
@@ -452,7 +452,7 @@ class GraphWalker(Walker):
             args, kwargs = pytree.tree_unflatten(given, structure)
             return operator(*args, **kwargs)
 
-        self.kept.append(KeptCall(run))
+        self.kept.append(ProcessCall(run))
         return self.kept[-1].name, tensors
 
     def _type(self, tensor: torch.Tensor) -> TensorType:

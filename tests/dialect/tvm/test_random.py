@@ -9,7 +9,7 @@ import torch
 from tvm import te
 
 import meta
-from meta.dialect.torch.random import kept_from
+from meta.dialect.torch.random import dropout_mask
 from meta.dialect.tvm import random
 from meta.dialect.tvm.lower import prim_func
 from tests.emulator import generated
@@ -28,7 +28,7 @@ def test_an_emulated_kernel_keeps_what_aten_keeps(shape: tuple[int, ...], dtype:
         mask = random.kept(shape, source(0), p)
         y = random._kept(x, mask, p)
         given = torch.randn(shape).to(getattr(torch, dtype))
-        expected = kept_from(key, 0, shape, p, "cpu")
+        expected = dropout_mask(key, 0, shape, p, "cpu")
         for outputs in ([y], [y, mask]):
             results = [torch.empty_like(given), torch.empty(shape, dtype=torch.bool)]
             run = generated.emulated(prim_func([x, source], outputs))

@@ -5,16 +5,10 @@ import sys
 
 from meta import op
 from meta.base.dtype import COMPLEX
-from meta.frontend.aten.arguments import cast
+from meta.frontend.aten.arguments import cast, per_axis
 from meta.frontend.aten.converters.slices import sliced
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
-
-
-def _each(values, n):
-    """Return a number for each spatial axis, of one for all or of as many."""
-    values = (values,) if isinstance(values, int) else tuple(values)
-    return values * n if len(values) == 1 else values
 
 
 def _require_real(x):
@@ -25,17 +19,17 @@ def _require_real(x):
 def _conv(x, weight, bias, stride, padding, dilation, groups):
     _require_real(x)
     n = len(weight.shape) - 2
-    padding = padding if isinstance(padding, str) else _each(padding, n)
+    padding = padding if isinstance(padding, str) else per_axis(padding, n)
     conv = getattr(op, f"conv{n}d")
-    return conv(x, weight, bias, _each(stride, n), padding, _each(dilation, n), groups)
+    return conv(x, weight, bias, per_axis(stride, n), padding, per_axis(dilation, n), groups)
 
 
 def _conv_transpose(x, weight, bias, stride, padding, output_padding, groups, dilation):
     _require_real(x)
     n = len(weight.shape) - 2
     conv = getattr(op, f"conv_transpose{n}d")
-    stride, dilation = _each(stride, n), _each(dilation, n)
-    around, added = _around(stride, _each(padding, n), _each(output_padding, n))
+    stride, dilation = per_axis(stride, n), per_axis(dilation, n)
+    around, added = _around(stride, per_axis(padding, n), per_axis(output_padding, n))
     return conv(x, weight, bias, stride, around, added, groups, dilation)
 
 
@@ -155,11 +149,11 @@ def convolution_backward(
 ):
     _require_real(x)
     n = len(weight.shape) - 2
-    stride, padding, dilation = (_each(v, n) for v in (stride, padding, dilation))
+    stride, padding, dilation = (per_axis(v, n) for v in (stride, padding, dilation))
     name = f"conv_transpose{n}d" if transposed else f"conv{n}d"
     more = ()
     if transposed:
-        padding, added = _around(stride, padding, _each(output_padding, n))
+        padding, added = _around(stride, padding, per_axis(output_padding, n))
         more = (added,)
     options = (stride, padding, *more, dilation, groups)
     dx = dw = db = None
@@ -172,13 +166,15 @@ def convolution_backward(
     return dx, dw, db
 
 
-WHOLE = (sys.maxsize, sys.maxsize)
+ENDS = (sys.maxsize, sys.maxsize)
 """The ends of slices that are all examples and channels."""
 
 
 def _columns(shape, kernel, dilation, padding, stride):
     """Return the padded shape of images, and for each tap of a window its begins and ends."""
-    kernel, dilation, padding, stride = (_each(v, 2) for v in (kernel, dilation, padding, stride))
+    kernel, dilation, padding, stride = (
+        per_axis(v, 2) for v in (kernel, dilation, padding, stride)
+    )
     padded = tuple(n + 2 * p for n, p in zip(shape[-2:], padding, strict=True))
     counts = tuple(
         (n - d * (k - 1) - 1) // s + 1
@@ -223,12 +219,12 @@ def col2im(x, *, output_size, kernel_size, dilation, padding, stride):
     taps = op.reshape(x, (batch, channels, len(cuts), *counts))
     total = None
     for i, (begin, end) in enumerate(cuts):
-        part = op.squeeze(op.strided_slice(taps, (0, 0, i), (*WHOLE, i + 1)), 2)
-        spread = op.strided_slice_dx(part, (batch, channels, *padded), begin, (*WHOLE, *end), steps)
+        part = op.squeeze(op.strided_slice(taps, (0, 0, i), (*ENDS, i + 1)), 2)
+        spread = op.strided_slice_dx(part, (batch, channels, *padded), begin, (*ENDS, *end), steps)
         total = spread if total is None else op.add(total, spread)
     y = op.strided_slice(
         total,
         (0, 0, top, left),
-        (*WHOLE, top + output_size[0], left + output_size[1]),
+        (*ENDS, top + output_size[0], left + output_size[1]),
     )
     return op.squeeze(y, 0) if one else y

@@ -13,7 +13,7 @@ from meta import op
 from meta.base.dtype import COMPLEX, is_float
 from meta.frontend.aten.arguments import (
     at_least_1d,
-    cast_or_real_part,
+    cast_or_take_real,
     constant,
     default_dtype,
     dtype_of_number,
@@ -27,18 +27,18 @@ from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible, constant_value
 from meta.ir.dims import SymbolicDim
 
-COUNTS_WHOLE = torch.__version__ < (2, 14)  # type: ignore[operator]  # a TorchVersion
+COUNTS_IN_INT64 = torch.__version__ < (2, 14)  # type: ignore[operator]  # a TorchVersion
 """Whether this torch makes the bounds of a range in int64 integers before it counts."""
 
 
 # Windows for Fourier transforms: numbers that are known while converting.
 
 
-PLACES = ("device", "pin_memory")
-LIKE = (*PLACES, "memory_format")
+PLACEMENT = ("device", "pin_memory")
+LIKE = (*PLACEMENT, "memory_format")
 
 
-def _register_of_shape(name, value, ignore=PLACES):
+def _register_of_shape(name, value, ignore=PLACEMENT):
     @aten(name, op.full, ignore=ignore)
     def of_shape(*, size, dtype, layout, call):
         require_strided(layout)
@@ -52,7 +52,7 @@ def _register_like(name, value):
         return full_tensor(x.shape, value, dtype or x.dtype, call)
 
 
-def _register_new(name, value, ignore=PLACES):
+def _register_new(name, value, ignore=PLACEMENT):
     @aten(name, op.full, ignore=ignore)
     def new(x, *, size, dtype, layout, call):
         require_strided(layout)
@@ -64,15 +64,15 @@ _register_of_shape("zeros", 0)
 _register_of_shape("ones", 1)
 _register_of_shape("_efficientzerotensor", 0)
 _register_of_shape("empty.memory_format", 0, LIKE)
-_register_of_shape("empty_strided", 0, (*PLACES, "stride"))
-_register_of_shape("empty_permuted", 0, (*PLACES, "physical_layout"))
+_register_of_shape("empty_strided", 0, (*PLACEMENT, "stride"))
+_register_of_shape("empty_permuted", 0, (*PLACEMENT, "physical_layout"))
 _register_like("zeros_like", 0)
 _register_like("ones_like", 1)
 _register_like("empty_like", 0)
 _register_new("new_zeros", 0)
 _register_new("new_ones", 1)
 _register_new("new_empty", 0)
-_register_new("new_empty_strided", 0, (*PLACES, "stride"))
+_register_new("new_empty_strided", 0, (*PLACEMENT, "stride"))
 
 
 @aten("zero", op.full_like)
@@ -80,7 +80,7 @@ def zero(x, *, call):
     return full_tensor(x.shape, 0, x.dtype, call)
 
 
-@aten("full", op.full, ignore=PLACES)
+@aten("full", op.full, ignore=PLACEMENT)
 def full(value, *, size, dtype, layout, call):
     require_strided(layout)
     return full_tensor(size, value, dtype or dtype_of_number(value), call)
@@ -92,7 +92,7 @@ def full_like(x, value, *, dtype, layout, call):
     return full_tensor(x.shape, value, dtype or x.dtype, call)
 
 
-@aten("new_full", op.full, ignore=PLACES)
+@aten("new_full", op.full, ignore=PLACEMENT)
 def new_full(x, value, *, size, dtype, layout, call):
     require_strided(layout)
     return full_tensor(size, value, dtype or x.dtype, call)
@@ -105,10 +105,10 @@ def fill(x, value, *, call):
 
 @aten("fill.Tensor", op.broadcast_to)
 def fill_of(x, value):
-    return op.broadcast_to(cast_or_real_part(value, x.dtype), tuple(x.shape))
+    return op.broadcast_to(cast_or_take_real(value, x.dtype), tuple(x.shape))
 
 
-@aten("scalar_tensor", op.full, ignore=PLACES)
+@aten("scalar_tensor", op.full, ignore=PLACEMENT)
 def scalar_tensor(value, *, dtype, layout, call):
     """Without a dtype, in torch's default for floating point, whatever the number is."""
     require_strided(layout)
@@ -132,7 +132,7 @@ def _symbolic_range(start, end, step, dtype):
     counted = op.subtract(op.cumsum(ones, 0), 1)
     counted = counted if step == 1 else op.multiply(counted, step)
     zero = type(start) is int and start == 0
-    return cast_or_real_part(counted if zero else op.add(counted, value_of(start)), dtype)
+    return cast_or_take_real(counted if zero else op.add(counted, value_of(start)), dtype)
 
 
 def ranged(start, end, step, dtype, call):
@@ -148,33 +148,33 @@ def ranged(start, end, step, dtype, call):
             raise Unconvertible("a range of unknown length in fractional steps is not supported")
         return _symbolic_range(start, end, step, dtype)
     if whole:
-        made = "int64" if not is_float(dtype) or dtype in ("float16", "bfloat16") else dtype
-        return cast_or_real_part(op.arange(start, end, step, made, str(call.device)), dtype)
-    if dtype == "int64" and COUNTS_WHOLE:
+        wide = "int64" if not is_float(dtype) or dtype in ("float16", "bfloat16") else dtype
+        return cast_or_take_real(op.arange(start, end, step, wide, str(call.device)), dtype)
+    if dtype == "int64" and COUNTS_IN_INT64:
         return op.arange(int(start), int(end), int(step), dtype, str(call.device))
     length = max(0, math.ceil((end - start) / step))
     if not is_float(dtype):
         # torch makes the bounds integers, but has counted with what they were.
         start, step = int(start), int(step)
         counted = op.arange(0, length, 1, "int64", str(call.device))
-        return cast_or_real_part(op.add(op.multiply(counted, step), start), dtype)
+        return cast_or_take_real(op.add(op.multiply(counted, step), start), dtype)
     counted = op.arange(0, length, 1, "float64", str(call.device))
-    return cast_or_real_part(op.add(op.multiply(counted, float(step)), float(start)), dtype)
+    return cast_or_take_real(op.add(op.multiply(counted, float(step)), float(start)), dtype)
 
 
-@aten("arange", op.arange, ignore=PLACES)
+@aten("arange", op.arange, ignore=PLACEMENT)
 def arange(end, *, dtype, layout, call):
     require_strided(layout)
     return ranged(0, end, 1, dtype, call)
 
 
-@aten("arange.start", op.arange, ignore=PLACES)
+@aten("arange.start", op.arange, ignore=PLACEMENT)
 def arange_from(start, end, *, dtype, layout, call):
     require_strided(layout)
     return ranged(start, end, 1, dtype, call)
 
 
-@aten("arange.start_step", op.arange, ignore=PLACES)
+@aten("arange.start_step", op.arange, ignore=PLACEMENT)
 def arange_by(start, end, *, step, dtype, layout, call):
     require_strided(layout)
     return ranged(start, end, step, dtype, call)
@@ -185,16 +185,16 @@ def _closed_range(start, end, step, dtype, call):
     dtype = dtype or default_dtype()
     count = math.floor((end - start) / step) + 1
     counted = op.arange(0, count, 1, "float64", str(call.device))
-    return cast_or_real_part(op.add(op.multiply(counted, float(step)), float(start)), dtype)
+    return cast_or_take_real(op.add(op.multiply(counted, float(step)), float(start)), dtype)
 
 
-@aten("range", op.arange, ignore=PLACES)
+@aten("range", op.arange, ignore=PLACEMENT)
 def range_(start, end, *, dtype, layout, call):
     require_strided(layout)
     return _closed_range(start, end, 1, dtype, call)
 
 
-@aten("range.step", op.arange, ignore=PLACES)
+@aten("range.step", op.arange, ignore=PLACEMENT)
 def range_by(start, end, *, step, dtype, layout, call):
     require_strided(layout)
     return _closed_range(start, end, step, dtype, call)
@@ -209,7 +209,7 @@ def _float64(value, call):
     return (
         full_tensor((), value, "float64", call)
         if is_number(value)
-        else cast_or_real_part(value, "float64")
+        else cast_or_take_real(value, "float64")
     )
 
 
@@ -219,7 +219,7 @@ def spaced(start, end, steps, dtype, call):
     """
     if any(isinstance(v, complex) for v in (start, end)) or dtype in COMPLEX:
         return _spaced_complex(start, end, steps, call)
-    start, end = (op.reshape(_float64(_whole(v, dtype), call), (1,)) for v in (start, end))
+    start, end = (op.reshape(_float64(_truncated(v, dtype), call), (1,)) for v in (start, end))
     counted = op.arange(0, steps, 1, "float64", str(call.device))
     step = op.divide(op.subtract(end, start), float(max(steps - 1, 1)))
     upward = op.add(start, op.multiply(counted, step))
@@ -229,21 +229,21 @@ def spaced(start, end, steps, dtype, call):
     return op.where(op.less(counted, steps // 2), upward, downward)
 
 
-def _whole(value, dtype):
+def _truncated(value, dtype):
     """A bound as torch converts it for integers: without its fraction."""
     if is_float(dtype) or dtype in COMPLEX:
         return value
-    return int(value) if is_number(value) else op.trunc(cast_or_real_part(value, "float64"))
+    return int(value) if is_number(value) else op.trunc(cast_or_take_real(value, "float64"))
 
 
 def _spaced_complex(start, end, steps, call):
     if not (is_number(start) and is_number(end)):
-        start, end = (_part(v) for v in (start, end))
+        start, end = (_component(v) for v in (start, end))
     values = np.linspace(start, end, steps, dtype=np.complex128)
     return constant(values, "complex128", call)
 
 
-def _part(value):
+def _component(value):
     now = None if is_number(value) else constant_value(value)
     if not is_number(value) and now is None:
         raise Unconvertible("evenly spaced complex numbers between inputs are not supported")
@@ -260,17 +260,17 @@ def _spaced_dtype(start, end, dtype):
 
 
 def _register_spaced(form):
-    @aten(f"linspace{form}", op.arange, op.where, ignore=PLACES)
+    @aten(f"linspace{form}", op.arange, op.where, ignore=PLACEMENT)
     def linspace(start, end, *, steps, dtype, layout, call):
         require_strided(layout)
         dtype = _spaced_dtype(start, end, dtype)
-        return cast_or_real_part(spaced(start, end, steps, dtype, call), dtype)
+        return cast_or_take_real(spaced(start, end, steps, dtype, call), dtype)
 
-    @aten(f"logspace{form}", op.arange, op.pow, ignore=PLACES)
+    @aten(f"logspace{form}", op.arange, op.pow, ignore=PLACEMENT)
     def logspace(start, end, *, steps, base, dtype, layout, call):
         require_strided(layout)
         dtype = _spaced_dtype(start, end, dtype)
-        return cast_or_real_part(op.pow(base, spaced(start, end, steps, dtype, call)), dtype)
+        return cast_or_take_real(op.pow(base, spaced(start, end, steps, dtype, call)), dtype)
 
 
 for _form in ("", ".Tensor_Tensor", ".Tensor_Scalar", ".Scalar_Tensor"):
@@ -282,28 +282,27 @@ for _form in ("", ".Tensor_Tensor", ".Tensor_Scalar", ".Scalar_Tensor"):
 
 def _eye(rows, columns, dtype, call):
     if isinstance(rows, int) and isinstance(columns, int):
-        made = op.eye(rows, columns, dtype=dtype, device=str(call.device))
-        return made
+        return op.eye(rows, columns, dtype=dtype, device=str(call.device))
     row, column = (
         op.expand_dims(ranged(0, n, 1, "int64", call), a) for n, a in ((rows, 1), (columns, 0))
     )
-    return cast_or_real_part(op.equal(row, column), dtype)
+    return cast_or_take_real(op.equal(row, column), dtype)
 
 
-@aten("eye", op.equal, ignore=PLACES)
+@aten("eye", op.equal, ignore=PLACEMENT)
 def eye(*, n, dtype, layout, call):
     require_strided(layout)
     return _eye(n, n, dtype or default_dtype(), call)
 
 
-@aten("eye.m", op.equal, ignore=PLACES)
+@aten("eye.m", op.equal, ignore=PLACEMENT)
 def eye_of(*, n, m, dtype, layout, call):
     require_strided(layout)
     return _eye(n, m, dtype or default_dtype(), call)
 
 
 def _register_triangle(name, places):
-    @aten(name, ignore=PLACES)
+    @aten(name, ignore=PLACEMENT)
     def indices(*, row, col, offset, dtype, layout, call):
         require_strided(layout)
         return constant(np.stack(places(row, offset, col)), dtype or "int64", call)
@@ -350,7 +349,7 @@ def linalg_vander(x, *, N, call):
 @aten("vander", op.multiply, op.stack)
 def vander(x, *, N, increasing, call):
     count = x.shape[-1] if N is None else N
-    x = cast_or_real_part(x, "int64") if x.dtype != "int64" and "int" in x.dtype else x
+    x = cast_or_take_real(x, "int64") if x.dtype != "int64" and "int" in x.dtype else x
     columns = [full_tensor(x.shape, 1, x.dtype, call)]
     for _ in range(count - 1):
         columns.append(op.multiply(columns[-1], x))
@@ -386,20 +385,20 @@ def triangle(length, periodic, _):
     return 1 - np.abs(2 * np.arange(length) / last - 1)
 
 
-def made(function, length, periodic, parameters, dtype, layout, call):
+def window_constant(function, length, periodic, parameters, dtype, layout, call):
     require_strided(layout)
     values = np.ones(length) if length == 1 else function(length, periodic, parameters)
     return constant(values, dtype or default_dtype(), call)
 
 
 def _register(name, function, parameters):
-    @aten(f"{name}_window", ignore=PLACES)
+    @aten(f"{name}_window", ignore=PLACEMENT)
     def window(*, window_length, dtype, layout, call):
-        return made(function, window_length, True, parameters, dtype, layout, call)
+        return window_constant(function, window_length, True, parameters, dtype, layout, call)
 
-    @aten(f"{name}_window.periodic", ignore=PLACES)
+    @aten(f"{name}_window.periodic", ignore=PLACEMENT)
     def stated(*, window_length, periodic, dtype, layout, call):
-        return made(function, window_length, periodic, parameters, dtype, layout, call)
+        return window_constant(function, window_length, periodic, parameters, dtype, layout, call)
 
 
 _register("bartlett", triangle, ())
@@ -408,14 +407,14 @@ _register("hamming", cosines, (0.54, 0.46))
 _register("hann", cosines, (0.5, 0.5))
 
 
-@aten("hamming_window.periodic_alpha", ignore=PLACES)
+@aten("hamming_window.periodic_alpha", ignore=PLACEMENT)
 def hamming_window(*, window_length, periodic, alpha, dtype, layout, call):
-    return made(cosines, window_length, periodic, (alpha, 0.46), dtype, layout, call)
+    return window_constant(cosines, window_length, periodic, (alpha, 0.46), dtype, layout, call)
 
 
-@aten("hamming_window.periodic_alpha_beta", ignore=PLACES)
+@aten("hamming_window.periodic_alpha_beta", ignore=PLACEMENT)
 def hamming_window_by(*, window_length, periodic, alpha, beta, dtype, layout, call):
-    return made(cosines, window_length, periodic, (alpha, beta), dtype, layout, call)
+    return window_constant(cosines, window_length, periodic, (alpha, beta), dtype, layout, call)
 
 
 def kaiser(length, periodic, beta):
@@ -424,16 +423,16 @@ def kaiser(length, periodic, beta):
     return values[:length]
 
 
-@aten("kaiser_window", ignore=PLACES)
+@aten("kaiser_window", ignore=PLACEMENT)
 def kaiser_window(*, window_length, dtype, layout, call):
-    return made(kaiser, window_length, True, 12.0, dtype, layout, call)
+    return window_constant(kaiser, window_length, True, 12.0, dtype, layout, call)
 
 
-@aten("kaiser_window.periodic", ignore=PLACES)
-def kaiser_window_stated(*, window_length, periodic, dtype, layout, call):
-    return made(kaiser, window_length, periodic, 12.0, dtype, layout, call)
+@aten("kaiser_window.periodic", ignore=PLACEMENT)
+def kaiser_window_periodic(*, window_length, periodic, dtype, layout, call):
+    return window_constant(kaiser, window_length, periodic, 12.0, dtype, layout, call)
 
 
-@aten("kaiser_window.beta", ignore=PLACES)
+@aten("kaiser_window.beta", ignore=PLACEMENT)
 def kaiser_window_by(*, window_length, periodic, beta, dtype, layout, call):
-    return made(kaiser, window_length, periodic, beta, dtype, layout, call)
+    return window_constant(kaiser, window_length, periodic, beta, dtype, layout, call)

@@ -84,7 +84,7 @@ def float_or_complex(x):
     return transforms(x)
 
 
-def along_one(transform):
+def along_axis(transform):
     def converted(x, *, n, dim, norm):
         return transform(float_or_complex(x), n=n, axis=dim, norm=norm or "backward")
 
@@ -106,7 +106,7 @@ def along_several(transform):
 
 TRANSFORMS = (op.fft_c2c, op.fft_r2c, op.fft_c2r)
 for _name in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft"):
-    aten(f"fft_{_name}", *TRANSFORMS)(along_one(getattr(fft, _name)))
+    aten(f"fft_{_name}", *TRANSFORMS)(along_axis(getattr(fft, _name)))
 for _name in ("fftn", "ifftn", "rfftn", "irfftn"):
     aten(f"fft_{_name}", *TRANSFORMS)(along_several(getattr(fft, _name)))
     aten(f"fft_{_name[:-1]}2", *TRANSFORMS)(along_several(getattr(fft, _name)))

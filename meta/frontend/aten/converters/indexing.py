@@ -10,7 +10,7 @@ from meta.frontend.aten.arguments import (
     at_least_1d,
     axis_of,
     cast,
-    cast_or_real_part,
+    cast_or_take_real,
     full_tensor,
     is_number,
     number,
@@ -176,7 +176,7 @@ def index_fill(x, index, value, *, dim, call):
 
 @aten("index_fill.int_Tensor", op.where, op.scatter)
 def index_fill_by(x, index, value, *, dim):
-    return op.where(_chosen(x, dim, index), cast_or_real_part(value, x.dtype), x)
+    return op.where(_chosen(x, dim, index), cast_or_take_real(value, x.dtype), x)
 
 
 # At index tensors of several axes.
@@ -245,7 +245,7 @@ def index(x, indices):
     return indexed(x, indices)
 
 
-def _of_one_mask(x, indices, values):
+def _of_single_mask(x, indices, values):
     """(mask, values) for `where`, if the index is one mask and each of its places is given the same
     values; else None.
     """
@@ -263,13 +263,13 @@ def _of_one_mask(x, indices, values):
     return op.reshape(mask, (*mask.shape, *(1,) * after)), values
 
 
-def put(x, indices, values, accumulate):
+def write_at(x, indices, values, accumulate):
     """x with values at indices, or added there."""
     indices = tuple(indices)
     if not any(i is not None for i in indices):
         values = op.broadcast_to(values, tuple(x.shape))
         return op.add(x, values) if accumulate else values
-    masked = _of_one_mask(x, indices, values)
+    masked = _of_single_mask(x, indices, values)
     if masked is not None:
         mask, values = masked
         return op.where(mask, op.add(x, values) if accumulate else values, x)
@@ -302,13 +302,13 @@ def _written(x, coordinates, values, accumulate):
 
 
 @aten("index_put", "_unsafe_index_put", op.scatter_nd, op.where)
-def index_put(x, indices, values, *, accumulate):
-    return put(x, indices, values, accumulate)
+def index_write(x, indices, values, *, accumulate):
+    return write_at(x, indices, values, accumulate)
 
 
 @aten("_index_put_impl", op.scatter_nd, op.where, ignore=("unsafe",))
-def index_put_impl(x, indices, values, *, accumulate):
-    return put(x, indices, values, accumulate)
+def index_write_impl(x, indices, values, *, accumulate):
+    return write_at(x, indices, values, accumulate)
 
 
 def _clamped(x, indices):
@@ -332,11 +332,11 @@ def masked_index(x, mask, indices, fill, *, call):
 
 
 @aten("_unsafe_masked_index_put_accumulate", op.scatter_nd, op.where)
-def masked_index_put_accumulate(x, mask, indices, values, *, call):
+def masked_index_add(x, mask, indices, values, *, call):
     if 0 in x.shape:
         return x
     values = op.where(mask, values, number(0, x.dtype, call.device))
-    return put(x, _clamped(x, indices), values, True)
+    return write_at(x, _clamped(x, indices), values, True)
 
 
 @aten("take", op.take)
@@ -345,11 +345,11 @@ def take(x, index):
 
 
 @aten("put", op.scatter_nd, op.reshape)
-def put_flat(x, index, source, *, accumulate):
+def write_flat(x, index, source, *, accumulate):
     flat = op.reshape(x, (product(x.shape),))
     index = op.reshape(index, (product(index.shape),))
     source = op.reshape(source, tuple(index.shape))
-    return op.reshape(put(flat, (index,), source, accumulate), tuple(x.shape))
+    return op.reshape(write_at(flat, (index,), source, accumulate), tuple(x.shape))
 
 
 # Masks: values chosen by them, what is selected by them, and where they are true.
@@ -385,7 +385,7 @@ def masked_fill(x, mask, value, *, call):
 
 @aten("masked_fill.Tensor", op.where)
 def masked_fill_by(x, mask, value):
-    return op.where(mask, cast_or_real_part(value, x.dtype), x)
+    return op.where(mask, cast_or_take_real(value, x.dtype), x)
 
 
 def _ranks(mask):

@@ -180,8 +180,10 @@ def permutation(pivots, rows, dtype):
     """Return the matrices p with ``x = p @ l @ u``, by the exchanges one after the other."""
     order = op.cumsum.plain(op.ones((*pivots.shape[:-1], rows), "int64"), -1, "int64", True)
     for i in range(static_extent(pivots.shape[-1], "the exchanges of rows")):
-        mine = op.strided_slice(order, *_one(order, i), None)
-        place = op.subtract(op.astype(op.strided_slice(pivots, *_one(pivots, i), None), "int64"), 1)
+        mine = op.strided_slice(order, *_column(order, i), None)
+        place = op.subtract(
+            op.astype(op.strided_slice(pivots, *_column(pivots, i), None), "int64"), 1
+        )
         theirs = op.take_along_axis(order, place, -1)
         here = op.add(op.zeros_like(place), i)
         order = op.scatter.plain(order, -1, place, mine)
@@ -190,7 +192,7 @@ def permutation(pivots, rows, dtype):
     return op.astype(transposed(unit), dtype)
 
 
-def _one(x, i):
+def _column(x, i):
     """Return where a slice of the last axis begins and ends."""
     return (*(0,) * (x.ndim - 1), i), (*x.shape[:-1], i + 1)
 
@@ -274,8 +276,8 @@ def householder_product(x, tau):
     unit = op.eye(rows, columns, dtype=x.dtype)
     vectors, y = op.add(op.tril(x, -1), unit), op.broadcast_to(unit, x.shape)
     for i in reversed(range(count)):
-        v = op.strided_slice(vectors, *_one(vectors, i), None)
-        factor = op.expand_dims(op.strided_slice(tau, *_one(tau, i), None), -1)
+        v = op.strided_slice(vectors, *_column(vectors, i), None)
+        factor = op.expand_dims(op.strided_slice(tau, *_column(tau, i), None), -1)
         y = op.subtract(y, op.multiply(factor, op.matmul(v, op.matmul(adjoint(v), y))))
     return y
 

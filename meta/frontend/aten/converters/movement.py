@@ -9,16 +9,17 @@ from meta import op
 from meta.frontend.aten.arguments import (
     at_least_1d,
     axis_of,
-    cast_or_real_part,
+    cast_or_take_real,
     constant,
     promote,
     value_of,
 )
 from meta.frontend.aten.converters.creation import ranged
 from meta.frontend.aten.converters.shapes import at_least
-from meta.frontend.aten.converters.slices import WHOLE, sliced
+from meta.frontend.aten.converters.slices import sliced
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible, constant_value
+from meta.frontend.core.arguments import SLICE_END
 from meta.ir.dims import SymbolicDim, product
 
 # Joining.
@@ -67,11 +68,11 @@ def block_diag(tensors, *, call):
     columns = [b.shape[1] for b in blocks]
     rows = []
     for i, block in enumerate(blocks):
-        parts = [
+        split_by_sizes = [
             block if i == k else op.zeros((block.shape[0], n), block.dtype, str(call.device))
             for k, n in enumerate(columns)
         ]
-        rows.append(op.concat(tuple(parts), 1))
+        rows.append(op.concat(tuple(split_by_sizes), 1))
     return op.concat(tuple(rows), 0)
 
 
@@ -106,7 +107,7 @@ def pad_sequence(tensors, *, batch_first, padding_value, padding_side):
 # Splitting.
 
 
-def parts(x, sizes, axis):
+def split_by_sizes(x, sizes, axis):
     """The parts of these sizes along an axis, which they fill."""
     ends = tuple(accumulate(sizes))[:-1]
     if not sizes:
@@ -139,17 +140,17 @@ def _ratio(extent, size):
 @aten("split.Tensor", "unsafe_split.Tensor", "split_copy.Tensor", op.split)
 def split(x, *, split_size, dim):
     axis = axis_of(dim, x.ndim)
-    return parts(x, chunks(x.shape[axis], split_size), axis)
+    return split_by_sizes(x, chunks(x.shape[axis], split_size), axis)
 
 
 @aten("split_with_sizes", "split_with_sizes_copy", "unsafe_split_with_sizes", op.split)
 def split_with_sizes(x, *, split_sizes, dim):
-    return parts(x, split_sizes, axis_of(dim, x.ndim))
+    return split_by_sizes(x, split_sizes, axis_of(dim, x.ndim))
 
 
 @aten("split.sizes", op.split)
 def split_sizes(x, *, split_size, dim):
-    return parts(x, split_size, axis_of(dim, x.ndim))
+    return split_by_sizes(x, split_size, axis_of(dim, x.ndim))
 
 
 @aten("chunk", "unsafe_chunk", op.split)
@@ -163,9 +164,9 @@ def chunked(x, count, axis):
         size = _ratio(extent, count)
         if size is None:
             raise Unconvertible(f"an axis of {extent} is not known to have {count} equal parts")
-        return parts(x, (size,) * count, axis)
+        return split_by_sizes(x, (size,) * count, axis)
     size = -(-extent // count)
-    return parts(x, (0,) * count if extent == 0 else chunks(extent, size), axis)
+    return split_by_sizes(x, (0,) * count if extent == 0 else chunks(extent, size), axis)
 
 
 def tensor_split_sections(x, sections, axis):
@@ -174,12 +175,12 @@ def tensor_split_sections(x, sections, axis):
     if not isinstance(extent, int):
         return chunked(x, sections, axis)
     size, longer = divmod(extent, sections)
-    return parts(x, tuple(size + (i < longer) for i in range(sections)), axis)
+    return split_by_sizes(x, tuple(size + (i < longer) for i in range(sections)), axis)
 
 
 def tensor_split_indices(x, indices, axis):
     """Parts between indices, which are read as bounds of slices."""
-    return tuple(sliced(x, axis, a, b) for a, b in pairwise((0, *indices, WHOLE)))
+    return tuple(sliced(x, axis, a, b) for a, b in pairwise((0, *indices, SLICE_END)))
 
 
 @aten("tensor_split.sections", op.split)
@@ -227,7 +228,7 @@ def unbind(x, *, dim):
     if not isinstance(x.shape[axis], int):
         raise Unconvertible(f"how many parts an axis of {x.shape[axis]} has is not known")
     whole = (*x.shape[:axis], *x.shape[axis + 1 :])
-    return tuple(op.reshape(p, whole) for p in parts(x, (1,) * x.shape[axis], axis))
+    return tuple(op.reshape(p, whole) for p in split_by_sizes(x, (1,) * x.shape[axis], axis))
 
 
 # Repeating and turning.
@@ -268,7 +269,7 @@ def repeat_interleave(x, *, repeats, dim):
     return op.reshape(wide, (*x.shape[:axis], x.shape[axis] * repeats, *after))
 
 
-def repeated_places(repeats, total, call):
+def repeat_indices(repeats, total, call):
     """Which element each place of the result is of, by how often each is repeated."""
     ends = op.cumsum(op.astype(repeats, "int64"), 0)
     if total is None:
@@ -284,8 +285,8 @@ def repeated_places(repeats, total, call):
 
 
 @aten("repeat_interleave.Tensor", op.searchsorted, op.cumsum)
-def repeat_interleave_places(repeats, *, output_size, call):
-    return cast_or_real_part(repeated_places(repeats, output_size, call), repeats.dtype)
+def repeat_interleave_indices(repeats, *, output_size, call):
+    return cast_or_take_real(repeat_indices(repeats, output_size, call), repeats.dtype)
 
 
 @aten("repeat_interleave.self_Tensor", op.take, op.searchsorted, op.cumsum)
@@ -296,7 +297,7 @@ def repeat_interleave_by(x, repeats, *, dim, output_size, call):
     axis = axis_of(dim, x.ndim)
     if repeats.shape[0] == 1 and x.shape[axis] != 1:
         repeats = op.broadcast_to(repeats, (x.shape[axis],))
-    return op.take(x, repeated_places(repeats, output_size, call), axis)
+    return op.take(x, repeat_indices(repeats, output_size, call), axis)
 
 
 @aten("flip", op.flip)

@@ -20,7 +20,7 @@ def _others(x, axis=1):
     return tuple(i for i in range(len(x.shape)) if i != axis)
 
 
-def _beside(t, x):
+def _per_channel_view(t, x):
     """Return a value for each channel with the axes of x."""
     return op.reshape(t, (1, -1, *(1,) * (len(x.shape) - 2)))
 
@@ -184,8 +184,8 @@ def _of_running(dy, x, weight, mean, var, eps):
     inv = op.rsqrt(op.add(cast(var, wide), eps))
     factor = inv if weight is None else op.multiply(inv, cast(weight, wide))
     slope = _wide(dy)
-    dx = cast(op.multiply(slope, _beside(factor, x)), x.dtype)
-    centred = op.subtract(_wide(x), _beside(cast(mean, wide), x))
+    dx = cast(op.multiply(slope, _per_channel_view(factor, x)), x.dtype)
+    centred = op.subtract(_wide(x), _per_channel_view(cast(mean, wide), x))
     dw = op.multiply(op.sum(op.multiply(slope, centred), _others(x)), inv)
     return dx, dw, op.sum(slope, _others(x))
 

@@ -8,19 +8,13 @@ from math import prod
 
 from meta import op
 from meta.base.dtype import bits, is_float
-from meta.frontend.aten.arguments import cast
+from meta.frontend.aten.arguments import cast, per_axis
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
 from meta.grad.core import pullback
 from meta.op.core.function import device_of
 
 WINDOW = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
-
-
-def _each(values, n):
-    """Return a number for each spatial axis, of one for all or of as many."""
-    values = (values,) if isinstance(values, int) else tuple(values)
-    return values * n if len(values) == 1 else values
 
 
 def _batched(function, n, *tensors):
@@ -49,7 +43,7 @@ def _in_floating(pool, x):
 
 
 def _window(n, kernel_size, stride, padding):
-    return _each(kernel_size, n), _each(stride or kernel_size, n), _each(padding, n)
+    return per_axis(kernel_size, n), per_axis(stride or kernel_size, n), per_axis(padding, n)
 
 
 def _spread(dy, x, indices, n):
@@ -76,12 +70,12 @@ def _max(n):
     @aten(f"max_pool{n}d", pool)
     def max_pool(x, *, kernel_size, stride, padding, dilation, ceil_mode):
         window = _window(n, kernel_size, stride, padding)
-        return _in_floating(lambda x: pool(x, *window, _each(dilation, n), ceil_mode), x)
+        return _in_floating(lambda x: pool(x, *window, per_axis(dilation, n), ceil_mode), x)
 
     @aten(f"max_pool{n}d_with_indices", pool)
     def max_pool_with_indices(x, *, kernel_size, stride, padding, dilation, ceil_mode):
         window = _window(n, kernel_size, stride, padding)
-        return _in_floating(lambda x: pool(x, *window, _each(dilation, n), ceil_mode, True), x)
+        return _in_floating(lambda x: pool(x, *window, per_axis(dilation, n), ceil_mode, True), x)
 
     if n == 1:
         return
@@ -132,11 +126,11 @@ def _adaptive(n):
 
     @aten(*names, average)
     def avg_pool(x, *, output_size):
-        return average(x, _each(output_size, n))
+        return average(x, per_axis(output_size, n))
 
     @aten(f"adaptive_max_pool{n}d", maximum)
     def max_pool(x, *, output_size):
-        return maximum(x, _each(output_size, n), True)
+        return maximum(x, per_axis(output_size, n), True)
 
     if n == 1:
         return
@@ -155,7 +149,7 @@ def _fractional(n):
     @aten(f"fractional_max_pool{n}d", op.take_along_axis, op.argmax)
     def pool(x, samples, *, kernel_size, output_size):
         def of_batch(x):
-            return _fractions(x, samples, _each(kernel_size, n), _each(output_size, n))
+            return _fractions(x, samples, per_axis(kernel_size, n), per_axis(output_size, n))
 
         return _batched(of_batch, n, x)
 

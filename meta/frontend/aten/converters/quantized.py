@@ -30,7 +30,7 @@ def _rounded(x, scale, zero_point, quant_min, quant_max):
     return cast(op.multiply(op.subtract(kept, zero_point), scale), x.dtype), mask
 
 
-def _beside(t, x, axis):
+def _per_channel_view(t, x, axis):
     shape = tuple(-1 if i == axis % len(x.shape) else 1 for i in range(len(x.shape)))
     return op.reshape(cast(t, "float32"), shape)
 
@@ -63,7 +63,7 @@ def fake_quantize_if_enabled(x, scale, zero_point, enabled, *, quant_min, quant_
 
 
 def _per_channel(x, scale, zero_point, axis, quant_min, quant_max):
-    scale, zero_point = (_beside(t, x, axis) for t in (scale, zero_point))
+    scale, zero_point = (_per_channel_view(t, x, axis) for t in (scale, zero_point))
     return _rounded(x, scale, zero_point, quant_min, quant_max)
 
 

@@ -10,7 +10,7 @@ from meta import op, random
 from meta.base.dtype import COMPLEX, TO_TORCH, is_float, limits
 from meta.frontend.aten.arguments import (
     cast,
-    cast_or_real_part,
+    cast_or_take_real,
     default_dtype,
     full_tensor,
     number,
@@ -22,8 +22,8 @@ from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
 from meta.ir.dims import SymbolicDim
 
-PLACES = ("device", "pin_memory")
-LIKE = (*PLACES, "memory_format")
+PLACEMENT = ("device", "pin_memory")
+LIKE = (*PLACEMENT, "memory_format")
 
 
 def uniform_of(shape, dtype, call, low=0.0, high=1.0):
@@ -50,12 +50,12 @@ def normal_of(shape, dtype, call, mean=0.0, std=1.0):
 def _register_drawn(name, draw):
     """The overloads of numbers that have a shape, or that of a tensor."""
 
-    @aten(name, op.random_key, ignore=PLACES)
+    @aten(name, op.random_key, ignore=PLACEMENT)
     def of_shape(*, size, dtype, layout, call):
         require_strided(layout)
         return draw(size, dtype or default_dtype(), call)
 
-    @aten(f"{name}.generator", op.random_key, ignore=(*PLACES, "generator"))
+    @aten(f"{name}.generator", op.random_key, ignore=(*PLACEMENT, "generator"))
     def of_shape_by(*, size, dtype, layout, call):
         require_strided(layout)
         return draw(size, dtype or default_dtype(), call)
@@ -83,7 +83,7 @@ def integers(shape, low, high, dtype, call):
         raise Unconvertible(f"random integers of {dtype} are not supported")
     whole = dtype if not is_float(dtype) and dtype != "bool" else "int64"
     drawn = random.randint(tuple(shape), low=low, high=high, dtype=whole, device=call.device)
-    return cast_or_real_part(drawn, dtype)
+    return cast_or_take_real(drawn, dtype)
 
 
 def _register_integers(form, ignore):
@@ -100,10 +100,10 @@ def _register_integers_from(form, ignore):
         return integers(size, low, high, dtype or "int64", call)
 
 
-_register_integers("", PLACES)
-_register_integers(".generator", (*PLACES, "generator"))
-_register_integers_from(".low", PLACES)
-_register_integers_from(".low_generator", (*PLACES, "generator"))
+_register_integers("", PLACEMENT)
+_register_integers(".generator", (*PLACEMENT, "generator"))
+_register_integers_from(".low", PLACEMENT)
+_register_integers_from(".low_generator", (*PLACEMENT, "generator"))
 
 
 def _register_integers_like(form, ignore):
@@ -127,17 +127,17 @@ _register_integers_like(".generator", (*LIKE, "generator"))
 def _permutation(n, dtype, call):
     if isinstance(n, SymbolicDim):
         words = random.randint((n,), low=-(2**63), high=2**63 - 1, device=call.device)
-        return cast_or_real_part(op.argsort(words), dtype)
-    return cast_or_real_part(random.permutation(n, device=call.device), dtype)
+        return cast_or_take_real(op.argsort(words), dtype)
+    return cast_or_take_real(random.permutation(n, device=call.device), dtype)
 
 
-@aten("randperm", op.argsort, ignore=PLACES)
+@aten("randperm", op.argsort, ignore=PLACEMENT)
 def randperm(*, n, dtype, layout, call):
     require_strided(layout)
     return _permutation(n, dtype or "int64", call)
 
 
-@aten("randperm.generator", op.argsort, ignore=(*PLACES, "generator"))
+@aten("randperm.generator", op.argsort, ignore=(*PLACEMENT, "generator"))
 def randperm_by(*, n, dtype, layout, call):
     require_strided(layout)
     return _permutation(n, dtype or "int64", call)
@@ -203,7 +203,7 @@ def normal_by_std(std, *, mean, call):
     return _scaled(float(mean), std, std.shape, std.dtype, call)
 
 
-@aten("normal.float_float", op.random_normal, ignore=(*GENERATOR, *PLACES))
+@aten("normal.float_float", op.random_normal, ignore=(*GENERATOR, *PLACEMENT))
 def normal(*, mean, std, size, dtype, layout, call):
     require_strided(layout)
     return normal_of(size, dtype or default_dtype(), call, mean, std)
@@ -304,7 +304,7 @@ def dropout(x, *, p, train):
     return op.dropout(x, float(p), bool(train))
 
 
-def _kept(x, p, whole, call):
+def _dropout_mask(x, p, whole, call):
     """1 for what stays, else 0; whole: all of a feature, which the first two axes name."""
     shape = (*x.shape[:2], *(1,) * (x.ndim - 2)) if whole else x.shape
     return _below(1.0 - p, shape, x.dtype, call)
@@ -316,7 +316,7 @@ def _alpha_dropped(x, p, whole, call):
         return op.multiply(x, number(0, x.dtype, call.device))
     alpha = 1.7580993408473766
     scale = 1 / math.sqrt((alpha**2 * p + 1) * (1 - p))
-    kept = _kept(x, p, whole, call)
+    kept = _dropout_mask(x, p, whole, call)
     # (kept - 1) * alpha * a + alpha * a * p is what is added.
     shift = op.add(op.multiply(op.subtract(kept, 1.0), alpha * scale), alpha * scale * p)
     return op.add(op.multiply(x, op.multiply(kept, scale)), shift)
@@ -328,7 +328,7 @@ def feature_dropout(x, *, p, train, call):
         return x
     if p == 1:
         return op.multiply(x, number(0, x.dtype, call.device))
-    return op.multiply(x, op.multiply(_kept(x, p, True, call), 1 / (1 - p)))
+    return op.multiply(x, op.multiply(_dropout_mask(x, p, True, call), 1 / (1 - p)))
 
 
 @aten("alpha_dropout", op.random_uniform, op.multiply, op.add)

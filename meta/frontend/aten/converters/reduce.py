@@ -150,7 +150,7 @@ def amin(x, *, dim, keepdim):
     return op.min(x, axes_of(x, dim), keepdim)
 
 
-def at_places(x, place, dim, keepdim):
+def elements_at(x, place, dim, keepdim):
     """Return the elements at indices along an axis, which have extent 1 there, and the indices."""
     values = op.take_along_axis(x, place, dim)
     return (values, place) if keepdim else (op.squeeze(values, dim), op.squeeze(place, dim))
@@ -164,12 +164,12 @@ def of_scalar(x):
 @aten("max.dim", op.argmax, op.take_along_axis, op.squeeze)
 def max_along(x, *, dim, keepdim):
     """The gradient goes to the element at the index, not to all equal ones."""
-    return at_places(x, op.argmax(x, dim, True), dim, keepdim) if x.ndim else of_scalar(x)
+    return elements_at(x, op.argmax(x, dim, True), dim, keepdim) if x.ndim else of_scalar(x)
 
 
 @aten("min.dim", op.argmin, op.take_along_axis, op.squeeze)
 def min_along(x, *, dim, keepdim):
-    return at_places(x, op.argmin(x, dim, True), dim, keepdim) if x.ndim else of_scalar(x)
+    return elements_at(x, op.argmin(x, dim, True), dim, keepdim) if x.ndim else of_scalar(x)
 
 
 @aten("argmax", op.argmax)

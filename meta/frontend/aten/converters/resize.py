@@ -97,7 +97,7 @@ def _nearest(kind, size, out, scale):
     return np.minimum(np.floor(places).astype(np.int64), size - 1)
 
 
-def _is_whole(sizes, outs, scales):
+def _follow_from_scales(sizes, outs, scales):
     """Whether the extents follow from the scales, so that these say nothing else."""
     return all(map(_follows, sizes, outs, scales))
 
@@ -148,7 +148,7 @@ def _resized(x, kind, outs, align_corners, scales):
     nearest = kind.startswith("nearest")
     if not nearest and not is_float(x.dtype):
         raise Unconvertible(f"it interpolates {x.dtype}, which torch rounds in its own way")
-    if align_corners or _is_whole(x.shape[2:], outs, scales):
+    if align_corners or _follow_from_scales(x.shape[2:], outs, scales):
         return getattr(op, f"resize{n}d")(x, *_options(kind, outs, align_corners))
     _require_known(x, outs)
     if nearest:
@@ -218,7 +218,7 @@ def _family(name, n, kind, function, bases):
         align, sizes = options.get("align_corners", False), options["input_size"]
         outs, factors = tuple(options["output_size"]), _scales(n, options)
         x = op.zeros(tuple(sizes), dy.dtype, device_of(dy))
-        if function is _resized and (align or _is_whole(sizes[2:], outs, factors)):
+        if function is _resized and (align or _follow_from_scales(sizes[2:], outs, factors)):
             return getattr(op, f"resize{n}d_dx")(x, dy, *_options(kind, outs, align))
         return pullback(lambda x: function(x, kind, outs, align, factors), (x,), dy)[0]
 

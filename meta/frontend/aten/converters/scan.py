@@ -5,7 +5,7 @@ import math
 from meta import op
 from meta.frontend.aten.arguments import axis_of, cast, promote, require_real, result_dtype
 from meta.frontend.aten.converters.reduce import summed
-from meta.frontend.aten.converters.slices import WHOLE, sliced
+from meta.frontend.aten.converters.slices import sliced
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
 from meta.frontend.core.arguments import SLICE_END, static_extent
@@ -14,7 +14,7 @@ from meta.op.core.check import normalize_axis
 from meta.op.loss_reduction import in_compute_dtype
 
 
-def part(x, axis, begin, end):
+def narrowed(x, axis, begin, end):
     """Return the slice from ``begin`` to ``end`` (None: the rest) along an axis."""
     at = normalize_axis(axis, x.ndim)
     ends = [SLICE_END if isinstance(d, UnknownDim) else d for d in x.shape[: at + 1]]
@@ -69,9 +69,9 @@ def running_extreme(not_less):
         numbers = op.cumsum.plain(op.ones_like(x, "int64"), axis, "int64", True)
         values, places = x, numbers
         for shift in shifts(x, axis):
-            first = [part(t, axis, 0, shift) for t in (values, places)]
-            before = [part(t, axis, 0, x.shape[axis] - shift) for t in (values, places)]
-            now = [part(t, axis, shift, None) for t in (values, places)]
+            first = [narrowed(t, axis, 0, shift) for t in (values, places)]
+            before = [narrowed(t, axis, 0, x.shape[axis] - shift) for t in (values, places)]
+            now = [narrowed(t, axis, shift, None) for t in (values, places)]
             chosen = later(before[0], now[0])
             both = (op.where(chosen, n, b) for n, b in zip(now, before, strict=True))
             values, places = (op.concat((f, t), axis) for f, t in zip(first, both, strict=True))
@@ -93,9 +93,9 @@ def logcumsumexp(x, *, dim):
         return x
     axis, y = normalize_axis(dim, x.ndim), in_compute_dtype(x)
     for shift in shifts(x, axis):
-        before = part(y, axis, 0, x.shape[axis] - shift)
-        both = op.logaddexp(before, part(y, axis, shift, None))
-        y = op.concat((part(y, axis, 0, shift), both), axis)
+        before = narrowed(y, axis, 0, x.shape[axis] - shift)
+        both = op.logaddexp(before, narrowed(y, axis, shift, None))
+        y = op.concat((narrowed(y, axis, 0, shift), both), axis)
     return cast(y, x.dtype)
 
 
@@ -104,7 +104,7 @@ def diff(x, before=None, after=None, *, n, dim):
     parts = [t for t in (before, x, after) if t is not None]
     x = op.concat(tuple(promote(*parts)), dim) if len(parts) > 1 else x
     for _ in range(min(n, static_extent(x.shape[dim], "an axis of differences"))):
-        high, low = part(x, dim, 1, None), part(x, dim, 0, x.shape[dim] - 1)
+        high, low = narrowed(x, dim, 1, None), narrowed(x, dim, 0, x.shape[dim] - 1)
         x = op.not_equal(high, low) if x.dtype == "bool" else op.subtract(high, low)
     return x
 
@@ -140,7 +140,7 @@ def derivative(x, spacing, axis, order):
     if hasattr(spacing, "shape"):
         column = op.reshape(spacing, (count, *(1,) * (x.ndim - 1 - axis)))
         column = op.reshape(column, (*(1,) * axis, *column.shape))
-        steps = op.subtract(sliced(column, axis, 1, WHOLE), sliced(column, axis, 0, -1))
+        steps = op.subtract(sliced(column, axis, 1, SLICE_END), sliced(column, axis, 0, -1))
 
         def distance(begin, end):
             return sliced(steps, axis, begin, end)
@@ -203,12 +203,12 @@ def gradient_by_numbers(x, *, spacing, dim, edge_order):
 
 
 @aten("gradient.tensorarrayint", op.multiply, op.add, op.concat)
-def gradient_by_places_all(x, spacing, *, dim, edge_order):
+def gradient_at_coordinates_all(x, spacing, *, dim, edge_order):
     return gradient(x, spacing, _axes(dim), edge_order)
 
 
 @aten("gradient.tensorarray", op.multiply, op.add, op.concat)
-def gradient_by_places(x, spacing, *, dim, edge_order):
+def gradient_at_coordinates(x, spacing, *, dim, edge_order):
     return gradient(x, spacing, dim, edge_order)
 
 
@@ -218,7 +218,7 @@ def gradient_by_places(x, spacing, *, dim, edge_order):
 def areas(y, distance, axis):
     """Twice the areas between neighbouring samples."""
     y, distance = promote(y, distance)
-    pairs = op.add(sliced(y, axis, 0, -1), sliced(y, axis, 1, WHOLE))
+    pairs = op.add(sliced(y, axis, 0, -1), sliced(y, axis, 1, SLICE_END))
     return op.multiply(pairs, distance)
 
 
@@ -227,7 +227,7 @@ def distances(y, x, axis):
     if x.ndim == 1:
         x = op.reshape(x, (x.shape[0], *(1,) * (y.ndim - 1 - axis)))
     at = axis - (y.ndim - x.ndim)
-    return op.subtract(sliced(x, at, 1, WHOLE), sliced(x, at, 0, -1))
+    return op.subtract(sliced(x, at, 1, SLICE_END), sliced(x, at, 0, -1))
 
 
 def halved(x):

@@ -14,7 +14,7 @@ from meta.base.dtype import COMPLEX, UNSIGNED, bits, is_real
 from meta.frontend.aten.arguments import (
     at_least_1d,
     axis_of,
-    cast_or_real_part,
+    cast_or_take_real,
     real_dtype,
     require_strided,
     restore_0d,
@@ -229,7 +229,7 @@ def pinned(x):
 
 @aten("to_dense", "_to_dense", op.astype, ignore=("masked_grad",))
 def to_dense(x, *, dtype):
-    return cast_or_real_part(x, dtype)
+    return cast_or_take_real(x, dtype)
 
 
 @aten("contiguous", ignore=("memory_format",))
@@ -249,21 +249,21 @@ def clone(x):
 
 @aten("copy", op.broadcast_to, ignore=("non_blocking",))
 def copy(x, source):
-    return op.broadcast_to(cast_or_real_part(source, x.dtype), tuple(x.shape))
+    return op.broadcast_to(cast_or_take_real(source, x.dtype), tuple(x.shape))
 
 
-PLACES = ("device", "non_blocking", "pin_memory", "memory_format")
+PLACEMENT = ("device", "non_blocking", "pin_memory", "memory_format")
 """Where a result lies and how: a program runs where it is asked to."""
 
 
-@aten("_to_copy", op.astype, op.copy, ignore=PLACES)
+@aten("_to_copy", op.astype, op.copy, ignore=PLACEMENT)
 def to_copy(x, *, dtype, layout):
     require_strided(layout)
-    return op.copy(x) if dtype in (None, x.dtype) else cast_or_real_part(x, dtype)
+    return op.copy(x) if dtype in (None, x.dtype) else cast_or_take_real(x, dtype)
 
 
 def moved(x, dtype, copy):
-    return op.copy(x) if copy and dtype in (None, x.dtype) else cast_or_real_part(x, dtype)
+    return op.copy(x) if copy and dtype in (None, x.dtype) else cast_or_take_real(x, dtype)
 
 
 @aten("to.dtype", op.astype, ignore=("non_blocking", "memory_format"))
@@ -276,7 +276,7 @@ def to_device(x, *, dtype, copy):
     return moved(x, dtype, copy)
 
 
-@aten("to.dtype_layout", op.astype, ignore=PLACES)
+@aten("to.dtype_layout", op.astype, ignore=PLACEMENT)
 def to_dtype_layout(x, *, dtype, layout, copy):
     require_strided(layout)
     return moved(x, dtype, copy)
@@ -289,13 +289,13 @@ def to_other(x, other, *, copy):
 
 @aten("type_as", op.astype)
 def type_as(x, other):
-    return cast_or_real_part(x, other.dtype)
+    return cast_or_take_real(x, other.dtype)
 
 
 def _register_cast(name, dtype):
     @aten(f"_cast_{name}", op.astype, ignore=("non_blocking",))
     def cast(x):
-        return cast_or_real_part(x, dtype)
+        return cast_or_take_real(x, dtype)
 
 
 _CASTS = {"Byte": "uint8", "Char": "int8", "Short": "int16", "Int": "int32", "Long": "int64"}

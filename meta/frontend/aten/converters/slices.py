@@ -5,17 +5,15 @@ sure of that by the strides that torch has written beside it.
 Padding is the inverse of a slice.
 """
 
-import sys
-
 import numpy as np
 
 from meta import op
 from meta.base.dtype import COMPLEX
 from meta.base.errors import TypeInferError
 from meta.frontend.aten.arguments import (
-    apply_to_parts,
+    apply_to_components,
     axis_of,
-    cast_or_real_part,
+    cast_or_take_real,
     constant,
     number,
     shape_vector,
@@ -23,15 +21,13 @@ from meta.frontend.aten.arguments import (
 from meta.frontend.aten.converters.creation import ranged
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
+from meta.frontend.core.arguments import SLICE_END
 from meta.ir.dims import SymbolicDim, UnknownDim, product
-
-WHOLE = sys.maxsize
-"""An end that no axis reaches."""
 
 
 def cut(x, axis, begin, end, step=1):
     """The slice of one axis by numbers, as `strided_slice` takes them."""
-    before = (0,) * axis, (WHOLE,) * axis, (1,) * axis
+    before = (0,) * axis, (SLICE_END,) * axis, (1,) * axis
     bounds = ((*v, b) for v, b in zip(before, (begin, end, step), strict=True))
     return op.strided_slice(x, *bounds)
 
@@ -50,7 +46,7 @@ def bound_of(bound, extent, default):
         return default
     if isinstance(bound, UnknownDim):
         raise Unconvertible("a bound of a slice is an extent that only the run time knows")
-    if type(bound) is int and bound >= WHOLE:
+    if type(bound) is int and bound >= SLICE_END:
         return extent
     bound = bound + extent if _at_least(-1, bound) else bound
     if isinstance(extent, int) and isinstance(bound, int):
@@ -77,15 +73,15 @@ def sliced(x, axis, start, end, step=1, count=None):
     if count is None or isinstance(count, UnknownDim):
         length = stop - begin
         count = length if step == 1 else (length + step - 1) // step
-    found = _found_at_run_time(x, axis, start, end, step)
+    found = _dynamic_slice(x, axis, start, end, step)
     # An extent that could be negative is not told to the program, which finds it by itself.
     shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
     return op.reshape(found, shape) if _at_least(count, 0) else found
 
 
-def _found_at_run_time(x, axis, start, end, step=1):
+def _dynamic_slice(x, axis, start, end, step=1):
     """A slice of which the run time finds the extent, and on which side of the axis bounds lie."""
-    start, end = 0 if start is None else start, WHOLE if end is None else end
+    start, end = 0 if start is None else start, SLICE_END if end is None else end
     bounds = _number(start, x.shape[axis]), _number(end, x.shape[axis])
     if None in bounds:
         return op.dynamic_strided_slice(x, *_vectors(axis, start, end, step))
@@ -95,24 +91,24 @@ def _found_at_run_time(x, axis, start, end, step=1):
 def _number(bound, extent):
     """A bound as a number, counted from the end if it is an extent; None if neither is one."""
     if isinstance(bound, int):
-        return min(bound, WHOLE)
+        return min(bound, SLICE_END)
     behind = bound - extent
     if not isinstance(behind, int):
         return None
-    return WHOLE if behind == 0 else behind if behind < 0 else None
+    return SLICE_END if behind == 0 else behind if behind < 0 else None
 
 
 def _vectors(axis, begin, end, step):
     """Bounds of a slice as vectors, for all axes up to one."""
-    each = ((0, begin), (WHOLE, end), (1, step))
+    each = ((0, begin), (SLICE_END, end), (1, step))
     return (shape_vector((*(whole,) * axis, own)) for whole, own in each)
 
 
 def _sliced_unknown(x, axis, start, end, step):
-    begin, stop = 0 if start is None else start, WHOLE if end is None else end
+    begin, stop = 0 if start is None else start, SLICE_END if end is None else end
     if not isinstance(begin, int) or not isinstance(stop, int):
         raise Unconvertible("a slice of an axis of unknown extent has bounds that are no numbers")
-    return x if (begin, stop, step) == (0, WHOLE, 1) else cut(x, axis, begin, stop, step)
+    return x if (begin, stop, step) == (0, SLICE_END, 1) else cut(x, axis, begin, stop, step)
 
 
 def from_start(index, extent):
@@ -144,7 +140,7 @@ def narrow(x, *, dim, start, length):
 @aten("narrow.Tensor", op.take)
 def narrow_from(x, start, *, dim, length, call):
     places = op.add(
-        op.arange(0, length, 1, "int64", str(call.device)), cast_or_real_part(start, "int64")
+        op.arange(0, length, 1, "int64", str(call.device)), cast_or_take_real(start, "int64")
     )
     axis = axis_of(dim, x.ndim)
     extent = x.shape[axis]
@@ -158,7 +154,7 @@ def select(x, *, dim, index):
     if type(index) is int:
         if isinstance(extent, int) and not -extent <= index < extent:
             raise Unconvertible(f"the index {index} is out of range for the extent {extent}")
-        found = cut(x, axis, index, WHOLE if index == -1 else index + 1)
+        found = cut(x, axis, index, SLICE_END if index == -1 else index + 1)
     else:
         begin = from_start(index, extent)
         found = sliced(x, axis, begin, begin + 1, count=1)
@@ -173,7 +169,7 @@ def _numbers(axis, extent, start, end, step):
     begin, stop = bound_of(start, extent, 0), bound_of(end, extent, extent)
     if not all(isinstance(n, int) for n in (extent, begin, stop, step)):
         raise Unconvertible(f"a slice of an axis of {extent} by other than numbers is not written")
-    each = ((0, begin), (WHOLE, max(begin, stop)), (1, step))
+    each = ((0, begin), (SLICE_END, max(begin, stop)), (1, step))
     return tuple((*(whole,) * axis, own) for whole, own in each)
 
 
@@ -189,18 +185,18 @@ def into_slice(x, part, axis, start, end, step, call):
             begin, from_front = extent - count, True
         stop = begin + count
     if type(begin) is int and begin == 0 and stop == extent and step == 1:
-        return cast_or_real_part(part, x.dtype)
+        return cast_or_take_real(part, x.dtype)
     if step == 1 and not isinstance(extent, int) and from_front:
         # What lies before the slice, which may begin beyond the end, and what behind it.
-        cut_before = sliced if _at_least(extent, begin) else _found_at_run_time
+        cut_before = sliced if _at_least(extent, begin) else _dynamic_slice
         around = (cut_before(x, axis, 0, begin), part, sliced(x, axis, stop, extent))
-        found = op.concat(tuple(cast_or_real_part(p, x.dtype) for p in around), axis)
+        found = op.concat(tuple(cast_or_take_real(p, x.dtype) for p in around), axis)
         return found if found.shape == x.shape else op.reshape(found, x.shape)
     if all(isinstance(n, int) for n in (extent, begin, stop, step)):
         bounds = _numbers(axis, extent, start, end, step)
-        return op.strided_set(x, cast_or_real_part(part, x.dtype), *bounds)
+        return op.strided_set(x, cast_or_take_real(part, x.dtype), *bounds)
     places = sliced(ranged(0, extent, 1, "int64", call), 0, start, end, step, part.shape[axis])
-    return op.index_copy(x, axis, places, cast_or_real_part(part, x.dtype))
+    return op.index_copy(x, axis, places, cast_or_take_real(part, x.dtype))
 
 
 @aten("slice_scatter", op.strided_set)
@@ -237,7 +233,7 @@ def select_backward(dy, *, input_sizes, dim, index, call):
 @aten("diagonal_scatter", op.where, op.diagonal_dx)
 def diagonal_scatter(x, source, *, offset, dim1, dim2):
     where = (tuple(x.shape), offset, dim1, dim2)
-    source = cast_or_real_part(source, x.dtype)
+    source = cast_or_take_real(source, x.dtype)
     there = op.diagonal_dx(op.full_like(source, 1, "bool"), *where)
     return op.where(there, op.diagonal_dx(source, *where), x)
 
@@ -245,7 +241,7 @@ def diagonal_scatter(x, source, *, offset, dim1, dim2):
 # By strides.
 
 
-def _places(x, size, stride, offset, call):
+def _view_positions(x, size, stride, offset, call):
     """Which element of x, counted in its order, each place of a view is: int64, of its shape."""
     if not all(isinstance(n, int) for n in (*x.shape, *size, *stride, offset or 0)):
         raise Unconvertible("a view by strides of a tensor of symbolic shape is not supported")
@@ -278,19 +274,19 @@ def as_strided(x, *, size, stride, storage_offset, call):
         return x
     if _is_all(x, size, stride, storage_offset):
         return op.reshape(x, size)
-    places = _places(x, size, stride, storage_offset, call)
+    places = _view_positions(x, size, stride, storage_offset, call)
     return op.take(op.reshape(x, (product(x.shape),)), places, 0)
 
 
 @aten("as_strided_scatter", op.scatter_nd, op.reshape)
 def as_strided_scatter(x, source, *, size, stride, storage_offset, call):
     if _is_all(x, size, stride, storage_offset):
-        whole = op.broadcast_to(cast_or_real_part(source, x.dtype), size)
+        whole = op.broadcast_to(cast_or_take_real(source, x.dtype), size)
         return op.reshape(whole, tuple(x.shape))
-    places = _places(x, size, stride, storage_offset, call)
+    places = _view_positions(x, size, stride, storage_offset, call)
     flat = op.reshape(x, (product(x.shape),))
     where = op.expand_dims(places, 0)
-    written = op.scatter_nd(flat, where, cast_or_real_part(source, x.dtype))
+    written = op.scatter_nd(flat, where, cast_or_take_real(source, x.dtype))
     return op.reshape(written, tuple(x.shape))
 
 
@@ -320,7 +316,7 @@ def _cropped(x, pairs):
     for axis, (before, after) in enumerate(pairs):
         if _is_negative(before) or _is_negative(after):
             begin = -before if _is_negative(before) else 0
-            x = sliced(x, axis, begin, after if _is_negative(after) else WHOLE)
+            x = sliced(x, axis, begin, after if _is_negative(after) else SLICE_END)
     return x
 
 
@@ -340,7 +336,7 @@ def padded(x, pad, mode, value, call):
             return x
         return op.pad(x, _positive(pairs), constant_values=number(value, x.dtype, call.device))
     # What is taken off is still mirrored or repeated.
-    wide = apply_to_parts(lambda part: op.pad(part, _positive(pairs), mode=MODES[mode]), x)
+    wide = apply_to_components(lambda part: op.pad(part, _positive(pairs), mode=MODES[mode]), x)
     return _cropped(wide, pairs)
 
 
@@ -385,7 +381,7 @@ def _register(mode, axes):
                 part = op.pad(part, taken)
             return op.pad_dx(part, flat, MODES[mode])
 
-        return apply_to_parts(back, dy)
+        return apply_to_components(back, dy)
 
 
 for _axes in (1, 2, 3):

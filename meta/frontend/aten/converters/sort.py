@@ -13,8 +13,8 @@ from meta.frontend.aten.arguments import (
     promote_operands,
     require_real,
 )
-from meta.frontend.aten.converters.reduce import at_places, of_scalar
-from meta.frontend.aten.converters.scan import part
+from meta.frontend.aten.converters.reduce import elements_at, of_scalar
+from meta.frontend.aten.converters.scan import narrowed
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
 from meta.frontend.core.arguments import is_static, static_extent
@@ -79,13 +79,13 @@ def nth(places, rank, dim):
 def kthvalue(x, *, k, dim, keepdim):
     if x.ndim == 0:
         return of_scalar(x)
-    return at_places(x, nth(order(x, dim, False), k - 1, dim), dim, keepdim)
+    return elements_at(x, nth(order(x, dim, False), k - 1, dim), dim, keepdim)
 
 
 # Medians: of an even number of elements the lower of both in the middle.
 
 
-def median_places(x, dim, skip):
+def median_index(x, dim, skip):
     """Return the place of the median; of NaN, which comes last in the order, that of the last
     element of the order, unless NaN is skipped.
     """
@@ -108,12 +108,12 @@ def median_of(skip):
         flat = op.reshape(x, (-1,))
         if flat.shape[0] == 0:
             raise Unconvertible("there is no median of no elements")
-        return at_places(flat, median_places(flat, 0, skip), 0, False)[0]
+        return elements_at(flat, median_index(flat, 0, skip), 0, False)[0]
 
     def along(x, *, dim, keepdim):
         if x.ndim == 0:
             return of_scalar(x)
-        return at_places(x, median_places(x, dim, skip), dim, keepdim)
+        return elements_at(x, median_index(x, dim, skip), dim, keepdim)
 
     return of_all, along
 
@@ -139,7 +139,7 @@ def mode(x, *, dim, keepdim):
     first = op.argmax(count, at, True)
     length = op.take_along_axis(count, first, at)
     last = op.subtract(op.add(first, length), 1)
-    return at_places(x, op.take_along_axis(places, last, at), at, keepdim)
+    return elements_at(x, op.take_along_axis(places, last, at), at, keepdim)
 
 
 # Quantiles.
@@ -271,7 +271,7 @@ def lexical_order(rows):
         raise Unconvertible(f"slices of more than {LARGEST_KEYS} elements are not sorted")
     order = op.cumsum.plain(op.ones((count,), "int64"), 0, "int64", True)
     for column in reversed(range(columns)):
-        keys = op.take(op.squeeze(part(rows, 1, column, column + 1), 1), order, 0)
+        keys = op.take(op.squeeze(narrowed(rows, 1, column, column + 1), 1), order, 0)
         order = op.take(order, op.argsort.plain(keys, 0, False, "int64"), 0)
     return order
 
@@ -284,7 +284,7 @@ def begins(rows):
         return ones
     if not columns:
         return op.concat((ones, op.zeros((count - 1,), "bool")), 0)
-    differ = op.not_equal(part(rows, 0, 1, None), part(rows, 0, 0, count - 1))
+    differ = op.not_equal(narrowed(rows, 0, 1, None), narrowed(rows, 0, 0, count - 1))
     return op.concat((ones, op.any(differ, 1)), 0)
 
 
@@ -306,19 +306,19 @@ def runs(x, axis, ordered):
     if order is not None:
         inverse = op.scatter.plain(op.zeros_like(order), 0, order, inverse)
     ends = op.concat((starts, op.full((1,), count, "int64")), 0)
-    lengths = op.subtract(part(ends, 0, 1, None), starts)
+    lengths = op.subtract(narrowed(ends, 0, 1, None), starts)
     return values, inverse, lengths
 
 
-ASKED = ("return_inverse", "return_counts")
+RETURNS = ("return_inverse", "return_counts")
 
 
-@aten("unique_dim", op.argsort, op.nonzero, op.take, ignore=("sorted", *ASKED))
+@aten("unique_dim", op.argsort, op.nonzero, op.take, ignore=("sorted", *RETURNS))
 def unique_dim(x, *, dim):
     return runs(x, dim, True)
 
 
-@aten("unique_dim_consecutive", op.nonzero, op.take, ignore=ASKED)
+@aten("unique_dim_consecutive", op.nonzero, op.take, ignore=RETURNS)
 def unique_dim_consecutive(x, *, dim):
     return runs(x, dim, False)
 
