@@ -4,8 +4,13 @@ dtype: what becomes of programs by hand. tests/amp/test_bytes.py counts what tha
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
+import pytest
+import torch
+
+import meta
+from meta import op
 from meta.ir import parse, structural_equal
 from meta.passes import bypass_casts, dead_code
 from tests.passes.fused_programs import fused, kernels
@@ -250,3 +255,27 @@ def test_what_is_written_is_read_as_it_was(between: str) -> None:
         }}"""
     )
     assert " astype(" in text
+
+
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+@pytest.mark.parametrize(
+    "before",
+    [
+        lambda x: x * x + x,
+        lambda x: op.tanh(x) * x,
+        lambda x: op.astype(op.astype(x, "float32"), "bfloat16"),
+    ],
+)
+def test_an_index_of_bfloat16_numbers_made_in_the_same_kernel(name: str, before: Any) -> None:
+    numbers = torch.randn(33, 17, generator=torch.Generator().manual_seed(0))
+    numbers[3, 4], numbers[5, 6], numbers[7] = torch.nan, torch.inf, 0.0
+    x = meta.array(numbers, "bfloat16")
+    function = meta.model.trace(lambda x: getattr(op, name)(before(x), 1))
+    with meta.dialect.only("tvm"):
+        executable = meta.vm.compile(function, x)
+    assert len(executable.kernels()) == 1
+    found, values = executable(x).torch(), before(x).torch().float()
+    best = getattr(values, name.removeprefix("arg"))(1).values
+    at = values.gather(1, found[:, None])[:, 0]
+    # What is computed in the kernel is rounded fewer times than here.
+    torch.testing.assert_close(at, best, rtol=2**-7, atol=0.0, equal_nan=True)
