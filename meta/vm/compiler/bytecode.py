@@ -1,9 +1,9 @@
 """The instructions of the machine, as plain data; ``str(instruction)`` is its line of a listing.
 
 A register is a number within one activation of a function. An *operand* is a register or a nested
-tuple of operands. A new instruction is a class here and a step in `link.py`. The annotations of its
-fields say what it reads, and how it is written to a file. `code_analysis.py` has a case for those
-that make no new memory.
+tuple of operands. A new instruction is a class here and a case in `run/python_codegen.py`. The
+annotations of its fields say what it reads, and how it is written to a file. `code_analysis.py` has
+a case for those that make no new memory.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def verified(
     reason = difference(found, wanted, moved)
     if reason is None:
         return result
-    watched_run(program, [*copies(before), *prepared], keys)
+    observed_run(program, [*copies(before), *prepared], keys)
     raise IRError(
         "the values of a compiled program differ from the interpreter's",
         expected="equal values, but for rounding",
@@ -133,7 +133,7 @@ def interpreted(module: Module, arrays: Sequence[Any], keys: Sequence[int]) -> A
         return run_module(module, arrays)
 
 
-def watched_run(
+def observed_run(
     program: ComparedProgram, arguments: list[torch.Tensor], keys: Sequence[int]
 ) -> None:
     """Run a program with each kernel compared with its operators one by one; IRError at the first

@@ -43,7 +43,7 @@ from meta.vm.save.folder import read_folder, write_folder
 _PACKAGE = Path(__file__).parents[2]
 _VERSIONS = ("numpy", "torch")
 # What must not be skipped: these ask for the passes to be seen, checked or cut short.
-_WATCHED = ("META_DEBUG", "META_DUMP_IR", "META_FUEL", "META_VERIFY")
+_OBSERVED = ("META_DEBUG", "META_DUMP_IR", "META_FUEL", "META_VERIFY")
 # What does not change a program.
 _NEUTRAL = (
     *("META_CACHE", "META_CACHE_DIR", "META_CACHE_SIZE", "META_COMPILE_THREADS"),
@@ -59,7 +59,7 @@ def key_of(module: Module, passes: Pipeline, device: Device) -> str | None:
     knobs = {k["name"]: (k["value"], k["default"]) for k in config.table()}
     if not config.get("META_CACHE") or not config.get("META_PROGRAM_CACHE"):
         return None
-    if any(knobs[name][0] != knobs[name][1] for name in _WATCHED) or not _is_ours(module):
+    if any(knobs[name][0] != knobs[name][1] for name in _OBSERVED) or not _is_ours(module):
         return None
     preference = current_preference()
     constants: dict[str, torch.Tensor] = {}
