@@ -38,6 +38,29 @@ def constant_number(value: Any) -> int | float | bool | None:
     return number
 
 
+def required_ints(value: Any, what: str) -> tuple[int, ...]:
+    """Return the integers of a vector or scalar that is known while converting."""
+    numbers = constant_ints(value)
+    if numbers is None:
+        raise unknown(what)
+    return numbers
+
+
+def required_number(value: Any, what: str) -> int | float | bool:
+    """Return the number of a scalar that is known while converting."""
+    number = constant_number(value)
+    if number is None:
+        raise unknown(what)
+    return number
+
+
+def unknown(what: str) -> Unconvertible:
+    """Return the refusal of a call that needs what only the run time knows."""
+    return Unconvertible(
+        f"{what} depends on the values of inputs", hint="give such inputs as constants"
+    )
+
+
 def constant(values: Any, dtype: str, call: CallSite) -> ndarray:
     """Return an array of the converter's own making, on the device of the program."""
     return array(np.asarray(values), dtype=dtype, device=call.device)

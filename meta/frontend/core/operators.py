@@ -8,8 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from meta import op
-from meta.frontend.core.arguments import constant, constant_number, static_extent
-from meta.frontend.core.arithmetic import cast_number, cast_to
+from meta.base.dtype import is_float
+from meta.frontend.core.arguments import (
+    constant,
+    constant_number,
+    reshape_as,
+    static_extent,
+)
+from meta.frontend.core.arithmetic import cast_number, cast_to, truncated_quotient
 from meta.frontend.core.converter import Unconvertible
 
 _SAME = """
@@ -49,6 +55,49 @@ def scan(base, x, axis, dtype, exclusive):
     if axis is None:
         x, axis = op.reshape(x, (-1,)), 0
     return base.plain(x, axis, dtype, bool(exclusive))
+
+
+def mean(x, axes, keepdims):
+    """The mean over normalized axes; of integers in their dtype, without the fraction."""
+    if is_float(x.dtype):
+        return op.mean(x, axes, keepdims)
+    total = cast_to(op.sum(x, axes, keepdims=keepdims), x.dtype)
+    count = prod(static_extent(x.shape[a], "what is averaged") for a in axes)
+    return truncated_quotient(total, op.full_like(total, count))
+
+
+def without_negative_padding(x, pairs):
+    """Cut off where (before, after) of an axis are below 0; return x and the pairs that are left to
+    pad.
+    """
+    if all(min(p) >= 0 for p in pairs):
+        return x, pairs
+    begin = tuple(max(-b, 0) for b, _ in pairs)
+    end = tuple(e - max(-a, 0) for e, (_, a) in zip(x.shape, pairs, strict=True))
+    return op.strided_slice(x, begin, end), [(max(b, 0), max(a, 0)) for b, a in pairs]
+
+
+def normalize_trailing_axes(function, x, first, *parameters, eps):
+    """Normalise over the axes from ``first`` on, by `layer_norm` or `rms_norm`. parameters: of the
+    shape of these axes, or None.
+    """
+    if first == x.ndim - 1:
+        return function(x, *parameters, axis=-1, eps=eps)
+    row = prod(x.shape[first:])
+    flat = [None if p is None else op.reshape(p, (row,)) for p in parameters]
+    y = function(op.reshape(x, (*x.shape[:first], row)), *flat, axis=-1, eps=eps)
+    return reshape_as(y, x)
+
+
+def batch_norm_by_batch(x, mean, variance, w, b, momentum, eps, axis=1):
+    """(y, running mean, running variance), normalised by the batch's own statistics; the variance
+    is the biased one.
+    """
+    axes = tuple(a for a in range(x.ndim) if a != axis % x.ndim)
+    now = cast_to(op.mean(x, axes), mean.dtype), cast_to(op.var(x, axes), variance.dtype)
+    y = op.batch_norm_infer(x, *now, w, b, momentum, eps, axis)
+    old = (op.multiply(v, 1 - momentum) for v in (mean, variance))
+    return y, *(op.add(o, op.multiply(n, momentum)) for o, n in zip(old, now, strict=True))
 
 
 def meshgrid(tensors, *, indexing):
@@ -105,7 +154,7 @@ def wrap_negative_indices(indices, extent):
 
 def reduce_at(x, indices, updates, reduction, call):
     """Combine updates with the elements or slices of x at the coordinates, which are on the first
-    axis of the indices and not negative. ``reduction`` is that of `scatter_reduce`.
+    axis of the indices and not negative. ``reduction`` is that of `scatter_reduce`; None writes.
     """
     extents = [static_extent(d, "the tensor to be written to") for d in x.shape]
     depth = indices.shape[0]
@@ -117,7 +166,11 @@ def reduce_at(x, indices, updates, reduction, call):
     count = prod(static_extent(d, "the indices") for d in places.shape)
     places = op.broadcast_to(op.reshape(places, (count, 1)), (count, columns))
     flat, updates = op.reshape(x, (rows, columns)), op.reshape(updates, (count, columns))
-    return op.reshape(op.scatter_reduce(flat, 0, places, updates, reduction), tuple(extents))
+    if reduction is None:
+        y = op.scatter(flat, 0, places, updates)
+    else:
+        y = op.scatter_reduce(flat, 0, places, updates, reduction)
+    return op.reshape(y, tuple(extents))
 
 
 def by_batch(indices, batch, what, call):
@@ -185,6 +238,16 @@ def repeat_per_class(boxes, classes):
     batch, count, _ = boxes.shape
     each = op.broadcast_to(op.expand_dims(boxes, 1), (batch, classes, count, 4))
     return op.reshape(each, (batch * classes, count, 4))
+
+
+def rows_of_selected(indices, classes, call):
+    """Return rows (image, class, box), int64[?, 3], of the indices of `SelectedBoxes` whose batch
+    is that of images and their classes.
+    """
+    found = op.argwhere(op.greater_equal(indices, 0))
+    row = op.take(found, constant(0, "int64", call), 1)
+    box = cast_to(op.gather_nd(indices, op.permute_dims(found)), "int64")
+    return op.stack((op.floor_divide(row, classes), op.remainder(row, classes), box), 1)
 
 
 def next_threshold(overlap):

@@ -15,9 +15,9 @@ import numpy as np
 from meta import op
 from meta.base.dtype import is_float
 from meta.frontend.core import Unconvertible
-from meta.frontend.core.arguments import constant, static_extent
+from meta.frontend.core.arguments import constant, required_ints, static_extent
 from meta.frontend.core.arithmetic import cast_to
-from meta.frontend.onnx.converters.movement import required, reshaped
+from meta.frontend.onnx.converters.movement import reshaped
 from meta.frontend.onnx.converters.reduce import least
 from meta.frontend.onnx.registry import onnx
 
@@ -151,8 +151,8 @@ def _cut(y, pads, more):
 @onnx("Col2Im", op.scatter_add)
 def col2im(x, image_shape, block_shape, *, dilations, pads, strides, call):
     """[N, C * block, L] to [N, C, *image]: blocks are added where they lie in the image."""
-    image = required(image_shape, "the shape of the image")
-    block = required(block_shape, "the shape of the blocks")
+    image = required_ints(image_shape, "the shape of the image")
+    block = required_ints(block_shape, "the shape of the blocks")
     count = len(image)
     dilation, stride = many(dilations, count), many(strides, count)
     pads = many(pads, 2 * count, 0)
@@ -369,6 +369,6 @@ def max_unpool(x, indices, output_shape=None, *, kernel_shape, pads, strides, ca
     y = op.reshape(y, shape)
     if output_shape is None:
         return y
-    wanted = required(output_shape, "the shape of the result")
+    wanted = required_ints(output_shape, "the shape of the result")
     more = [(0, w - e) for w, e in zip(wanted, shape, strict=True)]
     return op.pad(y, more) if any(map(any, more)) else y

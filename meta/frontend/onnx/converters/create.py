@@ -13,9 +13,8 @@ import numpy as np
 
 from meta import op, random
 from meta.frontend.core import Unconvertible
-from meta.frontend.core.arguments import constant, constant_number, static_extent
+from meta.frontend.core.arguments import constant, constant_number, required_number, static_extent
 from meta.frontend.core.arithmetic import cast_number, cast_to
-from meta.frontend.onnx.converters.movement import required_number
 from meta.frontend.onnx.registry import onnx
 from meta.frontend.onnx.shape_inference import shape_of
 from meta.frontend.onnx.values import Text, array_of, as_narrow, carrier, dtype_of
@@ -82,11 +81,7 @@ def _window(name, *weights):
 
     @onnx(name, op.arange, op.cos)
     def converter(size, *, output_datatype, periodic, call):
-        count = constant_number(size)
-        if count is None:
-            raise Unconvertible(
-                "the size depends on the values of inputs", hint="give such inputs as constants"
-            )
+        count = required_number(size, "the size")
         require_room(8 * count, call.device, name)
         whole = count if periodic else count - 1
         angles = 2 * np.pi * np.arange(count) / whole
@@ -105,12 +100,9 @@ _window("BlackmanWindow", 0.42, 0.5, 0.08)
 @onnx("MelWeightMatrix")
 def mel_weight_matrix(bins, length, rate, low, high, *, output_datatype, call):
     """Triangles over the frequencies of a transform, evenly spaced on the mel scale."""
-    numbers = [constant_number(n) for n in (bins, length, rate, low, high)]
-    if any(n is None for n in numbers):
-        raise Unconvertible(
-            "its arguments depend on the values of inputs", hint="give such inputs as constants"
-        )
-    bins, length, rate, low, high = numbers
+    bins, length, rate, low, high = (
+        required_number(n, "an argument") for n in (bins, length, rate, low, high)
+    )
     spectrum = length // 2 + 1
     mels = np.array([2595 * np.log10(1 + f / 700) for f in (low, high)])
     places = mels[0] + np.arange(bins + 2) * ((mels[1] - mels[0]) / (bins + 2))

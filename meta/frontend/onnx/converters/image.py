@@ -11,11 +11,15 @@ import numpy as np
 
 from meta import op
 from meta.frontend.core import Unconvertible
-from meta.frontend.core.arguments import constant, static_extent
+from meta.frontend.core.arguments import constant, required_number, static_extent
 from meta.frontend.core.arithmetic import cast_to
-from meta.frontend.core.operators import next_threshold, repeat_per_class, suppress_boxes
+from meta.frontend.core.operators import (
+    next_threshold,
+    repeat_per_class,
+    rows_of_selected,
+    suppress_boxes,
+)
 from meta.frontend.onnx.converters.conv import many, with_bias
-from meta.frontend.onnx.converters.movement import required_number
 from meta.frontend.onnx.registry import onnx
 
 METHODS = {
@@ -244,7 +248,4 @@ def non_max_suppression(
     flat = op.reshape(scores, (images * classes, count))
     good = op.ones_like(flat, "bool") if least is None else op.greater(flat, least)
     kept = suppress_boxes(repeat_per_class(boxes, classes), flat, good, most, iou, call).indices
-    found = op.argwhere(op.greater_equal(kept, 0))
-    row = op.take(found, constant(0, "int64", call), 1)
-    box = cast_to(op.gather_nd(kept, op.permute_dims(found)), "int64")
-    return op.stack((op.floor_divide(row, classes), op.remainder(row, classes), box), 1)
+    return rows_of_selected(kept, classes, call)

@@ -14,12 +14,12 @@ from meta.frontend.core.arguments import (
     constant_ints,
     constant_number,
     extent_of,
+    required_ints,
     static_extent,
     vector,
 )
 from meta.frontend.core.arithmetic import cast_to
-from meta.frontend.core.operators import wrap_negative_indices
-from meta.frontend.onnx.converters.movement import required
+from meta.frontend.core.operators import reduce_at, wrap_negative_indices
 from meta.frontend.onnx.registry import onnx
 from meta.frontend.onnx.shape_inference import as_tensor, shape_of
 from meta.ir.dims import SymbolicDim
@@ -58,13 +58,20 @@ def gather_nd(x, indices, *, batch_dims, call):
     return op.adv_index((x, *batch, *parts))
 
 
+def _reduction(name):
+    """What `scatter_reduce` calls a reduction; None for none."""
+    if name in (None, "none"):
+        return None
+    if name not in REDUCTIONS:
+        raise Unconvertible(f"the reduction {name!r} is unknown")
+    return REDUCTIONS[name]
+
+
 def _scatter(x, indices, updates, axis, reduction):
-    indices = wrap_negative_indices(indices, extent_of(x, axis))
-    if reduction in (None, "none"):
+    indices, how = wrap_negative_indices(indices, extent_of(x, axis)), _reduction(reduction)
+    if how is None:
         return op.scatter(x, axis, indices, updates)
-    if reduction not in REDUCTIONS:
-        raise Unconvertible(f"the reduction {reduction!r} is unknown")
-    return op.scatter_reduce(x, axis, indices, updates, REDUCTIONS[reduction])
+    return op.scatter_reduce(x, axis, indices, updates, how)
 
 
 @onnx("ScatterElements", op.scatter, op.scatter_reduce)
@@ -80,18 +87,14 @@ def scatter(x, indices, updates, *, axis):
 @onnx("ScatterND", op.scatter, op.scatter_reduce)
 def scatter_nd(x, indices, updates, *, reduction, call):
     """The last axis of the indices are coordinates of elements or slices."""
-    extents = [static_extent(d, "the tensor to be written to") for d in x.shape]
     depth = static_extent(indices.shape[-1], "the last axis of the indices")
-    bounds = constant(extents[:depth], "int64", call)
-    strides = [prod(extents[i + 1 : depth]) for i in range(depth)]
-    places = wrap_negative_indices(cast_to(indices, "int64"), bounds)
-    places = op.sum(op.multiply(places, constant(strides, "int64", call)), indices.ndim - 1)
-    # The named axes become one, the others another, along which every index is repeated.
-    rows, columns = prod(extents[:depth]), prod(extents[depth:])
-    count = prod(static_extent(d, "the indices") for d in places.shape)
-    places = op.broadcast_to(op.reshape(places, (count, 1)), (count, columns))
-    flat, updates = op.reshape(x, (rows, columns)), op.reshape(updates, (count, columns))
-    return op.reshape(_scatter(flat, places, updates, 0, reduction), tuple(extents))
+    extents = [static_extent(d, "the tensor to be written to") for d in x.shape[:depth]]
+    bounds = constant(extents, "int64", call)
+    indices = wrap_negative_indices(cast_to(indices, "int64"), bounds)
+    last = indices.ndim - 1
+    return reduce_at(
+        x, op.permute_dims(indices, (last, *range(last))), updates, _reduction(reduction), call
+    )
 
 
 @onnx("TensorScatter", op.scatter)
@@ -117,7 +120,7 @@ def slice_(x, first=None, last=None, at=None, step=None, *, starts, ends, axes, 
         given, limits, places, steps = starts, ends, axes, None
     else:
         given, limits = shape_of(first), shape_of(last)
-        places = None if at is None else required(at, "axes")
+        places = None if at is None else required_ints(at, "axes")
         steps = None if step is None else constant_ints(step)
     unknown = given is None or limits is None or (step is not None and steps is None)
     count = (first.shape[0] if first is not None else 0) if unknown else len(given)

@@ -16,9 +16,12 @@ from meta.frontend.core.arguments import (
     constant_number,
     extent_of,
     is_static,
+    required_ints,
     static_extent,
+    unknown,
     vector,
 )
+from meta.frontend.core.operators import without_negative_padding
 from meta.frontend.onnx.registry import onnx
 from meta.frontend.onnx.shape_inference import shape_of
 from meta.frontend.onnx.values import Text, array_of
@@ -31,28 +34,6 @@ _VALUES = {
     "value_int": np.int64,
     "value_ints": np.int64,
 }
-
-
-def required(value, what):
-    """Return the integers of a known vector; Unconvertible otherwise."""
-    numbers = constant_ints(value)
-    if numbers is None:
-        raise _unknown(what)
-    return numbers
-
-
-def required_number(value, what):
-    """Return a known number; Unconvertible otherwise."""
-    number = constant_number(value)
-    if number is None:
-        raise _unknown(what)
-    return number
-
-
-def _unknown(what):
-    return Unconvertible(
-        f"{what} depends on the values of inputs", hint="give such inputs as constants"
-    )
 
 
 @onnx("Constant")
@@ -148,7 +129,7 @@ def flatten(x, *, axis):
 
 @onnx("Unsqueeze", op.expand_dims)
 def unsqueeze(x, at=None, *, axes):
-    places = required(at, "axes") if at is not None else axes
+    places = required_ints(at, "axes") if at is not None else axes
     ndim = x.ndim + len(places)
     for place in sorted(normalize_axis(a, ndim) for a in places):
         x = op.expand_dims(x, place)
@@ -157,7 +138,7 @@ def unsqueeze(x, at=None, *, axes):
 
 @onnx("Squeeze", op.squeeze, op.dynamic_squeeze)
 def squeeze(x, at=None, *, axes, call):
-    places = required(at, "axes") if at is not None else axes
+    places = required_ints(at, "axes") if at is not None else axes
     if places is None:
         return op.squeeze(x)
     places = tuple(normalize_axis(p, x.ndim) for p in places)
@@ -202,7 +183,7 @@ def tile(x, repeats, axis=None, *, call):
     """In opset 1 the repeats are one number and along one axis."""
     times = constant_ints(repeats)
     if call.opset < 6:
-        (count,), (along,) = required(repeats, "the repeats"), required(axis, "the axis")
+        (count,), (along,) = required_ints(repeats, "the repeats"), required_ints(axis, "the axis")
         times = tuple(count if i == along else 1 for i in range(x.ndim))
     return op.dynamic_tile(x, repeats) if times is None else op.tile(x, times)
 
@@ -213,7 +194,7 @@ def split(x, sizes=None, *, axis, split, num_outputs, call):
     axis = normalize_axis(axis or 0, x.ndim)
     given = shape_of(sizes) if sizes is not None else split
     if sizes is not None and given is None:
-        raise _unknown("the sizes of the parts")
+        raise unknown("the sizes of the parts")
     if given is None:
         count = num_outputs or call.results
         extent = static_extent(x.shape[axis], "the axis that is split")
@@ -235,7 +216,7 @@ def pad(x, widths=None, filling=None, at=None, *, mode, pads, paddings, value):
         raise Unconvertible(f"the mode {mode!r} is unknown", hint=", ".join(_MODES))
     axes = tuple(range(x.ndim))
     if at is not None:
-        axes = [normalize_axis(a, x.ndim) for a in required(at, "axes")]
+        axes = [normalize_axis(a, x.ndim) for a in required_ints(at, "axes")]
     given = constant_ints(widths) if widths is not None else pads or paddings
     if filling is None:
         filling = (value or 0.0) if is_float(x.dtype) else int(value or 0)
@@ -245,11 +226,7 @@ def pad(x, widths=None, filling=None, at=None, *, mode, pads, paddings, value):
     pairs = [(0, 0)] * x.ndim
     for i, axis in enumerate(axes):
         pairs[axis] = (given[i], given[len(axes) + i])
-    if any(min(p) < 0 for p in pairs):
-        begin = tuple(max(-b, 0) for b, _ in pairs)
-        end = tuple(e - max(-a, 0) for e, (_, a) in zip(x.shape, pairs, strict=True))
-        x = op.strided_slice(x, begin, end)
-        pairs = [(max(b, 0), max(a, 0)) for b, a in pairs]
+    x, pairs = without_negative_padding(x, pairs)
     if number is None:
         inside = op.pad(op.ones_like(x, "bool"), pairs, "constant", False)
         return op.where(inside, op.pad(x, pairs, "constant", 0), op.reshape(filling, ()))
@@ -273,5 +250,5 @@ onnx.same("ReverseSequence", op.reverse_sequence, time_axis="seq_axis")
 
 @onnx("Trilu", op.tril, op.triu)
 def trilu(x, k=None, *, upper):
-    (diagonal,) = (0,) if k is None else required(k, "the diagonal")
+    (diagonal,) = (0,) if k is None else required_ints(k, "the diagonal")
     return (op.triu if upper else op.tril)(x, diagonal)

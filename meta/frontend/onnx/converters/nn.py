@@ -7,15 +7,14 @@ function that ONNX defines the operator by.
 
 from __future__ import annotations
 
-from math import prod
-
 import numpy as np
 
 from meta import op
 from meta.base.dtype import is_float
 from meta.frontend.core import Unconvertible
-from meta.frontend.core.arguments import constant, is_static, reshape_as
+from meta.frontend.core.arguments import constant, is_static
 from meta.frontend.core.arithmetic import cast_to
+from meta.frontend.core.operators import batch_norm_by_batch, normalize_trailing_axes
 from meta.frontend.onnx.converters.elementwise import aligned
 from meta.frontend.onnx.registry import onnx
 from meta.op.core.check import normalize_axis
@@ -71,13 +70,7 @@ def batch_normalization(
     if spatial == 0 and call.opset < 9:
         return _by_element(x, scale, bias, mean, var, epsilon, call)
     if training_mode:
-        axes = (0, *range(2, x.ndim))
-        own, spread = op.mean(x, axes), op.var(x, axes)
-        own, spread = cast_to(own, mean.dtype), cast_to(spread, var.dtype)
-        y = op.batch_norm_infer(x, own, spread, scale, bias, 1.0 - momentum, epsilon)
-        kept = (op.multiply(old, momentum) for old in (mean, var))
-        new = (op.multiply(v, 1.0 - momentum) for v in (own, spread))
-        return y, *(op.add(k, n) for k, n in zip(kept, new, strict=True))
+        return batch_norm_by_batch(x, mean, var, scale, bias, 1.0 - momentum, epsilon)
     if call.training:
         y, *_ = op.batch_norm_train(x, mean, var, scale, bias, 1.0 - momentum, epsilon)
         return y
@@ -116,8 +109,7 @@ def layer_normalization(x, scale, bias=None, *, axis, epsilon, stash_type, call)
     axis = normalize_axis(axis, x.ndim)
     row, shift = _row(x, scale, axis), _row(x, bias, axis)
     if call.results == 1 and row is not None and (bias is None) == (shift is None):
-        flat = op.reshape(x, (*x.shape[:axis], prod(x.shape[axis:])))
-        return reshape_as(op.layer_norm.plain(flat, row, shift, -1, epsilon), x)
+        return normalize_trailing_axes(op.layer_norm.plain, x, axis, row, shift, eps=epsilon)
     axes, wide = tuple(range(axis, x.ndim)), _wide(x, stash_type)
     mean = op.mean(wide, axes, True)
     spread = op.rsqrt(op.add(op.var(wide, axes, True), epsilon))
@@ -131,8 +123,7 @@ def rms_normalization(x, scale, *, axis, epsilon, stash_type):
     axis = normalize_axis(axis, x.ndim)
     row = _row(x, scale, axis)
     if row is not None:
-        flat = op.reshape(x, (*x.shape[:axis], prod(x.shape[axis:])))
-        return reshape_as(op.rms_norm.plain(flat, row, None, -1, epsilon), x)
+        return normalize_trailing_axes(op.rms_norm.plain, x, axis, row, eps=epsilon)
     wide = _wide(x, stash_type)
     square = op.mean(op.square(wide), tuple(range(axis, x.ndim)), True)
     y = op.multiply(wide, op.rsqrt(op.add(square, epsilon)))

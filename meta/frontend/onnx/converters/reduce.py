@@ -9,22 +9,11 @@ import numpy as np
 from meta import op
 from meta.base.dtype import is_float, limits
 from meta.frontend.core import Unconvertible
-from meta.frontend.core.arguments import constant, is_static, static_extent
-from meta.frontend.core.arithmetic import cast_to, truncated_quotient
-from meta.frontend.onnx.converters.movement import required
+from meta.frontend.core.arguments import constant, is_static, required_ints, static_extent
+from meta.frontend.core.arithmetic import cast_to
+from meta.frontend.core.operators import mean
 from meta.frontend.onnx.registry import onnx
 from meta.op.core.check import normalize_axis
-
-
-def _integer_mean(x, axes, keepdims):
-    """The sum over the count, without its fraction."""
-    total = op.sum(x, axes, keepdims=keepdims)
-    count = prod(static_extent(x.shape[a], "what is averaged") for a in axes)
-    return truncated_quotient(total, op.full_like(total, count))
-
-
-def _mean(x, axes, keepdims):
-    return (op.mean if is_float(x.dtype) else _integer_mean)(x, axes, keepdims)
 
 
 def _sum(x, axes, keepdims):
@@ -74,7 +63,7 @@ _REDUCTIONS = {
     "ReduceLogSum": (op.log, lambda x, a, k: op.log(_floating(op.sum(x, a, keepdims=k)))),
     "ReduceLogSumExp": (op.logsumexp, lambda x, a, k: op.logsumexp(_floating(x), a, k)),
     "ReduceMax": (op.max, _extremum(op.max, op.any, least)),
-    "ReduceMean": (op.mean, _mean),
+    "ReduceMean": (op.mean, mean),
     "ReduceMin": (op.min, _extremum(op.min, op.all, most)),
     "ReduceProd": (op.prod, op.prod),
     "ReduceSum": (op.sum, _sum),
@@ -87,7 +76,7 @@ def _reduction(name, base, function):
     @onnx(name, base)
     def converter(x, at=None, *, axes, keepdims, noop_with_empty_axes):
         """No axes are all of them, or with ``noop_with_empty_axes`` none."""
-        axes = required(at, "axes") if at is not None else axes
+        axes = required_ints(at, "axes") if at is not None else axes
         if not axes and noop_with_empty_axes:
             axes = ()
         elif not axes:
@@ -124,7 +113,7 @@ _search("ArgMin", op.argmin)
 def _scan(name, base):
     @onnx(name, base, op.flip)
     def converter(x, axis, *, exclusive, reverse):
-        (axis,) = required(axis, "the axis")
+        (axis,) = required_ints(axis, "the axis")
         y = op.flip(x, axis) if reverse else x
         y = base.plain(y, axis, x.dtype, bool(exclusive))
         return op.flip(y, axis) if reverse else y
@@ -144,9 +133,9 @@ def dft(x, length=None, at=None, *, axis, inverse, onesided, call):
     if call.opset < 20:
         axis = 1 if axis is None else axis
     else:
-        axis = -2 if at is None else required(at, "the axis")[0]
+        axis = -2 if at is None else required_ints(at, "the axis")[0]
     axis = normalize_axis(axis, x.ndim)
-    count = None if length is None else required(length, "the length")[0]
+    count = None if length is None else required_ints(length, "the length")[0]
     extent = static_extent(x.shape[axis], "the axis that is transformed")
     re, im = _real_and_imaginary(x)
     re, im = (_moved(v, axis, re.ndim - 1) for v in (re, im))
@@ -207,10 +196,10 @@ def _real_signal(re, im, count, call):
 @onnx("STFT", op.dft, op.take)
 def stft(signal, step, window=None, length=None, *, onesided, call):
     """[B, frames, frequencies, 2]: the transform of every frame, which the window weights."""
-    (hop,) = required(step, "the step")
+    (hop,) = required_ints(step, "the step")
     extent = static_extent(signal.shape[1], "the signal")
     if length is not None:
-        (size,) = required(length, "the length of a frame")
+        (size,) = required_ints(length, "the length of a frame")
     else:
         size = extent if window is None else static_extent(window.shape[0], "the window")
     frames = (extent - size) // hop + 1

@@ -10,9 +10,10 @@ from meta import op
 from meta.base.dtype import is_float
 from meta.frontend.core import Unconvertible, constant_value
 from meta.frontend.core.arguments import broadcast_along
-from meta.frontend.core.arithmetic import clip_to_bounds, quotient, truncated_quotient
-from meta.frontend.core.operators import ELEMENTWISE, scan
+from meta.frontend.core.arithmetic import clip_to_bounds, quotient
+from meta.frontend.core.operators import ELEMENTWISE, mean, scan
 from meta.frontend.relax.values import relax
+from meta.op.core.check import normalize_axes
 from meta.runtime.ndarray import array
 
 _SAME = "add atan2 logical_and logical_not logical_or logical_xor round square subtract where"
@@ -100,12 +101,9 @@ _reducing("variance", op.var, correction=0)
 
 
 @relax("mean", op.mean, op.sum)
-def mean(x, *, axis, keepdims):
+def mean_over(x, *, axis, keepdims):
     """Of integers it is rounded towards zero."""
-    if is_float(x.dtype):
-        return op.mean(x, axis, keepdims)
-    total = op.astype(op.sum(x, axis, keepdims), x.dtype)
-    return truncated_quotient(total, x.size // max(total.size, 1))
+    return mean(x, normalize_axes(axis, x.ndim, False), keepdims)
 
 
 @relax("median", op.argsort, op.take_along_axis)

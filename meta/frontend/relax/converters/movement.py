@@ -11,12 +11,14 @@ import numpy as np
 
 from meta import op
 from meta.frontend.core import Unconvertible, constant_value
+from meta.frontend.core.arguments import required_ints
 from meta.frontend.core.arithmetic import cast_number, cast_to
 from meta.frontend.core.operators import (
     REDUCTIONS,
     by_batch,
     meshgrid,
     reduce_at,
+    without_negative_padding,
     wrap_negative_indices,
 )
 from meta.frontend.relax.values import RuntimeShape, Shape, relax
@@ -39,12 +41,7 @@ def numbers(value, what):
     """Return the numbers in a shape, a tuple or a known vector; Unconvertible otherwise."""
     if isinstance(value, tuple | list):
         return list(value)
-    now = constant_value(value)
-    if now is None:
-        raise Unconvertible(
-            f"{what} depends on the values of inputs", hint="give such inputs as constants"
-        )
-    return [int(v) for v in now.numpy().reshape(-1)]
+    return list(required_ints(value, what))
 
 
 def _array_of(value, extents, call):
@@ -163,11 +160,7 @@ def pad(x, *, pad_width, pad_value, pad_mode):
 
 def _padded(x, pairs, value, mode):
     """Pad by (before, after) for each axis; negative numbers cut off."""
-    if any(min(p) < 0 for p in pairs):
-        begin = tuple(max(-b, 0) for b, _ in pairs)
-        end = tuple(e - max(-a, 0) for e, (_, a) in zip(x.shape, pairs, strict=True))
-        x = op.strided_slice(x, begin, end)
-        pairs = [(max(b, 0), max(a, 0)) for b, a in pairs]
+    x, pairs = without_negative_padding(x, pairs)
     if mode not in PAD_MODES:
         raise Unconvertible(f"the padding mode {mode!r} is not supported")
     return op.pad(x, pairs, PAD_MODES[mode], cast_number(value, x.dtype))

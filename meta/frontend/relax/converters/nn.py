@@ -4,7 +4,6 @@ products and attention, and of operators on images and of object detection.
 
 from __future__ import annotations
 
-import math
 from functools import partial
 
 import numpy as np
@@ -14,12 +13,15 @@ from meta.frontend.core import Unconvertible, constant_value
 from meta.frontend.core.arguments import broadcast_along
 from meta.frontend.core.arithmetic import product
 from meta.frontend.core.operators import (
+    batch_norm_by_batch,
     decode_boxes,
     dropout,
     grid_sample,
     next_threshold,
     nll_loss,
+    normalize_trailing_axes,
     repeat_per_class,
+    rows_of_selected,
     suppress_boxes,
 )
 from meta.frontend.relax.converters.movement import numbers
@@ -98,18 +100,10 @@ def batch_norm(
     w, b = gamma if scale else None, beta if center else None
     options = momentum, epsilon, axis
     if training:
-        return _by_batch(x, mean, variance, w, b, *options)
+        return batch_norm_by_batch(x, mean, variance, w, b, *options)
     if call.training and constant_value(mean) is None and constant_value(variance) is None:
         return op.batch_norm_train(x, mean, variance, w, b, *options)
     return op.batch_norm_infer(x, mean, variance, w, b, *options), mean, variance
-
-
-def _by_batch(x, mean, variance, w, b, momentum, epsilon, axis):
-    axes = tuple(a for a in range(x.ndim) if a != axis % x.ndim)
-    now = op.mean(x, axes), op.var(x, axes, correction=0)
-    y = op.batch_norm_infer(x, *now, w, b, momentum, epsilon, axis)
-    old = (op.multiply(v, 1 - momentum) for v in (mean, variance))
-    return y, *(op.add(o, op.multiply(n, momentum)) for o, n in zip(old, now, strict=True))
 
 
 def _trailing(name, axes, ndim):
@@ -120,27 +114,17 @@ def _trailing(name, axes, ndim):
     return places[0]
 
 
-def _over_trailing_axes(function, x, first, *parameters, eps):
-    """Normalise over the axes from ``first`` on."""
-    if first == x.ndim - 1:
-        return function(x, *parameters, axis=-1, eps=eps)
-    row = math.prod(x.shape[first:])
-    flat = [None if p is None else op.reshape(p, (row,)) for p in parameters]
-    y = function(op.reshape(x, (*x.shape[:first], row)), *flat, axis=-1, eps=eps)
-    return op.reshape(y, x.shape)
-
-
 @relax("nn.layer_norm", op.layer_norm)
 def layer_norm(x, gamma, beta, *, axes, epsilon, center, scale):
     first = _trailing("layer_norm", axes, x.ndim)
     parameters = (gamma if scale else None, beta if center else None)
-    return _over_trailing_axes(op.layer_norm.plain, x, first, *parameters, eps=epsilon)
+    return normalize_trailing_axes(op.layer_norm.plain, x, first, *parameters, eps=epsilon)
 
 
 @relax("nn.rms_norm", op.rms_norm)
 def rms_norm(x, weight, *, axes, epsilon):
     first = _trailing("rms_norm", axes, x.ndim)
-    return _over_trailing_axes(op.rms_norm.plain, x, first, weight, eps=epsilon)
+    return normalize_trailing_axes(op.rms_norm.plain, x, first, weight, eps=epsilon)
 
 
 def _are_channels_and_rest(x, channel_axis, axes):
@@ -289,10 +273,7 @@ def all_class_non_max_suppression(
     good = op.greater(flat, op.astype(op.reshape(score_threshold, ()), scores.dtype))
     most, overlap = int(_number(limit)), next_threshold(_number(iou_threshold))
     kept = suppress_boxes(repeat_per_class(boxes, classes), flat, good, most, overlap, call).indices
-    found = op.argwhere(op.greater_equal(kept, 0))
-    row = op.take(found, array(0, "int64", device=call.device), 1)
-    box = op.astype(op.gather_nd(kept, op.permute_dims(found)), "int64")
-    rows = op.stack((op.floor_divide(row, classes), op.remainder(row, classes), box), 1)
+    rows = rows_of_selected(kept, classes, call)
     return rows, op.reshape(op.sum(op.greater_equal(kept, 0)), (1,))
 
 

@@ -13,7 +13,6 @@ from math import prod
 import numpy as np
 
 from meta import op
-from meta.base.dtype import is_float
 from meta.frontend.core import Unconvertible
 from meta.frontend.core.arguments import constant, static_extent
 from meta.frontend.core.arithmetic import (
@@ -23,7 +22,7 @@ from meta.frontend.core.arithmetic import (
     rounded,
     truncated_quotient,
 )
-from meta.frontend.core.operators import ELEMENTWISE, scan
+from meta.frontend.core.operators import ELEMENTWISE, mean, scan
 from meta.frontend.relay import ast
 from meta.frontend.relay.registry import relay, result_dtype
 from meta.op.core.check import normalize_axes, normalize_axis
@@ -117,13 +116,8 @@ def reduction(base, data, **over):
 
 
 @relay("mean", op.mean, op.sum, op.floor_divide)
-def mean(data, *, axis, keepdims, exclude, call):
-    """Of integers: the sum in their dtype, divided without the fraction."""
-    axes, keepdims = _over(data, axis, keepdims, exclude)
-    if is_float(data.dtype):
-        return op.mean(data, axes, keepdims)
-    total = cast_to(op.sum(data, axes, keepdims), data.dtype)
-    return truncated_quotient(total, constant(_count(data, axes), data.dtype, call))
+def mean_over(data, **over):
+    return mean(data, *_over(data, **over))
 
 
 @relay("variance", op.mean, op.sum)
