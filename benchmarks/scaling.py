@@ -27,9 +27,9 @@ from report import DISTRIBUTED, plain, replace_section, table_in_markdown
 
 import meta
 from meta.analysis import ScalingReport
+from meta.analysis.scaling import Exchange
 from meta.base.device import Device
 from meta.cost.interconnect import links_of
-from meta.cost.timeline import Exchange
 from meta.ir import Module
 from meta.optim import with_adamw
 from meta.train.objective import Objective

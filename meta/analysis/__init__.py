@@ -4,8 +4,7 @@ Beside the passes, whose plans it reads. An analysis takes a module and returns 
 as a table and has ``records()`` of plain values.
 """
 
-from meta.analysis.cost import CostReport, cost
-from meta.analysis.flops import FlopsReport, flops
+from meta.analysis.kernels import CostReport, FlopsReport, cost, flops
 from meta.analysis.memory import MemoryReport, memory
 from meta.analysis.scaling import ScalingReport, scaling
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from meta import op
 from meta.base.device import CPU
 from meta.dialect.core.ir_calls import PRODUCTS, kernel_call, product_terms
-from meta.ir import Call, TensorType, type_bytes
+from meta.ir import Binding, Block, Call, Function, GlobalVar, If, Module, TensorType, type_bytes
 from meta.op.core import CallValues, Op
 from meta.op.core.subscripts import subscripts
 from meta.op.linalg import GROUPED
@@ -93,6 +93,69 @@ def work_of(call: Call) -> Work:
         return NOTHING
     moved = sum(map(type_bytes, (*values.tensors(), *values.outputs)))
     return Work(_flops(values), moved)
+
+
+def function_work(function: Function) -> Work:
+    """Return what the kernel of a fused function does: it reads its arguments and writes its
+    results; what is between the two costs no bytes.
+    """
+    calls = (b.value for b in function.body.bindings if isinstance(b.value, Call))
+    types = (*(p.type for p in function.params), function.result_type)
+    return Work(sum(work_of(call).flops for call in calls), sum(map(type_bytes, types)))
+
+
+class Total(Protocol):
+    """What can be added up."""
+
+    def __add__(self, other: Any) -> Any: ...
+
+
+T = TypeVar("T", bound=Total)
+
+
+class ProgramTotal(Generic[T]):
+    """Adds up what the bindings of a typed program count, at any stage of compilation: an `If` as
+    its block with more, a call of a function as what the function does, once. A function that calls
+    itself is counted once, since nobody knows how often it will.
+
+    of: what a binding counts that runs a kernel, None for any other. nothing: the sum of none.
+    size: by which the larger of two is told.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        of: Callable[[Binding], T | None],
+        nothing: T,
+        size: Callable[[T], float],
+    ) -> None:
+        self.module = module
+        self._of, self._nothing, self._size = of, nothing, size
+        # By function; while one is being counted, a call of it counts nothing.
+        self._known: dict[str, T] = {}
+
+    def block(self, block: Block) -> T:
+        """Return the sum of all bindings of a block."""
+        total = self._nothing
+        for binding in block.bindings:
+            total += self.binding(binding)
+        return total
+
+    def binding(self, binding: Binding) -> T:
+        """Return what a binding counts."""
+        value = binding.value
+        if isinstance(value, If):
+            return max(map(self.block, (value.then_block, value.else_block)), key=self._size)
+        own = self._of(binding)
+        if own is None and isinstance(value, Call) and isinstance(value.callee, GlobalVar):
+            return self._function(value.callee.name)
+        return self._nothing if own is None else own
+
+    def _function(self, name: str) -> T:
+        if name not in self._known:
+            self._known[name] = self._nothing
+            self._known[name] = self.block(self.module.functions[name].body)
+        return self._known[name]
 
 
 def _flops(call: CallValues) -> int:

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from meta.base.device import Device
 from meta.cost.chooser import how_in_programs, known_race
-from meta.cost.flops import NOTHING, Work, work_of
+from meta.cost.flops import ProgramTotal, Work, function_work, work_of
 from meta.cost.record import Cost, Key, Race, choose, key_of
 from meta.cost.roofline import Peaks, peaks_of
 from meta.dialect.core import FUSED, DialectOp
@@ -31,7 +31,6 @@ from meta.ir import (
     Module,
     TensorType,
     Type,
-    type_bytes,
 )
 
 
@@ -70,41 +69,25 @@ class Launch:
     time: Time
 
 
-class Predictor:
+class Predictor(ProgramTotal[Time]):
     """Predicts parts of a typed module, at any stage of compilation, on a device.
 
     how: "graph" or "eager", as the calls of the program are run.
     """
 
     def __init__(self, module: Module, device: Device, how: str | None = None) -> None:
-        self.module, self.device = module, device
+        super().__init__(module, self._time, NO_TIME, lambda time: time.total)
+        self.device = device
         self.how = how_in_programs(device) if how is None else how
-        # By function; while one is being looked at, a call of it takes no time.
-        self._known: dict[str, Time] = {}
 
     @cached_property
     def peaks(self) -> Peaks:
         """What the device can do."""
         return peaks_of(self.device)
 
-    def block(self, block: Block) -> Time:
-        """Return the time of all bindings of a block."""
-        return sum(map(self.binding, block.bindings), NO_TIME)
-
-    def binding(self, binding: Binding) -> Time:
-        """Return the time of a binding: of an `If` that of the longer block, of a call of a
-        function that of its body, once.
-        """
-        value = binding.value
-        if isinstance(value, If):
-            blocks = self.block(value.then_block), self.block(value.else_block)
-            return max(blocks, key=lambda time: time.total)
+    def _time(self, binding: Binding) -> Time | None:
         launch = self.launch(binding)
-        if launch is not None:
-            return launch.time
-        if isinstance(value, Call) and isinstance(value.callee, GlobalVar):
-            return self._function(value.callee.name)
-        return NO_TIME
+        return None if launch is None else launch.time
 
     def launch(self, binding: Binding) -> Launch | None:
         """Return the kernel that a binding runs, None if it runs none or calls a function."""
@@ -133,18 +116,9 @@ class Predictor:
             elif (found := self.launch(binding)) is not None:
                 yield found
 
-    def _function(self, name: str) -> Time:
-        if name not in self._known:
-            self._known[name] = NO_TIME
-            self._known[name] = self.block(self.module.functions[name].body)
-        return self._known[name]
-
     def _fused(self, name: str, function: Function) -> Launch:
         types = (*(p.type for p in function.params), function.result_type)
-        done = sum(
-            (work_of(b.value) for b in function.body.bindings if isinstance(b.value, Call)), NOTHING
-        )
-        work = Work(done.flops, sum(map(type_bytes, types)))
+        work = function_work(function)
         key = key_of(function, self.device, self.how)
         dialect = str(function.attrs[FUSED])
         config = config_of(str(function.attrs.get(CONFIG, "")))

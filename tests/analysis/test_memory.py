@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from typing import Any
 from xml.etree import ElementTree
 
@@ -11,8 +12,8 @@ import torch
 
 import meta
 from meta import op
-from meta.analysis import memory, memory_diagram
-from meta.analysis.memory_diagram import LANES, LEFT, WIDTH
+from meta.analysis import memory
+from meta.analysis.memory import LANES, LEFT, WIDTH
 from meta.ir import parse
 from meta.model import trace
 from meta.passes import infer_type
@@ -128,7 +129,7 @@ def test_the_picture_of_nothing_and_of_very_much(monkeypatch: pytest.MonkeyPatch
     text = "func @main(%x: float32[2]) -> float32[2] {\n  return %x\n}"
     nothing = memory(infer_type(parse(text)))
     assert nothing.picture() == "<p>The program computes nothing that takes memory.</p>"
-    monkeypatch.setattr(memory_diagram, "MAX_RECTANGLES", 3)
+    monkeypatch.setattr(import_module("meta.analysis.memory"), "MAX_RECTANGLES", 3)
     report = memory(infer_type(parse(TEXT)))
     largest = sorted((r.bytes for r in report.rows), reverse=True)[:3]
     assert [b["title"].split("\n")[1].split(" B")[0] for b in boxes(report.picture())] == [

@@ -57,6 +57,17 @@ def called_op(value: Expr) -> Op | None:
     return base_op(value.callee) if isinstance(value, Call) else None
 
 
+def callee_name(value: Expr) -> str:
+    """Return the name of the base operator or the function that a value calls; of another value
+    what kind it is.
+    """
+    if not isinstance(value, Call):
+        return type(value).__name__
+    op = base_op(value.callee)
+    name: str = op.name if op is not None else getattr(value.callee, "name", "call")
+    return name
+
+
 @dataclass(frozen=True, slots=True)
 class OpCall:
     """A call of a base operator, and its arguments in schema order."""

@@ -20,8 +20,8 @@ from meta.base.dtype import FROM_TORCH, has_gradient
 from meta.base.errors import GradientError
 from meta.cost.record import Timing
 from meta.dialect.core import prefer
-from meta.ir import Function, Module, TensorType, type_bytes, type_of
-from meta.op.core.call import CallValues
+from meta.ir import Function, Module, TensorType, Var, free_vars, type_bytes, type_of
+from meta.op.core.call import CallValues, map_tensors
 from meta.op.core.tracing import Symbol, Trace
 from meta.vm.benchmark.contender import Contender, Reference, difference, reason_of
 from meta.vm.benchmark.interleave import Call, Clock, Lane, interleave, warm_lane
@@ -65,12 +65,23 @@ def gradient_program(
         return None
     if not any(has_gradient(FROM_TORCH[t.dtype]) for t in results):
         return None
-    trace = _Inputs(call)
-    given = trace.arguments(values)
-    y = trace.lazily("y", results)
-    named = {name: y if index < 0 else given[index] for name, index, _ in rule.kept}
-    kept = {n: _types(named[n]) if only_type else _taken(named[n]) for n, _, only_type in rule.kept}
-    dy = _taken(trace.lazily("dy", dys))
+    trace, tensors = Trace(call.device), dict[Var, torch.Tensor]()
+
+    def symbol(name: str, tensor: torch.Tensor) -> Symbol:
+        type_ = TensorType(tuple(tensor.shape), FROM_TORCH[tensor.dtype])
+        var, value = trace.parameter(type_, name)
+        tensors[var] = tensor
+        found: Symbol = value
+        return found
+
+    rest = (value for value in values if isinstance(value, torch.Tensor))
+    arguments = map_tensors(call.op, call.args, lambda _: symbol("x", next(rest)))
+    y: Any = tuple(symbol("y", tensor) for tensor in results)
+    dy: Any = tuple(symbol("dy", tensor) for tensor in dys)
+    if isinstance(call.out, TensorType):
+        y, dy = y[0], dy[0]
+    named = {name: (y if index < 0 else arguments[index], only) for name, index, only in rule.kept}
+    kept = {name: _types(value) if only else value for name, (value, only) in named.items()}
     try:
         found = trace.run(lambda: rule({**kept, rule.dy: dy}))
     except GradientError:  # of these attributes there is none: the rule says so
@@ -84,77 +95,21 @@ def gradient_program(
         return None
     body = trace.finish(tuple(gradients))
     result = type_of(body.result)
-    main = Function(tuple(trace.params), body, result)
+    params = free_vars(body)  # what the rule kept and did not use is no input
+    main = Function(tuple(params), body, result)
     module = Module({"main": main, **trace.functions}, dict(trace.types))
-    return GradientProgram(module, tuple(trace.inputs), type_bytes(result))
+    return GradientProgram(module, tuple(tensors[p] for p in params), type_bytes(result))
 
 
 def _several(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-class _Later:
-    """A tensor that becomes an input of the program if the rule keeps it."""
-
-    def __init__(self, trace: _Inputs, name: str, tensor: torch.Tensor) -> None:
-        self.trace, self.name, self.tensor = trace, name, tensor
-        self.type = TensorType(tuple(tensor.shape), FROM_TORCH[tensor.dtype])
-        self._symbol: Symbol | None = None
-
-    def symbol(self) -> Symbol:
-        """Return what stands for the tensor in the program."""
-        if self._symbol is None:
-            var, self._symbol = self.trace.parameter(self.type, self.name)
-            self.trace.params.append(var)
-            self.trace.inputs.append(self.tensor)
-        return self._symbol
-
-
-class _Inputs(Trace):
-    """A trace whose parameters are those tensors that are asked for.
-
-    Attributes
-    ----------
-    params, inputs: the parameters, and what is given for them.
-    """
-
-    def __init__(self, call: CallValues) -> None:
-        super().__init__(call.device)
-        self.call = call
-        self.params: list[Any] = []
-        self.inputs: list[torch.Tensor] = []
-
-    def arguments(self, values: Sequence[Any]) -> list[Any]:
-        """Return the arguments by slot, with what stands for tensors."""
-        rest = iter(values)
-        found: list[Any] = []
-        for slot, argument in zip(self.call.op.slots, self.call.args, strict=True):
-            if slot.kind == "attribute" or argument is None:
-                found.append(argument)
-            elif slot.kind == "tensors":
-                found.append(tuple(_Later(self, slot.name, next(rest)) for _ in argument))
-            else:
-                value = next(rest)
-                is_tensor = isinstance(value, torch.Tensor)
-                found.append(_Later(self, slot.name, value) if is_tensor else value)
-        return found
-
-    def lazily(self, name: str, tensors: Sequence[torch.Tensor]) -> Any:
-        """Return what stands for a result: of several a tuple."""
-        found = tuple(_Later(self, name, t) for t in tensors)
-        return found[0] if isinstance(self.call.out, TensorType) else found
-
-
-def _taken(value: Any) -> Any:
-    if isinstance(value, tuple) and value and isinstance(value[0], _Later):
-        return tuple(v.symbol() for v in value)
-    return value.symbol() if isinstance(value, _Later) else value
-
-
 def _types(value: Any) -> Any:
-    if isinstance(value, tuple) and value and isinstance(value[0], _Later):
-        return tuple(v.type for v in value)
-    return value.type if isinstance(value, _Later) else value
+    """Return the types of symbols; any other value as it is."""
+    if isinstance(value, tuple) and value and isinstance(value[0], Symbol):
+        return tuple(symbol.type for symbol in value)
+    return value.type if isinstance(value, Symbol) else value
 
 
 SLACK = 10.0

@@ -1,19 +1,112 @@
-"""How long a program will take, told from what was measured of its calls.
-
-How it is told is in `meta.cost.predict`.
+"""What the kernels of a program do, and how long that will take: operations and bytes by operator
+(`flops`), and time by what was measured of its calls (`cost`). The formulas are in
+`meta.cost.flops`, how time is told is in `meta.cost.predict`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
 from meta.base.device import Device, require
-from meta.base.html import fragment, table, tag
+from meta.base.html import bytes_text, fragment, table, tag
 from meta.base.source import Span
+from meta.cost.flops import NOTHING, ProgramTotal, Work, function_work, work_of
 from meta.cost.predict import NO_TIME, Predictor, Time
-from meta.dialect.core.ir_calls import base_op
-from meta.ir import Binding, Call, Module
+from meta.dialect.core import FUSED
+from meta.dialect.core.ir_calls import callee_name
+from meta.ir import Binding, Call, GlobalVar, Module
+
+
+@dataclass(frozen=True, slots=True)
+class FlopsRow:
+    """What one binding does. ``operator``: the operator or function that it calls."""
+
+    binding: int
+    operator: str
+    work: Work
+    span: Span | None
+
+    def record(self) -> dict[str, Any]:
+        """Return the row as values that JSON has."""
+        return {
+            "binding": self.binding,
+            "operator": self.operator,
+            "flops": self.work.flops,
+            "bytes": self.work.bytes,
+            "line": None if self.span is None else str(self.span),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class FlopsReport:
+    """The operations of a module's main: ``rows`` by binding, those that do nothing left out."""
+
+    rows: tuple[FlopsRow, ...]
+
+    @property
+    def total(self) -> int:
+        """The operations of one call."""
+        return sum(row.work.flops for row in self.rows)
+
+    @property
+    def bytes(self) -> int:
+        """What the kernels of one call read and write, if nothing stays in a cache."""
+        return sum(row.work.bytes for row in self.rows)
+
+    def by_operator(self) -> dict[str, int]:
+        """Return the operations by operator, the most first."""
+        counts: Counter[str] = Counter()
+        for row in self.rows:
+            counts[row.operator] += row.work.flops
+        return dict(counts.most_common())
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the rows as values that JSON has."""
+        return [row.record() for row in self.rows]
+
+    def __str__(self) -> str:
+        lines = [f"{self.total:,} operations, {self.bytes:,} bytes read and written"]
+        for name, count in self.by_operator().items():
+            share = count / self.total if self.total else 0.0
+            lines.append(f"  {name:40s} {count:18,d} {share:7.1%}")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        title = f"{self.total:,} operations, {bytes_text(self.bytes)} read and written"
+        rows = [
+            (name, f"{count:,}", f"{count / self.total if self.total else 0.0:.1%}")
+            for name, count in self.by_operator().items()
+        ]
+        shown = table(("operator", "operations", "share"), rows, numbers=(1, 2), code=(0,))
+        return fragment(tag("div", title, class_="title"), shown)
+
+
+def flops(module: Module) -> FlopsReport:
+    """Count the operations of one call of a typed module's main, at any stage of compilation.
+
+    A call of a function counts as what the function does, and an `If` as the block with more; a
+    function that calls itself is counted once, since nobody knows how often it will. A fused kernel
+    reads its arguments and writes its results: what is between the two costs no bytes.
+    """
+
+    def work(binding: Binding) -> Work | None:
+        value = binding.value
+        if not isinstance(value, Call):
+            return None
+        if not isinstance(value.callee, GlobalVar):
+            return work_of(value)
+        function = module.functions[value.callee.name]
+        return function_work(function) if FUSED in function.attrs else None
+
+    total = ProgramTotal(module, work, NOTHING, lambda work: work.time)
+    rows = [
+        FlopsRow(number, callee_name(binding.value), count, binding.span)
+        for number, binding in enumerate(module.main.body.bindings)
+        if (count := total.binding(binding)) != NOTHING
+    ]
+    return FlopsReport(tuple(rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,21 +236,15 @@ def cost(module: Module, device: object = None, how: str | None = None) -> CostR
     """
     where = require("cpu" if device is None else device)
     predictor = Predictor(module, where, how)
+
+    def names(binding: Binding) -> tuple[str, str]:
+        launch = predictor.launch(binding)
+        found = (callee_name(binding.value), "")
+        return found if launch is None else (launch.operator, launch.kernel)
+
     rows = [
-        CostRow(number, *_names(binding, predictor), time, binding.span)
+        CostRow(number, *names(binding), time, binding.span)
         for number, binding in enumerate(module.main.body.bindings)
         if (time := predictor.binding(binding)) != NO_TIME
     ]
     return CostReport(tuple(rows), where, predictor.how, not predictor.peaks.measured)
-
-
-def _names(binding: Binding, predictor: Predictor) -> tuple[str, str]:
-    """Return the operator or function of a binding, and whose kernel runs it."""
-    launch = predictor.launch(binding)
-    if launch is not None:
-        return launch.operator, launch.kernel
-    value = binding.value
-    if not isinstance(value, Call):
-        return type(value).__name__, ""
-    op = base_op(value.callee)
-    return op.name if op is not None else getattr(value.callee, "name", "call"), ""
