@@ -151,7 +151,7 @@ def _tune(commands: Commands) -> None:
         metavar="TIME",
         help="how long to measure, like 60s or 5min; default 60s",
     )
-    parser.set_defaults(run="meta.cli.tune:run")
+    parser.set_defaults(run="meta.cli.tune:run_tune")
 
 
 def _costs(commands: Commands) -> None:
@@ -169,7 +169,7 @@ def _costs(commands: Commands) -> None:
     )
     _add_device(parser)
     _add_json(parser)
-    parser.set_defaults(run="meta.cli.costs:run")
+    parser.set_defaults(run="meta.cli.tune:run_costs")
 
 
 def _import(commands: Commands) -> None:

@@ -2,8 +2,8 @@
 
 ``record`` is what was measured of kernels, ``store`` keeps it on disk, ``chooser`` chooses by it.
 Of what was not measured: ``flops`` (what a call does), ``roofline`` (what a device can do),
-``interconnect`` (what links can). ``predict`` and ``timeline`` say how long a program takes on one
-device, and on a rank of many; ``plan_search`` which kernels together are the fastest.
+``interconnect`` (what links can). ``predict`` says how long a program takes, ``plan_search`` which
+kernels together are the fastest.
 """
 
 from meta.cost.chooser import measured

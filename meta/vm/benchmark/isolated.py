@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from importlib import import_module
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from typing import Any
 
 from meta.base.device import Device
@@ -85,57 +85,40 @@ def _module_of(file: str) -> str | None:
 
 def _answer(request: bytes, limit: float) -> str | None:
     """Start the process, and return what it says, or that it said nothing in time."""
-    answers, theirs = os.pipe()
+    connection, theirs = Pipe()
     process = subprocess.Popen(
-        [sys.executable, "-c", _CHILD, str(theirs), json.dumps(sys.path)],
-        stdin=subprocess.PIPE,
+        [sys.executable, "-c", _CHILD, str(theirs.fileno()), json.dumps(sys.path)],
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        pass_fds=(theirs,),
+        pass_fds=(theirs.fileno(),),
         start_new_session=True,  # what it starts, such as a compiler, ends with it
     )
-    os.close(theirs)
+    theirs.close()
+    answer = b""
     try:
-        assert process.stdin is not None
-        with suppress(BrokenPipeError):  # it ended: that is the answer
-            process.stdin.write(request)
-            process.stdin.close()
-        line: bytes = b""
+        connection.send_bytes(request)
         for seconds in (START_SECONDS, limit):
-            found = _line(answers, seconds)
-            if found is None:
+            if not connection.poll(seconds):
                 return f"did not finish within {seconds:g} s in a process of its own"
-            if not found:
-                return f"ended a process of its own with status {process.wait()}"
-            line = found
-        reason: str | None = json.loads(line)
+            answer = connection.recv_bytes()
+        reason: str | None = json.loads(answer)
         return reason
+    except (EOFError, ConnectionResetError, BrokenPipeError):
+        return f"ended a process of its own with status {process.wait()}"
     finally:
-        os.close(answers)
+        connection.close()
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
-def _line(source: int, seconds: float) -> bytes | None:
-    """Return a line from a pipe; nothing if its other end is closed, None if none came in time."""
-    until, found = time.monotonic() + seconds, b""
-    while not found.endswith(b"\n"):
-        left = until - time.monotonic()
-        if left <= 0 or not select.select([source], [], [], left)[0]:
-            return None
-        part = os.read(source, 1)
-        if not part:
-            return b""
-        found += part
-    return found
-
-
-def serve(answers: int) -> None:
-    """Do what the request on the standard input asks, and write a line to the pipe when that
-    begins, and one that says how it ended: why the kernel cannot take part, or null.
+def serve(descriptor: int) -> None:
+    """Do what the request on a connection asks, and answer when that begins, and how it ended: why
+    the kernel cannot take part, or null.
     """
-    request = json.load(sys.stdin)
+    connection = Connection(descriptor)
+    request = json.loads(connection.recv_bytes())
     for name in request["modules"]:
         import_module(name)
     device, dialect = Device(request["device"]), request["dialect"]
@@ -148,7 +131,7 @@ def serve(answers: int) -> None:
         call = op.call_values(map_tensors(op, args, _type), device)
         workload = call_workload(ExampleCall(call, args))
     DIALECTS[dialect].load()
-    os.write(answers, b"ready\n")
+    connection.send_bytes(b"ready")
     reason = None
     contender = Contender(dialect, config_of(request["config"]))
     try:
@@ -159,7 +142,7 @@ def serve(answers: int) -> None:
         reason = str(refusal)
     except Exception as error:
         reason = f"fails: {reason_of(error)}"
-    os.write(answers, json.dumps(reason).encode() + b"\n")
+    connection.send_bytes(json.dumps(reason).encode())
 
 
 def _plain(value: Any) -> Any:
