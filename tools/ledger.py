@@ -33,7 +33,7 @@ VAGUE = re.compile(
     "held|wanted|whole|each|beside|ahead|lone|places?|parts?|one)(?=_)"
 )
 """Words that say nothing of what a module or a definition is."""
-TERMS = re.compile("in_place|one_hot|one_cycle|left_shift|put_along_axis")
+TERMS = re.compile("in_place|one_hot|one_cycle|left_shift|put_along_axis|index_put|real_part")
 """Terms of the field in which such words stand."""
 
 

@@ -30,7 +30,6 @@ from meta.ir.expr import (
     TypeDefinition,
     Var,
 )
-from meta.ir.graph import DefUse, GraphNode, to_graph
 from meta.ir.node import Effect, Expr, Node, type_of
 from meta.ir.operators import OP_RESOLVERS
 from meta.ir.parser import parse, parse_function, parse_literal, parse_type
@@ -54,12 +53,15 @@ from meta.ir.types import (
 )
 from meta.ir.verify import verify
 from meta.ir.visit import (
+    DefUse,
+    GraphNode,
     binders,
     bindings,
     free_vars,
     map_atoms,
     operands,
     substitute,
+    to_graph,
     with_fresh_vars,
     with_operands,
 )

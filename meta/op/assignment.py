@@ -17,7 +17,7 @@ import torch
 from meta.base.device import CPU
 from meta.base.dtype import COMPLEX, FLOATS, has_gradient, limits
 from meta.base.errors import GradientError, TraceError, TypeInferError
-from meta.base.overloads import Overloads
+from meta.base.methods import Overloads
 from meta.base.registry import OPERATORS
 from meta.op.core.check import broadcast_shapes
 from meta.op.core.tracing import Symbol

@@ -16,7 +16,7 @@ from meta.base.device import CPU
 from meta.base.dtype import has_gradient
 from meta.base.dtype_info import can_cast, isdtype
 from meta.base.errors import TraceError, TypeInferError
-from meta.base.overloads import Overloads
+from meta.base.methods import Overloads
 from meta.base.registry import OPERATORS
 from meta.op.arithmetic import add, negative
 from meta.op.core.check import broadcast_shapes

@@ -18,7 +18,7 @@ import torch
 from meta.base.call_context import current
 from meta.base.device import CPU
 from meta.base.errors import IndexOutOfRange, TraceError, TypeInferError
-from meta.base.overloads import Overloads
+from meta.base.methods import Overloads
 from meta.base.registry import OPERATORS
 from meta.ir.dims import UnknownDim
 from meta.op.core.check import broadcast_shapes

@@ -10,7 +10,7 @@ from typing import Any
 
 from meta import op
 from meta.base.dtype import is_float
-from meta.base.overloads import Overloads
+from meta.base.methods import Overloads
 from meta.op.core.check import shapes_compatible
 from meta.op.core.function import as_operand
 from meta.op.core.op import ComposedOp

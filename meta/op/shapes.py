@@ -10,8 +10,8 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from meta.base.errors import ArgumentError
+from meta.base.methods import Overloads
 from meta.base.number import MAX_RESULTS
-from meta.base.overloads import Overloads
 from meta.base.registry import OPERATORS
 from meta.ir.dims import product
 from meta.ir.types import Dim

@@ -17,7 +17,7 @@ import torch
 
 import meta
 from meta.base.errors import GradientError, MetaError
-from meta.base.overloads import Overloads
+from meta.base.methods import Overloads
 from meta.base.registry import FUNCTIONS, OPERATORS
 from meta.op.core import tree
 from meta.op.core.op import by_schema

@@ -22,8 +22,7 @@ from meta.ir import (
     to_graph,
     verify,
 )
-from meta.ir.graph import ReadsAndWrites
-from meta.ir.visit import inner_blocks
+from meta.ir.visit import ReadsAndWrites, inner_blocks
 from tests.ir.orders import from_graph
 from tests.ir.programs import modules
 

@@ -35,10 +35,9 @@ from meta.ir import (
     operands,
     structural_equal,
 )
-from meta.ir.graph import User
 from meta.ir.literals import literal_text
 from meta.ir.printer import first_line, variable_names
-from meta.ir.visit import inner_blocks, nested_bindings, uses
+from meta.ir.visit import User, inner_blocks, nested_bindings, uses
 from meta.passes.alias_analysis import AliasSets, AliasSummaries
 from meta.passes.liveness import fused_function
 from meta.passes.pattern.build import Pattern, walk_nodes

@@ -17,7 +17,7 @@ import torch
 
 from meta import op
 from meta.base.errors import ArgumentError
-from meta.base.overloads import Overloads
+from meta.base.methods import Overloads
 from meta.dialect.core.ir_calls import base_op
 from meta.ir import Call, Constant, Expr, Tuple, TupleGetItem, type_of
 from meta.ir.constants import tensor_bytes
