@@ -1,7 +1,7 @@
 """Importers: programs of other systems become models of `meta`.
 
 One folder per source; `core` holds what they share. A new source is a folder with a `load` or
-`from_...` function and its converters, and a line in `_PLACES`. What a source needs, such as TVM or
+`from_...` function and its converters, and a line in `_MODULES`. What a source needs, as TVM or
 onnx, is imported when it is first used.
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from meta.frontend.report import check
     from meta.frontend.torch import from_torch
 
-_PLACES = {
+_MODULES = {
     "check": "meta.frontend.report",
     "from_onnx": "meta.frontend.onnx",
     "from_relax": "meta.frontend.relax",
@@ -45,9 +45,9 @@ def explain_compile(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Com
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PLACES:
+    if name in _MODULES:
         try:
-            return getattr(import_module(_PLACES[name]), name)
+            return getattr(import_module(_MODULES[name]), name)
         except ModuleNotFoundError as error:
             if error.name != "onnx":
                 raise

@@ -401,3 +401,42 @@ def multilabel_soft_margin_loss(
         check_broadcast(name, "weight", weight, tuple(loss.shape))
         loss = loss * op.astype(weight, loss.dtype)
     return reduce_loss(op.mean(loss, -1), reduction, result_dtype(p))
+
+
+@function
+def ctc_loss(
+    log_probs: Any,
+    targets: Any,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> Any:
+    """Return -log of the probability that the classes of all time steps, repetitions removed and
+    then blanks, are the targets.
+
+    log_probs: logarithms of probabilities, as from `log_softmax`, (T, N, C) or, of one sequence,
+    (T, C). targets: (N, S), of which the first ``target_lengths`` count, or all in a row, (sum of
+    target_lengths,); of one sequence (S,). input_lengths, target_lengths: (N,), or 0-d of one
+    sequence: how many time steps and targets there are. blank: the class that stands for none.
+    reduction: "none" gives a loss for each sequence, "sum" their sum, and "mean" the mean of losses
+    divided by target lengths (at least 1). zero_infinity: the loss of targets that do not fit into
+    the time steps is 0 instead of infinite, and so is its gradient.
+
+    Graves et al., "Connectionist temporal classification", 2006; arguments as torch's. Raises
+    TypeInferError for other types or reductions, and IndexOutOfRange as `meta.op.ctc_losses`.
+    """
+    check_reduction("ctc_loss", reduction)
+    log_probs, targets = as_operand(log_probs), as_operand(targets)
+    lengths = as_operand(input_lengths), as_operand(target_lengths)
+    single = log_probs.ndim == 2
+    if single:
+        log_probs, targets = op.expand_dims(log_probs, 1), op.reshape(targets, (1, -1))
+        lengths = op.reshape(lengths[0], (1,)), op.reshape(lengths[1], (1,))
+    losses = op.ctc_losses(log_probs, targets, *lengths, blank, zero_infinity)
+    if reduction == "mean":
+        return op.mean(losses / op.astype(op.maximum(lengths[1], 1), losses.dtype), (0,))
+    if reduction == "sum":
+        return op.sum(losses, (0,))
+    return op.squeeze(losses, 0) if single else losses

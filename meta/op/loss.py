@@ -9,12 +9,11 @@ sum and of the count. On the CPU another label outside [0, c) raises IndexOutOfR
 does with META_CHECK_INDICES; without, such a row is left out, too.
 
 An operator is the usual form of a loss. What a call takes beyond it, such as weights, is composed
-of operators: `loss_calls.py`.
+of operators: `loss_calls.py`, `composed_losses.py`.
 """
 
 from typing import Any
 
-from meta import op as operators
 from meta.base import dtype as dtypes
 from meta.base.errors import TypeInferError
 from meta.ir.types import Dim
@@ -27,7 +26,6 @@ from meta.op.core.check import (
     shapes_compatible,
 )
 from meta.op.core.elementwise import with_docstring
-from meta.op.core.function import as_operand, function
 from meta.op.core.indices import IndexRange
 from meta.op.core.op import ComposedOp
 
@@ -449,55 +447,3 @@ def ctc_losses_dx(
     fits = shapes_compatible(dy.shape, (count,)) and dy.dtype == log_probs.dtype
     require(fits, "dy does not fit", expected=str(log_probs.with_shape((count,))), found=str(dy))
     return log_probs
-
-
-@function
-def ctc_loss(
-    log_probs: Any,
-    targets: Any,
-    input_lengths: Any,
-    target_lengths: Any,
-    blank: int = 0,
-    reduction: str = "mean",
-    zero_infinity: bool = False,
-) -> Any:
-    """Return -log of the probability that the classes of all time steps, repetitions removed and
-    then blanks, are the targets.
-
-    log_probs: logarithms of probabilities, as from `log_softmax`, (T, N, C) or, of one sequence,
-    (T, C). targets: (N, S), of which the first ``target_lengths`` count, or all in a row, (sum of
-    target_lengths,); of one sequence (S,). input_lengths, target_lengths: (N,), or 0-d of one
-    sequence: how many time steps and targets there are. blank: the class that stands for none.
-    reduction: "none" gives a loss for each sequence, "sum" their sum, and "mean" the mean of losses
-    divided by target lengths (at least 1). zero_infinity: the loss of targets that do not fit into
-    the time steps is 0 instead of infinite, and so is its gradient.
-
-    Graves et al., "Connectionist temporal classification", 2006; arguments as torch's. Raises
-    TypeInferError for other types or reductions, and IndexOutOfRange as `meta.op.ctc_losses`.
-    """
-    log_probs, targets = as_operand(log_probs), as_operand(targets)
-    input_lengths, target_lengths = as_operand(input_lengths), as_operand(target_lengths)
-    if reduction not in REDUCTIONS:
-        raise TypeInferError(
-            "there is no such reduction",
-            op="ctc_loss",
-            expected=", ".join(REDUCTIONS),
-            found=repr(reduction),
-        )
-    single = log_probs.ndim == 2
-    if single:
-        log_probs, targets = (
-            operators.expand_dims(log_probs, 1),
-            operators.reshape(targets, (1, -1)),
-        )
-        input_lengths = operators.reshape(input_lengths, (1,))
-        target_lengths = operators.reshape(target_lengths, (1,))
-    losses = operators.ctc_losses(
-        log_probs, targets, input_lengths, target_lengths, blank, zero_infinity
-    )
-    if reduction == "mean":
-        lengths = operators.astype(operators.maximum(target_lengths, 1), losses.dtype)
-        return operators.mean(losses / lengths, (0,))
-    if reduction == "sum":
-        return operators.sum(losses, (0,))
-    return operators.squeeze(losses, 0) if single else losses

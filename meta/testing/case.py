@@ -106,8 +106,8 @@ class Sample:
         """
         generator = torch.Generator().manual_seed(seed)
         return (
-            tuple(_made(a, dtype, generator) for a in self.args),
-            {k: _made(v, dtype, generator) for k, v in self.kwargs.items()},
+            tuple(_sample(a, dtype, generator) for a in self.args),
+            {k: _sample(v, dtype, generator) for k, v in self.kwargs.items()},
         )
 
     def __str__(self) -> str:
@@ -115,11 +115,11 @@ class Sample:
         return ", ".join(parts)
 
 
-def _made(value: Any, dtype: str, generator: torch.Generator) -> Any:
+def _sample(value: Any, dtype: str, generator: torch.Generator) -> Any:
     if isinstance(value, Spec):
         return value.make(dtype, generator)
     if isinstance(value, tuple | list) and any(isinstance(v, Spec) for v in value):
-        return tuple(_made(v, dtype, generator) for v in value)
+        return tuple(_sample(v, dtype, generator) for v in value)
     return value
 
 

@@ -15,13 +15,13 @@ from meta.base.errors import ArgumentError
 from meta.testing.case import OpCase
 
 PACKAGE = "tests.op"
-PLACES = (Path(__file__).parent / "cases", Path(__file__).parents[2] / "tests" / "op")
+FOLDERS = (Path(__file__).parent / "cases", Path(__file__).parents[2] / "tests" / "op")
 """Where records are looked for: in an installed package, in a checkout."""
 
 
 def cases_folder(given: str | None = None) -> Path:
     """Return the folder of the records; ArgumentError if there are none."""
-    for place in [Path(given).resolve()] if given is not None else PLACES:
+    for place in [Path(given).resolve()] if given is not None else FOLDERS:
         if place.is_dir() and families(place):
             return place
     raise ArgumentError(

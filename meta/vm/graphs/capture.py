@@ -31,7 +31,7 @@ from meta.vm.graphs.borrowed_outputs import Loans
 from meta.vm.graphs.region_step import GraphStep
 from meta.vm.graphs.regions import RegionStatus, key_registers
 
-_ONE = threading.Lock()
+_CAPTURE_LOCK = threading.Lock()
 """One recording at a time: all are made on one stream."""
 
 
@@ -74,7 +74,7 @@ class CudaRecorder:
         """Record the kernels that ``body`` launches, and run nothing; return the graph."""
         ordinal = self.device.ordinal
         # A collection could free another graph meanwhile.
-        with _ONE, torch.cuda.device(ordinal), gc_pause.gc_paused(), _own_workspaces():
+        with _CAPTURE_LOCK, torch.cuda.device(ordinal), gc_pause.gc_paused(), _own_workspaces():
             here, stream = torch.cuda.current_stream(), _stream(ordinal)
             stream.wait_stream(here)
             if self._is_used and not self._in_pool:
