@@ -31,11 +31,6 @@ from meta.op.zeta import derivative_of_digamma, zeta
 from meta.runtime.ndarray import array
 
 
-@aten("positive")
-def positive(x):
-    return x
-
-
 @aten("sign", "sgn", op.sign, op.where, op.not_equal)
 def sign(x):
     """As torch has it: 0 of a NaN, of complex ones NaN."""

@@ -301,13 +301,9 @@ def _written(x, coordinates, values, accumulate):
     return op.scatter_nd(x, coordinates, values, "add" if accumulate else "update")
 
 
+@aten("_index_put_impl", op.scatter_nd, op.where, ignore=("unsafe",))
 @aten("index_put", "_unsafe_index_put", op.scatter_nd, op.where)
 def index_write(x, indices, values, *, accumulate):
-    return write_at(x, indices, values, accumulate)
-
-
-@aten("_index_put_impl", op.scatter_nd, op.where, ignore=("unsafe",))
-def index_write_impl(x, indices, values, *, accumulate):
     return write_at(x, indices, values, accumulate)
 
 

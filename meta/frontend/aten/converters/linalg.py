@@ -431,11 +431,6 @@ def vecdot(x, y, *, dim):
     return found if found.dtype == product.dtype else op.astype(found, product.dtype)
 
 
-@aten("linalg_matmul", op.matmul)
-def matmul(x, y):
-    return op.matmul(x, y)
-
-
 @aten("linalg_multi_dot", op.matmul)
 def multi_dot(tensors):
     return folded(op.matmul, tensors)

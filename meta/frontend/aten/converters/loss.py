@@ -11,12 +11,46 @@ from meta.frontend.aten.cross_entropy import REDUCTIONS
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
 from meta.grad.core import pullback
+from meta.op.core import Op
 from meta.op.core.function import device_of
 from meta.op.loss import IGNORED
 from meta.op.loss_reduction import class_indices, in_compute_dtype
 from meta.runtime.ndarray import array
 
 NO_CLASS = -1
+
+
+def _pair(x, target):
+    """Return both in one dtype and shape."""
+    return op.broadcast_arrays(*promote(x, target))
+
+
+PAIRS = (op.huber_loss, op.kl_div, op.l1_loss, op.mse_loss, op.smooth_l1_loss)
+"""Losses of each element of two tensors, which are broadcast."""
+WEIGHTED = (op.binary_cross_entropy, op.multi_margin_loss, op.nll_loss)
+"""Losses whose last operand is a weight."""
+OTHERS = (
+    *(op.cosine_embedding_loss, op.hinge_embedding_loss, op.margin_ranking_loss),
+    *(op.multilabel_margin_loss, op.poisson_nll_loss, op.soft_margin_loss, op.triplet_margin_loss),
+)
+
+
+def loss(base):
+    """Return the converter of a loss, whose reduction torch has by number."""
+
+    def converted(*operands, reduction, **options):
+        options["reduction"] = REDUCTIONS[reduction]
+        if base in WEIGHTED:
+            *operands, options["weight"] = operands
+        return base(*(_pair(*operands) if base in PAIRS else operands), **options)
+
+    return converted
+
+
+for _base in (*PAIRS, *WEIGHTED, *OTHERS):
+    _name = _base.name if isinstance(_base, Op) else _base.__name__
+    _forms = ("nll_loss2d", "nll_loss_nd") if _name == "nll_loss" else ()
+    aten(_name, *_forms, _base)(loss(_base))
 
 
 # Of class labels.
@@ -66,12 +100,6 @@ def nll_loss_backward(dy, x, target, weight, total, *, reduction, ignore_index):
     classes = op.reshape(classes, (-1, *(1,) * (len(x.shape) - 1 - axis)))
     own = op.equal(op.expand_dims(target, axis), classes)
     return op.where(own, op.negative(op.expand_dims(share, axis)), 0.0)
-
-
-@aten("nll_loss", "nll_loss2d", "nll_loss_nd", op.nll_loss)
-def nll_loss(x, target, weight, *, reduction, ignore_index):
-    kind = REDUCTIONS[reduction]
-    return op.nll_loss(x, target, weight, ignore_index=ignore_index, reduction=kind)
 
 
 @aten("cross_entropy_loss", op.cross_entropy)
@@ -202,20 +230,10 @@ def cross_entropy_backward(
     return op.reshape(cast(dx, given.dtype), shape)
 
 
-@aten("multi_margin_loss", op.multi_margin_loss)
-def multi_margin_loss(x, target, weight, *, p, margin, reduction):
-    return op.multi_margin_loss(x, target, p, margin, weight, REDUCTIONS[reduction])
-
-
 @aten("multi_margin_loss_backward")
 def multi_margin_loss_backward(dy, x, target, p, margin, weight, *, reduction):
     options = (target, p, margin, weight, REDUCTIONS[reduction])
     return pullback(lambda x: op.multi_margin_loss(x, *options), (x,), dy)[0]
-
-
-@aten("multilabel_margin_loss", op.multilabel_margin_loss)
-def multilabel_margin_loss(x, target, *, reduction):
-    return op.multilabel_margin_loss(x, target, REDUCTIONS[reduction])
 
 
 @aten("multilabel_margin_loss_forward", op.multilabel_margin_loss)
@@ -274,12 +292,6 @@ aten.refuse(
 # Of elements.
 
 
-def _pair(x, target):
-    """Return both in one dtype and shape."""
-    x, target = promote(x, target)
-    return op.broadcast_arrays(x, target)
-
-
 def _along(dy, x, kind):
     """Return the gradient of a loss in its type."""
     shape = tuple(x.shape) if kind == "none" else ()
@@ -287,25 +299,10 @@ def _along(dy, x, kind):
     return cast(dy, x.dtype)
 
 
-@aten("mse_loss", op.mse_loss)
-def mse_loss(x, target, *, reduction):
-    return op.mse_loss(*_pair(x, target), REDUCTIONS[reduction])
-
-
 @aten("mse_loss_backward", op.mse_loss_dpred)
 def mse_loss_backward(dy, x, target, *, reduction):
     (x, target), kind = _pair(x, target), REDUCTIONS[reduction]
     return op.mse_loss_dpred(_along(dy, x, kind), x, target, kind)
-
-
-@aten("l1_loss", op.l1_loss)
-def l1_loss(x, target, *, reduction):
-    return op.l1_loss(*_pair(x, target), REDUCTIONS[reduction])
-
-
-@aten("smooth_l1_loss", op.smooth_l1_loss)
-def smooth_l1_loss(x, target, *, reduction, beta):
-    return op.smooth_l1_loss(*_pair(x, target), REDUCTIONS[reduction], beta)
 
 
 @aten("smooth_l1_loss_backward", op.smooth_l1_loss_dpred, op.huber_loss_dpred)
@@ -320,20 +317,10 @@ def smooth_l1_loss_backward(dy, x, target, *, reduction, beta):
     return dx if beta == 1 else op.divide(dx, beta)
 
 
-@aten("huber_loss", op.huber_loss)
-def huber_loss(x, target, *, reduction, delta):
-    return op.huber_loss(*_pair(x, target), REDUCTIONS[reduction], delta)
-
-
 @aten("huber_loss_backward", op.huber_loss_dpred)
 def huber_loss_backward(dy, x, target, *, reduction, delta):
     (x, target), kind = _pair(x, target), REDUCTIONS[reduction]
     return op.huber_loss_dpred(_along(dy, x, kind), x, target, kind, delta)
-
-
-@aten("binary_cross_entropy", op.binary_cross_entropy)
-def binary_cross_entropy(x, target, weight, *, reduction):
-    return op.binary_cross_entropy(x, target, REDUCTIONS[reduction], weight=weight)
 
 
 @aten("binary_cross_entropy_backward", op.binary_cross_entropy_dpred)
@@ -352,16 +339,6 @@ def binary_cross_entropy_with_logits(x, target, weight, pos_weight, *, reduction
     )
 
 
-@aten("kl_div", op.kl_div)
-def kl_div(x, target, *, reduction, log_target):
-    return op.kl_div(*_pair(x, target), REDUCTIONS[reduction], log_target)
-
-
-@aten("soft_margin_loss", op.soft_margin_loss)
-def soft_margin_loss(x, target, *, reduction):
-    return op.soft_margin_loss(x, target, REDUCTIONS[reduction])
-
-
 @aten("soft_margin_loss_backward", op.sigmoid)
 def soft_margin_loss_backward(dy, x, target, *, reduction):
     """-target * sigmoid(-target * x) * dy, over the size for the mean."""
@@ -369,29 +346,3 @@ def soft_margin_loss_backward(dy, x, target, *, reduction):
     dx = op.multiply(target, op.sigmoid(op.negative(op.multiply(target, x))))
     dx = op.negative(op.multiply(dx, dy))
     return op.divide(dx, prod(x.shape)) if REDUCTIONS[reduction] == "mean" else dx
-
-
-@aten("hinge_embedding_loss", op.hinge_embedding_loss)
-def hinge_embedding_loss(x, target, *, margin, reduction):
-    return op.hinge_embedding_loss(x, target, margin, REDUCTIONS[reduction])
-
-
-@aten("margin_ranking_loss", op.margin_ranking_loss)
-def margin_ranking_loss(x1, x2, target, *, margin, reduction):
-    return op.margin_ranking_loss(x1, x2, target, margin, REDUCTIONS[reduction])
-
-
-@aten("cosine_embedding_loss", op.cosine_embedding_loss)
-def cosine_embedding_loss(x1, x2, target, *, margin, reduction):
-    return op.cosine_embedding_loss(x1, x2, target, margin, REDUCTIONS[reduction])
-
-
-@aten("triplet_margin_loss", op.triplet_margin_loss)
-def triplet_margin_loss(anchor, positive, negative, *, margin, p, eps, swap, reduction):
-    options = (margin, p, eps, swap, REDUCTIONS[reduction])
-    return op.triplet_margin_loss(anchor, positive, negative, *options)
-
-
-@aten("poisson_nll_loss", op.poisson_nll_loss)
-def poisson_nll_loss(x, target, *, log_input, full, eps, reduction):
-    return op.poisson_nll_loss(x, target, log_input, full, eps, REDUCTIONS[reduction])

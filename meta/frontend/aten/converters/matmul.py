@@ -26,7 +26,7 @@ def _sum(x, product, beta, alpha):
     return product if beta == 0 else op.add(product, _times(x, beta))
 
 
-@aten("mm", "bmm", "matmul", "mv", op.matmul)
+@aten("mm", "bmm", "matmul", "mv", "dot", "linalg_matmul", op.matmul)
 def matmul(x, y):
     return op.matmul(x, y)
 
@@ -80,11 +80,6 @@ def outer(x, y):
 def addr(x, a, b, *, beta, alpha):
     x, a, b = promote(x, a, b)
     return _sum(x, op.multiply(op.expand_dims(a, 1), op.expand_dims(b, 0)), beta, alpha)
-
-
-@aten("dot", op.matmul)
-def dot(x, y):
-    return op.matmul(x, y)
 
 
 @aten("vdot", op.conj, op.matmul)

@@ -195,13 +195,9 @@ def _fractions(x, samples, kernel, sizes):
     return tuple(op.reshape(op.take_along_axis(t, best, 3), shape) for t in (read, place))
 
 
-@aten("max_unpool2d", op.scatter)
-def max_unpool2d(x, indices, *, output_size):
-    return _unpool(x, indices, output_size)
-
-
 @aten("max_unpool3d", op.scatter, ignore=("stride", "padding"))
-def max_unpool3d(x, indices, *, output_size):
+@aten("max_unpool2d", op.scatter)
+def max_unpool(x, indices, *, output_size):
     return _unpool(x, indices, output_size)
 
 

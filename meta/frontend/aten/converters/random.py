@@ -131,14 +131,9 @@ def _permutation(n, dtype, call):
     return cast_or_take_real(random.permutation(n, device=call.device), dtype)
 
 
+@aten("randperm.generator", op.argsort, ignore=(*PLACEMENT, "generator"))
 @aten("randperm", op.argsort, ignore=PLACEMENT)
 def randperm(*, n, dtype, layout, call):
-    require_strided(layout)
-    return _permutation(n, dtype or "int64", call)
-
-
-@aten("randperm.generator", op.argsort, ignore=(*PLACEMENT, "generator"))
-def randperm_by(*, n, dtype, layout, call):
     require_strided(layout)
     return _permutation(n, dtype or "int64", call)
 

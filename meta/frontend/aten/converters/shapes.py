@@ -33,6 +33,7 @@ def reshaped(x, shape):
     return op.reshape(x, found)
 
 
+@aten("_reshape_alias", "_reshape_alias_copy", op.reshape, ignore=("stride",))
 @aten("view", "view_copy", "_unsafe_view", "_reshape_copy", op.reshape)
 def view(x, *, size):
     return reshaped(x, size)
@@ -41,11 +42,6 @@ def view(x, *, size):
 @aten("reshape", op.reshape)
 def reshape(x, *, shape):
     return reshaped(x, shape)
-
-
-@aten("_reshape_alias", "_reshape_alias_copy", op.reshape, ignore=("stride",))
-def reshape_alias(x, *, size):
-    return reshaped(x, size)
 
 
 @aten("view_as", "reshape_as", op.reshape)
@@ -104,13 +100,8 @@ def exchanged(x, first, second):
     return x if x.ndim == 0 else op.swapaxes(x, first, second)
 
 
-@aten("transpose.int", "transpose_copy.int", op.swapaxes)
+@aten("transpose.int", "transpose_copy.int", "swapdims", op.swapaxes)
 def transpose(x, *, dim0, dim1):
-    return exchanged(x, dim0, dim1)
-
-
-@aten("swapdims", op.swapaxes)
-def swapdims(x, *, dim0, dim1):
     return exchanged(x, dim0, dim1)
 
 
@@ -140,12 +131,7 @@ def adjoint(x):
     return op.conj(x) if x.dtype in COMPLEX else x
 
 
-@aten("movedim.int", "moveaxis.int", op.permute_dims)
-def movedim_int(x, *, source, destination):
-    return x if x.ndim == 0 else op.moveaxis(x, source, destination)
-
-
-@aten("movedim.intlist", "moveaxis.intlist", op.permute_dims)
+@aten("movedim.int", "moveaxis.int", "movedim.intlist", "moveaxis.intlist", op.permute_dims)
 def movedim(x, *, source, destination):
     return x if x.ndim == 0 else op.moveaxis(x, source, destination)
 
@@ -217,13 +203,10 @@ def channel_shuffle(x, *, groups):
 # What passes a tensor on.
 
 
-@aten("alias", "detach", "lift", "lift_fresh", "resolve_conj", "resolve_neg", "data")
-def alias(x):
-    return x
-
-
+@aten("contiguous", ignore=("memory_format",))
 @aten("pin_memory", "_pin_memory", ignore=("device",))
-def pinned(x):
+@aten("alias", "detach", "lift", "lift_fresh", "positive", "resolve_conj", "resolve_neg", "data")
+def alias(x):
     return x
 
 
@@ -232,18 +215,9 @@ def to_dense(x, *, dtype):
     return cast_or_take_real(x, dtype)
 
 
-@aten("contiguous", ignore=("memory_format",))
-def contiguous(x):
-    return x
-
-
+@aten("clone", op.copy, ignore=("memory_format",))
 @aten("alias_copy", "detach_copy", "lift_fresh_copy", "_lazy_clone", op.copy)
 def copied(x):
-    return op.copy(x)
-
-
-@aten("clone", op.copy, ignore=("memory_format",))
-def clone(x):
     return op.copy(x)
 
 
@@ -266,13 +240,9 @@ def moved(x, dtype, copy):
     return op.copy(x) if copy and dtype in (None, x.dtype) else cast_or_take_real(x, dtype)
 
 
+@aten("to.device", op.astype, ignore=("device", "non_blocking", "memory_format"))
 @aten("to.dtype", op.astype, ignore=("non_blocking", "memory_format"))
 def to_dtype(x, *, dtype, copy):
-    return moved(x, dtype, copy)
-
-
-@aten("to.device", op.astype, ignore=("device", "non_blocking", "memory_format"))
-def to_device(x, *, dtype, copy):
     return moved(x, dtype, copy)
 
 
