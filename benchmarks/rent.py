@@ -76,7 +76,7 @@ def serve(
     os.environ["TVM_NUM_THREADS"] = "1"
     import rent_rows
 
-    rows, parts = rent_rows.rows(device), rent_rows.parts(device)
+    rows, parts = rent_rows.rows(device), rent_rows.features(device)
 
     def answer(name: str) -> tuple[list[Any], bool]:
         found: list[Any] = []
@@ -152,7 +152,7 @@ def main() -> int:
     options = parser.parse_args()
     import rent_rows
 
-    rows, parts = list(rent_rows.rows(options.device)), list(rent_rows.parts(options.device))
+    rows, parts = list(rent_rows.rows(options.device)), list(rent_rows.features(options.device))
     if options.markdown and (options.rows or options.parts):
         parser.error("--markdown is for all rows and parts")
     if options.rows:

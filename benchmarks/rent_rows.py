@@ -1,4 +1,4 @@
-"""What `rent.py` measures: `rows`, programs to compile, and `parts`, what can be switched off."""
+"""What `rent.py` measures: `rows`, programs to compile, and `features`, which can be switched off."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Part:
+class Feature:
     """Something that `off` switches off in a block. code: what is switched off makes machine code
     of kernels, which a program's text does not show."""
 
@@ -44,23 +44,24 @@ class Part:
     code: bool = False
 
 
-def parts(device: str) -> dict[str, Part]:
+def features(device: str) -> dict[str, Feature]:
     """Return by name: the passes that programs can do without, the files of rules, and the rules
     of the schedule of a device."""
-    found = [Part(step.name, _without_pass(step.name)) for step in STEPS if step.level > 0]
+    found = [Feature(step.name, _without_pass(step.name)) for step in STEPS if step.level > 0]
     found += [
-        Part(f"simplify.{name}", _without_rules(name)) for name in ("arithmetic", "casts", "shapes")
+        Feature(f"simplify.{name}", _without_rules(name))
+        for name in ("arithmetic", "casts", "shapes")
     ]
     if device == "cuda":
         names = ("windows", "rows", "reductions", "transposes")
-        found += [Part(f"schedule.{name}", _without_kernels(name), True) for name in names]
+        found += [Feature(f"schedule.{name}", _without_kernels(name), True) for name in names]
     else:
         found += [
-            Part(f"schedule.{name}", _replaced("schedule_cpu", name, instead), True)
+            Feature(f"schedule.{name}", _replaced("schedule_cpu", name, instead), True)
             for name, instead in (
                 ("_one_pass", lambda *_: None),
                 ("_share_rows", lambda *_: None),
-                ("_partial_results", _whole),
+                ("_partial_results", _single_piece),
             )
         ]
     return {part.name: part for part in found}
@@ -116,7 +117,7 @@ def _replaced(
     return off
 
 
-def _whole(sch: Any, stage: Any) -> list[Any]:
+def _single_piece(sch: Any, stage: Any) -> list[Any]:
     """Return a stage as one piece, reductions as they are."""
     from meta.dialect.tvm.schedule_cpu import Piece
 
@@ -175,7 +176,7 @@ def _traced(function: Callable[..., Any]) -> Any:
     return meta.model.trace(traced)
 
 
-def measure(row: Row, parts: Sequence[Part], lock: Any) -> Iterator[dict[str, Any]]:
+def measure(row: Row, parts: Sequence[Feature], lock: Any) -> Iterator[dict[str, Any]]:
     """Iterate over records of the parts that change a row: *time* and *memory* without the part
     as a multiple of those with it, or *needed*, why it cannot be compiled without."""
     with _precision(row):

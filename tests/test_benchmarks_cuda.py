@@ -144,15 +144,15 @@ def test_each_stranger_has_a_machine(benchmarks: Any) -> None:
 def test_rows_are_kept(run_of: Any, benchmarks: Any, tmp_path: Path, capsys: Any) -> None:
     records = benchmarks("models.cuda_records")
     file = tmp_path / "rows.jsonl"
-    assert records.kept(file) == (None, {})
+    assert records.read_rows(file) == (None, {})
     found = records.collect(run_of([KNOWN, STRANGER]), "a card", file)
-    assert records.kept(file) == ("a card", found) and set(found) == {KNOWN, STRANGER}
+    assert records.read_rows(file) == ("a card", found) and set(found) == {KNOWN, STRANGER}
     assert f"{KNOWN:22s} dynamo" in capsys.readouterr().err
     assert len(file.read_text().splitlines()) == 2
     with file.open("a") as lines:
         print(json.dumps({"conditions": "another", "row": "x", "contenders": {}}), file=lines)
     with pytest.raises(ValueError, match="a card and of another"):
-        records.kept(file)
+        records.read_rows(file)
 
 
 def test_a_whole_file_needs_no_gpu(

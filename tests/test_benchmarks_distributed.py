@@ -206,7 +206,7 @@ def test_predictions(
         {"row": "bert", "contender": "meta", "ranks": 1, "failed": "exit status 1"},
     ]
     file.write_text("\n".join(map(json.dumps, lines)), "utf-8")
-    assert program.kept(file) == {"gpt2": 4.0}
+    assert program.single_rank_times(file) == {"gpt2": 4.0}
     step = meta.optim.with_adamw(1e-3, over="dp")
     with meta.distributed.planned(2):
         run = meta.vm.compile(step(meta.model.Linear(4, 3)), meta.ones((2, 3)), meta.ones((2, 4)))

@@ -10,7 +10,7 @@ import torch
 from command import add_names, add_outputs, parser_of
 from report import conditions_cuda
 
-from models.cuda_records import Found, collect, kept
+from models.cuda_records import RowRecords, collect, read_rows
 from models.cuda_running import Run
 from models.cuda_strangers import EVERY_ROW
 
@@ -52,7 +52,7 @@ def measure(
     rows: Collection[str],
     first_call: Collection[str],
     warm: tuple[str, ...] = (),
-) -> tuple[str, dict[str, Found]]:
+) -> tuple[str, dict[str, RowRecords]]:
     """Return the conditions and the records of a command line, by row and contender.
 
     rows: all there are. first_call: those whose first call has a goal. warm: contenders whose warm
@@ -60,7 +60,7 @@ def measure(
     """
     if options.markdown and (set(options.rows) != set(rows) or options.tiny):
         parser.error("--markdown is for all rows, in their full size")
-    before, found = kept(options.records) if options.records else (None, {})
+    before, found = read_rows(options.records) if options.records else (None, {})
     whole = {n: f for n, f in found.items() if set(f) >= set(options.contenders)}
     whole = {n: f for n, f in whole.items() if not any("failed" in r for r in f.values())}
     left = {name: EVERY_ROW[name] for name in options.rows if name not in whole}

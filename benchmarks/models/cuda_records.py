@@ -25,14 +25,14 @@ are up to 0.037 from those in float32 (30 layers), and another compiler's as far
 COMPILED = ("compile", "reduce-overhead")
 """The contenders that Inductor compiles."""
 Record = dict[str, Any]
-Found = dict[str, Record]
+RowRecords = dict[str, Record]
 
 
-def collect(run: Run, conditions: str, file: Path | None) -> dict[str, Found]:
+def collect(run: Run, conditions: str, file: Path | None) -> dict[str, RowRecords]:
     """Return the records of a run by row and contender. Each is shown as it comes. Rows are added
     to the file, if there is one, as soon as they are whole.
     """
-    found: dict[str, Found] = {name: {} for name in run.rows}
+    found: dict[str, RowRecords] = {name: {} for name in run.rows}
     for name, contender, record in run.measured():
         found[name][contender] = record
         print(summary(name, contender, record), file=sys.stderr, flush=True)
@@ -45,7 +45,7 @@ def collect(run: Run, conditions: str, file: Path | None) -> dict[str, Found]:
     return found
 
 
-def kept(file: Path) -> tuple[str | None, dict[str, Found]]:
+def read_rows(file: Path) -> tuple[str | None, dict[str, RowRecords]]:
     """Return the conditions of a file's rows and their records; None and nothing without a file.
     ValueError if conditions differ.
     """
@@ -58,7 +58,7 @@ def kept(file: Path) -> tuple[str | None, dict[str, Found]]:
     return next(iter(conditions), None), {line["row"]: line["contenders"] for line in lines}
 
 
-def compare(row: str, found: Found) -> None:
+def compare(row: str, found: RowRecords) -> None:
     """Mark contenders as failed whose results are not those of torch eager."""
     if "values" not in found.get("eager", {}):
         return
@@ -80,7 +80,7 @@ def tolerance(row: str) -> float:
     return TOLERANCES[how.precision]
 
 
-def shares(own: str, found: Found) -> dict[str, float | None]:
+def shares(own: str, found: RowRecords) -> dict[str, float | None]:
     """Return the figures of a contender as shares of the best of the others: that with the least
     time, of time and memory; the least cold first call of Inductor's; and of the time with CUDA
     graphs.

@@ -41,7 +41,7 @@ Call = Callable[[int], torch.Tensor]
 
 
 @dataclass(frozen=True)
-class Place:
+class RankSetup:
     """Where a contender runs.
 
     Attributes
@@ -77,7 +77,7 @@ class RankContender:
     executable: of `meta`, what is compiled, later; else None.
     """
 
-    def __init__(self, row: RankRow, name: str, place: Place, tiny: bool = False) -> None:
+    def __init__(self, row: RankRow, name: str, place: RankSetup, tiny: bool = False) -> None:
         task = row.task(tiny, BATCHES * place.most)
         torch.manual_seed(0)
         with torch.device(place.device):
@@ -107,7 +107,7 @@ class RankContender:
         gc.collect()
 
     def _of_meta(
-        self, name: str, task: Task, model: Model, batches: list[Any], place: Place
+        self, name: str, task: Task, model: Model, batches: list[Any], place: RankSetup
     ) -> Callable[[], Call]:
         parallel: dict[str, Any] = {}
         if place.ranks > 1:
@@ -131,7 +131,7 @@ class RankContender:
         return compiled
 
 
-def _batches(task: Task, name: str, place: Place) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def _batches(task: Task, name: str, place: RankSetup) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Return a rank's part of each batch, or all of it."""
     inputs, targets = task.batch()
     assert isinstance(inputs, torch.Tensor)
@@ -157,7 +157,7 @@ class _TorchObjective(nn.Module):
 
 
 def _data_parallel(
-    row: RankRow, task: Task, model: nn.Module, batches: list[Any], place: Place
+    row: RankRow, task: Task, model: nn.Module, batches: list[Any], place: RankSetup
 ) -> Call:
     model = _laid_out(row, model, batches)
     run: Any = _TorchObjective(model, task.their_loss)
@@ -182,7 +182,7 @@ def _data_parallel(
 
 
 def _fully_sharded(
-    row: RankRow, task: Task, model: nn.Module, batches: list[Any], place: Place
+    row: RankRow, task: Task, model: nn.Module, batches: list[Any], place: RankSetup
 ) -> Call:
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
@@ -225,7 +225,7 @@ def _stepping(
     model: nn.Module,
     loss_of: Callable[[Any, Any], torch.Tensor],
     batches: list[Any],
-    place: Place,
+    place: RankSetup,
 ) -> Call:
     optimizer = torch.optim.AdamW(model.parameters(), RATE, weight_decay=WEIGHT_DECAY, fused=True)
     mixed = partial(torch.autocast, place.kind, getattr(torch, PRECISION))

@@ -22,7 +22,7 @@ from torch.profiler import ProfilerActivity
 from worker_processes import answers_alone
 
 import meta
-from models.rank_contenders import BATCHES, JOINED, OURS, THEIRS, Call, Place, RankContender
+from models.rank_contenders import BATCHES, JOINED, OURS, THEIRS, Call, RankContender, RankSetup
 from models.rank_rows import RANK_ROWS
 
 WARM_UP, TRACED = 3, 3
@@ -54,12 +54,14 @@ def main() -> None:
         meta.distributed.init(options.device, timeout=options.timeout)
         mesh = meta.distributed.Mesh({"dp": ranks})
     compiler, dtype = not options.no_compile, options.reduce_dtype
-    place = Place(rank, ranks, options.most, device, mesh, compiler, dtype, options.passes)
+    place = RankSetup(rank, ranks, options.most, device, mesh, compiler, dtype, options.passes)
     contender = RankContender(RANK_ROWS[options.row], options.contender, place, options.tiny)
     serve(contender, place, options.first, options.steps, answers)
 
 
-def serve(contender: RankContender, place: Place, first: int, steps: int, answers: TextIO) -> None:
+def serve(
+    contender: RankContender, place: RankSetup, first: int, steps: int, answers: TextIO
+) -> None:
     """Run the first steps, then do what the lines of stdin say."""
 
     def say(record: dict[str, Any]) -> None:
@@ -94,7 +96,7 @@ def serve(contender: RankContender, place: Place, first: int, steps: int, answer
     meta.distributed.end()
 
 
-def trace(call: Call, place: Place, path: str) -> str:
+def trace(call: Call, place: RankSetup, path: str) -> str:
     """Write what the device and the host do in some steps, for Perfetto; return the file."""
     kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if place.kind == "cuda" else [])]
     turns.synchronize(place.kind)
@@ -107,7 +109,7 @@ def trace(call: Call, place: Place, path: str) -> str:
     return file
 
 
-def predicted(contender: RankContender, place: Place, kernels: float) -> list[dict[str, Any]]:
+def predicted(contender: RankContender, place: RankSetup, kernels: float) -> list[dict[str, Any]]:
     """Return what `meta.analysis.scaling` predicts of this number of ranks, and of more as far as
     the program is for them, from the microseconds of a step of one.
     """
