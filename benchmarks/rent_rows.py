@@ -1,4 +1,4 @@
-"""What `rent.py` measures: `rows`, programs to compile, and `features`, which can be switched off."""
+"""What `rent.py` measures: `rows`, programs to compile, and `features`, which can be left out."""
 
 from __future__ import annotations
 
