@@ -17,7 +17,6 @@ from typing import Any
 
 from meta.base.html import Html, bytes_text, fragment, join, table, tag
 from meta.base.source import Span
-from meta.cost.interconnect import PATTERNS
 from meta.dialect.core.ir_calls import called_op
 from meta.ir import Constant, Module, bindings, operands, type_bytes
 from meta.ir.printer import first_lines
@@ -211,7 +210,7 @@ def _collective_buffers(lives: Liveness) -> set[int]:
     found: set[int] = set()
     for binding in lives.bindings:
         op = called_op(binding.value)
-        if op is not None and op.collective and PATTERNS.get(op.name) != "nothing":
+        if op is not None and op.collective not in ("", "nothing"):
             for atom in operands(binding.value):
                 found |= lives.of(atom)
             found |= lives.of(binding.var)

@@ -15,7 +15,7 @@ from meta.base.errors import ArgumentError, DistributedError
 from meta.base.html import bytes_text, fragment, table, tag
 from meta.base.source import Span
 from meta.cost.flops import ProgramTotal
-from meta.cost.interconnect import PATTERNS, STARTED, WAIT, Links, Reach, links_of
+from meta.cost.interconnect import STARTED, WAIT, Links, Reach, links_of
 from meta.cost.predict import NO_TIME, Predictor, Time
 from meta.dialect.core import FUSED
 from meta.dialect.core.ir_calls import arg_types, called_op
@@ -37,7 +37,7 @@ from meta.runtime.mesh import axis_sizes
 
 OF_ANY_SIZE = frozenset(
     ("all_reduce", "multi_tensor_all_reduce", "reduce_from", "copy_to", "broadcast_from")
-) | {"reduce_to", "axis_index", WAIT}
+) | {"reduce_to", "axis_index", "collective_wait"}
 """Collectives after which a program is the same for any number of ranks, but for that number."""
 
 
@@ -129,7 +129,7 @@ class Timeline:
 
     def _kernel(self, binding: Binding) -> Time | None:
         op = called_op(binding.value)
-        if op is not None and op.collective and _pattern(op) != "nothing":
+        if op is not None and op.collective not in ("", "nothing"):
             return NO_TIME
         launch = self.predictor.launch(binding)
         return None if launch is None else launch.time
@@ -175,16 +175,15 @@ class Timeline:
         over, size = args["over"], args["size"]
         reach = self._reach(op, over, size)
         what = over, frozenset(atom for atom in operands(call) if atom is not call.callee)
-        if op.name == WAIT:
+        if op.collective == WAIT:
             self._wait(what, clock)
             return
-        pattern = _pattern(op)
-        if pattern == "nothing":
+        if op.collective == "nothing":
             clock.now += self.factor * self.predictor.binding(binding).total
             return
         given = sum(map(type_bytes, _leaves(args["x"])))
         count = max(given, type_bytes(type_of(binding.var)))
-        time, algorithm = self.links.time(pattern, count, reach)
+        time, algorithm = self.links.time(op.collective, count, reach)
         begin = max(clock.now, clock.free)
         clock.free = begin + time
         exposed = 0.0
@@ -227,11 +226,6 @@ class Timeline:
         if over not in self.reaches:
             self.reaches[over] = self.links.reach(self.sizes, over)
         return self.reaches[over]
-
-
-def _pattern(op: Op) -> str:
-    """Return what a collective exchanges, as `Links.time` calls it."""
-    return "" if op.name == WAIT else PATTERNS[op.name.removesuffix(STARTED)]
 
 
 def _leaves(argument: Any) -> tuple[Any, ...]:

@@ -22,8 +22,8 @@ from meta.base.call_context import override_context
 from meta.base.device import BUILT_IN, Device
 from meta.base.errors import ArgumentError
 from meta.cost.record import Breadth, Cost, Key, Race, Subject, bucket_of, choose, key_of
-from meta.cost.store import find, generation, keep
-from meta.dialect.core.chooser import current_chooser
+from meta.cost.store import find, generation, put
+from meta.dialect.core.chooser import Chooser, current_chooser
 from meta.dialect.core.dialect_op import DialectOp
 from meta.dialect.core.preference import Config, current
 from meta.ir import Function
@@ -49,7 +49,7 @@ def _anything(_: Subject) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class CostChooser:
+class CostChooser(Chooser):
     """How kernels are chosen by what was measured of them, and what may be measured for it.
 
     Attributes
@@ -188,9 +188,9 @@ def known_race(subject: Subject, device: Device, how: str) -> Race | None:
     """
     if tuning() == "off" or not _is_static(subject):
         return None
-    race = _found(key_of(subject, device, how))
+    race = _stored(key_of(subject, device, how))
     if race is None and isinstance(subject, CallValues):
-        race = _found(bucket_of(subject, device, how))
+        race = _stored(bucket_of(subject, device, how))
     return race
 
 
@@ -216,7 +216,7 @@ def measure_missing(
     for subject in subjects:
         if _is_static(subject) and here.of_interest(subject):
             key = key_of(subject, device, how)
-            race = _found(key)
+            race = _stored(key)
             if race is None or race.breadth < here.breadth:
                 missing.setdefault(key, subject)
     done = len(subjects) - len(missing)
@@ -232,7 +232,7 @@ def measure_missing(
         if result is None:
             return
         place, costs = result
-        _keep(*wanted[place], costs, how)
+        _store(*wanted[place], costs, how)
         now = time.monotonic()
         for spent in here.spent:
             spent.races += 1
@@ -241,7 +241,7 @@ def measure_missing(
         yield done
 
 
-def _keep(key: Key, subject: Subject, costs: Sequence[Cost], how: str) -> None:
+def _store(key: Key, subject: Subject, costs: Sequence[Cost], how: str) -> None:
     """Keep what was measured, if there was room to measure anything: for the call, for those with
     about its extents, and for those of an implementation that agree in what its configurations
     depend on, unless the costs of another one are kept.
@@ -250,14 +250,14 @@ def _keep(key: Key, subject: Subject, costs: Sequence[Cost], how: str) -> None:
     if not costs:
         return
     if isinstance(subject, Function):
-        keep(_here(key), costs, breadth=breadth)
+        put(_here(key), costs, breadth=breadth)
         return
-    keep(_here(key), costs, bucket=_here(bucket_of(subject, key.device, how)), breadth=breadth)
+    put(_here(key), costs, bucket=_here(bucket_of(subject, key.device, how)), breadth=breadth)
     for one in subject.op.aspects.dialect_ops:
         own = [c for c in costs if c.dialect == one.dialect.name]
         if one.depends is not None and own:
             shared = _of_configurations(one, subject, how)
-            keep(shared, own, bucket=shared, breadth=breadth)
+            put(shared, own, bucket=shared, breadth=breadth)
 
 
 def _of_configurations(dialect_op: DialectOp, call: CallValues, how: str) -> Key:
@@ -279,7 +279,7 @@ def _here(key: Key) -> Key:
     return key if len(parts) == 1 else replace(key, how="; ".join(parts))
 
 
-def _found(key: Key) -> Race | None:
+def _stored(key: Key) -> Race | None:
     """Return the race of all dialects, or of those allowed here where more configurations took part
     in it.
     """

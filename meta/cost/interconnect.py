@@ -131,10 +131,11 @@ INFINIBAND = Link(
     _NETWORK_HOPS,
     source="an adapter of 400 Gbit/s for each device, by its data sheet; latencies: NCCL's table",
 )
-BESIDE_ON_CUDA = 0.8
+OVERLAP_COST_ON_CUDA = 0.8
 """Of `Links`: on two H200 0.7 to 0.9 for data parallel training of GPT-2, BERT and ResNet-50."""
-STARTED, WAIT = "_start", "collective_wait"
-"""How names end of collectives that go on beside other work, and what waits for them."""
+STARTED, WAIT = "_start", "wait"
+"""How names end of collectives that go on beside other work, and what waits for them
+(`Op.collective`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +195,8 @@ class Links:
         """Return microseconds, and the algorithm, of an exchange of so many bytes: of one rank's
         whole tensor, the longer of argument and result.
 
-        pattern: "all_reduce"; "gather", which each rank's part of a tensor takes part in, or
-        "scatter"; "broadcast"; "all_to_all"; "send".
+        pattern: of `Op.collective`: "all_reduce"; "gather", which each rank's part of a tensor
+        takes part in, or "scatter"; "broadcast"; "all_to_all"; "send".
         """
         if reach.ranks == 1:
             return 0.0, ""
@@ -233,28 +234,6 @@ class Links:
         return self.between.bandwidth if reach.hosts > 1 else self.inside.bandwidth
 
 
-PATTERNS = {
-    "all_reduce": "all_reduce",
-    "multi_tensor_all_reduce": "all_reduce",
-    "reduce_from": "all_reduce",
-    "reduce_to": "all_reduce",
-    "all_gather": "gather",
-    "multi_tensor_all_gather": "gather",
-    "multi_tensor_all_gather_in_place": "gather",
-    "gather_to": "gather",
-    "gather_from": "gather",
-    "reduce_scatter": "scatter",
-    "multi_tensor_reduce_scatter": "scatter",
-    "broadcast_from": "broadcast",
-    "scatter_from": "broadcast",
-    "all_to_all": "all_to_all",
-    "send_recv": "send",
-    "scatter_to": "nothing",
-    "axis_index": "nothing",
-    "own_shard": "nothing",
-}
-"""By operator, what its kernels exchange (`meta.dialect.collective`), as `Links.time` calls it."""
-
 WORK, RANKS = "bytes", "ranks"
 """In a cost of a link: the bytes of an all_reduce, and how many ranks took part."""
 BY = "torch"
@@ -275,12 +254,12 @@ def links_of(device: Device) -> Links:
     """Return the links of the machines that a device is of, as they were measured, or else the
     defaults.
     """
-    beside = BESIDE_ON_CUDA if device.kind == "cuda" else 0.0
-    inside, between = _kept(INSIDE, device, NVLINK), _kept(BETWEEN, device, INFINIBAND)
+    beside = OVERLAP_COST_ON_CUDA if device.kind == "cuda" else 0.0
+    inside, between = _stored(INSIDE, device, NVLINK), _stored(BETWEEN, device, INFINIBAND)
     return Links(inside, between, beside=beside)
 
 
-def _kept(where: str, device: Device, default: Link) -> Link:
+def _stored(where: str, device: Device, default: Link) -> Link:
     race = find(links_key(where, device))
     if race is None:
         return default

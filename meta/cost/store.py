@@ -40,18 +40,18 @@ LARGEST = 1 << 20
 """Bytes of a file beyond which it is none of ours."""
 REMEMBERED = 8192
 """Races that a process remembers, those that it found and those that it did not."""
-_found: dict[Any, Race | None] = {}
+_races: dict[Any, Race | None] = {}
 """What was looked for, by this process, by where and for which environment."""
 
 
 def find(key: Key) -> Race | None:
     """Return the race of a key, None if there is none in good order."""
-    if not _is_present(key.device) or not (_found or cache_folder(CACHE).is_dir()):
+    if not _is_present(key.device) or not (_races or cache_folder(CACHE).is_dir()):
         return None  # as nearly always, found out in a few microseconds
     here = _here(key)
-    if here in _found:
-        return _found[here]
-    return bounded_insert(_found, here, _read(key), REMEMBERED)
+    if here in _races:
+        return _races[here]
+    return bounded_insert(_races, here, _read(key), REMEMBERED)
 
 
 def _is_present(device: Device) -> bool:
@@ -125,7 +125,7 @@ def race_text(race: Race) -> str:
     return json.dumps({**json.loads(plain), "digest": digest(plain)}, indent=1, sort_keys=True)
 
 
-def keep(
+def put(
     key: Key,
     costs: Sequence[Cost],
     *,
@@ -142,17 +142,17 @@ def keep(
     one warning.
     """
     stamped = tuple(replace(c, source=source_of(c.dialect)) for c in costs)
-    kept = _kept(Race(key, stamped, time.time(), breadth=breadth), anew)
+    kept = _put(Race(key, stamped, time.time(), breadth=breadth), anew)
     if bucket is not None:
-        _kept(Race(bucket, stamped, kept.when, bucket=True, breadth=breadth), False)
+        _put(Race(bucket, stamped, kept.when, bucket=True, breadth=breadth), False)
     return kept
 
 
-def _kept(race: Race, anew: bool) -> Race:
+def _put(race: Race, anew: bool) -> Race:
     if not anew:
         before = _read(race.key)
         if before is not None and before.breadth >= race.breadth:
-            _found[_here(race.key)] = before
+            _races[_here(race.key)] = before
             return before
         anew = before is not None
     folder = _folder(race.key.device, make=True)
@@ -160,7 +160,7 @@ def _kept(race: Race, anew: bool) -> Race:
         race = replace(race, place=folder / race.key.file)
         content = race_text(race).encode()
         try:
-            _place(folder / race.key.file, content, anew)
+            _write(folder / race.key.file, content, anew)
             caches.write_atomically(folder / GENERATION, uuid.uuid4().hex.encode())
         except OSError as error:
             caches.warn_unwritable(str(error))
@@ -168,12 +168,12 @@ def _kept(race: Race, anew: bool) -> Race:
         else:
             caches.count_written(len(content))
             race = race if anew else _read(race.key) or race
-    bounded_insert(_found, _here(race.key), race, REMEMBERED)
+    bounded_insert(_races, _here(race.key), race, REMEMBERED)
     forget()  # decisions were made without it
     return race
 
 
-def _place(path: Path, content: bytes, anew: bool) -> None:
+def _write(path: Path, content: bytes, anew: bool) -> None:
     """Write a file whole. One in good order that is there already stays, unless ``anew``."""
     if anew or (
         path.exists() and read_race(path.read_text("utf-8", "replace"), None, path) is None
@@ -252,23 +252,23 @@ def imported(record: Any) -> int:
         ) from None
     count = 0
     for stated, races in parts:
-        folder = _made(stated)
+        folder = _environment_folder(stated)
         for content, race in races:
             if folder is not None and race is not None:
                 place = folder / race.key.file
                 kept = _parsed(place.read_text("utf-8", "replace")) if place.is_file() else None
                 if kept is None or kept.breadth < race.breadth:
-                    _place(place, content.encode(), anew=True)
+                    _write(place, content.encode(), anew=True)
                     count += 1
         if folder is not None:
             caches.write_atomically(folder / GENERATION, uuid.uuid4().hex.encode())
-    forget_found()
+    clear_memory()
     return count
 
 
-def forget_found() -> None:
+def clear_memory() -> None:
     """Look at the files again: another process may have written some."""
-    _found.clear()
+    _races.clear()
     forget()
 
 
@@ -285,12 +285,12 @@ def _folder(device: Device, make: bool = False) -> Path | None:
         return None
     found = environment(device)
     if make:
-        return _made(found)
+        return _environment_folder(found)
     folder = place / digest(found)
     return folder if folder.is_dir() and not distrust(folder.stat()) else None
 
 
-def _made(environment: str) -> Path | None:
+def _environment_folder(environment: str) -> Path | None:
     """Return the folder of an environment, made if need be; None if it cannot be used."""
     folder = cache_folder(CACHE) / digest(environment)
     problem = open_private(folder.parent) or open_private(folder)

@@ -71,7 +71,7 @@ def _require_tensors(x: tuple[TensorType, ...]) -> None:
         require(t.dtype == x[0].dtype, "x has several dtypes", expected=str(x[0]), found=str(t))
 
 
-@op(collective=True)
+@op(collective="all_reduce")
 def all_reduce(x: Tensor, over: str, size: int, reduction: str = "sum") -> Tensor:
     """The sum over the ranks of their ``x``, elementwise; on every rank.
 
@@ -85,7 +85,7 @@ def all_reduce(x: Tensor, over: str, size: int, reduction: str = "sum") -> Tenso
     return x
 
 
-@op(collective=True)
+@op(collective="all_reduce")
 def multi_tensor_all_reduce(
     x: tuple[InOut, ...], over: str, size: int, reduction: str = "sum", align: int = 1
 ) -> tuple[()]:
@@ -104,14 +104,14 @@ def multi_tensor_all_reduce(
     return ()
 
 
-@op(like=multi_tensor_all_reduce, collective=True)
+@op(like=multi_tensor_all_reduce, collective="all_reduce")
 def multi_tensor_all_reduce_start() -> None:
     """The beginning of `multi_tensor_all_reduce`, behind which other work goes on. Nobody reads or
     writes x before `collective_wait`. The pass `schedule_collectives` makes it.
     """
 
 
-@op(collective=True)
+@op(collective="wait")
 def collective_wait(
     x: tuple[InOut, ...], over: str, size: int, given: tuple[Tensor, ...] = ()
 ) -> tuple[()]:
@@ -126,7 +126,7 @@ def collective_wait(
     return ()
 
 
-@op(collective=True, float8=True)
+@op(collective="gather", float8=True)
 def all_gather(x: Tensor, over: str, size: int, axis: int = 0) -> Tensor:
     """The ``x`` of all ranks, one after the other along ``axis``; on every rank.
 
@@ -138,12 +138,12 @@ def all_gather(x: Tensor, over: str, size: int, axis: int = 0) -> Tensor:
     return _times(x, size, axis)
 
 
-@op(like=all_gather, collective=True, float8=True)
+@op(like=all_gather, collective="gather", float8=True)
 def all_gather_start() -> None:
     """The beginning of `all_gather`; see `multi_tensor_all_reduce_start`."""
 
 
-@op(collective=True)
+@op(collective="scatter")
 def reduce_scatter(
     x: Tensor, over: str, size: int, reduction: str = "sum", axis: int = 0
 ) -> Tensor:
@@ -156,7 +156,7 @@ def reduce_scatter(
     return _shard_type(x, size, axis)
 
 
-@op(collective=True, float8=True)
+@op(collective="gather", float8=True)
 def multi_tensor_all_gather(x: tuple[Tensor, ...], over: str, size: int) -> tuple[Tensor, ...]:
     """`all_gather` along the first axis of several tensors, by one exchange on NCCL.
 
@@ -168,12 +168,12 @@ def multi_tensor_all_gather(x: tuple[Tensor, ...], over: str, size: int) -> tupl
     return tuple(_times(t, size, 0) for t in x)
 
 
-@op(like=multi_tensor_all_gather, collective=True, float8=True)
+@op(like=multi_tensor_all_gather, collective="gather", float8=True)
 def multi_tensor_all_gather_start() -> None:
     """The beginning of `multi_tensor_all_gather`; see `multi_tensor_all_reduce_start`."""
 
 
-@op(collective=True, float8=True)
+@op(collective="gather", float8=True)
 def multi_tensor_all_gather_in_place(x: tuple[InOut, ...], over: str, size: int) -> tuple[()]:
     """Gather, where they lie, the parts of several tensors of which each rank has its own.
 
@@ -190,12 +190,12 @@ def multi_tensor_all_gather_in_place(x: tuple[InOut, ...], over: str, size: int)
     return ()
 
 
-@op(like=multi_tensor_all_gather_in_place, collective=True, float8=True)
+@op(like=multi_tensor_all_gather_in_place, collective="gather", float8=True)
 def multi_tensor_all_gather_in_place_start() -> None:
     """The beginning of `multi_tensor_all_gather_in_place`; see `multi_tensor_all_reduce_start`."""
 
 
-@op(collective=True)
+@op(collective="scatter")
 def multi_tensor_reduce_scatter(
     x: tuple[Tensor, ...], over: str, size: int, reduction: str = "sum"
 ) -> tuple[Tensor, ...]:
@@ -210,17 +210,17 @@ def multi_tensor_reduce_scatter(
     return tuple(_shard_type(t, size, 0) for t in x)
 
 
-@op(like=multi_tensor_reduce_scatter, collective=True)
+@op(like=multi_tensor_reduce_scatter, collective="scatter")
 def multi_tensor_reduce_scatter_start() -> None:
     """The beginning of `multi_tensor_reduce_scatter`; see `multi_tensor_all_reduce_start`."""
 
 
-@op(like=reduce_scatter, collective=True)
+@op(like=reduce_scatter, collective="scatter")
 def reduce_scatter_start() -> None:
     """The beginning of `reduce_scatter`; see `multi_tensor_all_reduce_start`."""
 
 
-@op(collective=True, float8=True)
+@op(collective="all_to_all", float8=True)
 def all_to_all(
     x: Tensor, over: str, size: int, split_axis: int = 0, concat_axis: int = 0
 ) -> Tensor:
@@ -234,7 +234,7 @@ def all_to_all(
     return _times(_shard_type(x, size, split_axis), size, concat_axis)
 
 
-@op(collective=True, float8=True)
+@op(collective="broadcast", float8=True)
 def broadcast_from(x: Tensor, over: str, size: int, root: int = 0) -> Tensor:
     """The ``x`` of the rank ``root``, on every rank. Gradient: `reduce_to`.
 
@@ -245,7 +245,7 @@ def broadcast_from(x: Tensor, over: str, size: int, root: int = 0) -> Tensor:
     return x
 
 
-@op(collective=True)
+@op(collective="all_reduce")
 def reduce_to(x: Tensor, over: str, size: int, reduction: str = "sum", root: int = 0) -> Tensor:
     """`all_reduce` on the rank ``root``, and zeros on the others. Gradient: `broadcast_from`."""
     _reduced(x, size, reduction)
@@ -253,7 +253,7 @@ def reduce_to(x: Tensor, over: str, size: int, reduction: str = "sum", root: int
     return x
 
 
-@op(collective=True, float8=True)
+@op(collective="gather", float8=True)
 def gather_to(x: Tensor, over: str, size: int, axis: int = 0, root: int = 0) -> Tensor:
     """`all_gather` on the rank ``root``, and zeros on the others. Gradient: `scatter_from`."""
     _checked(size)
@@ -261,7 +261,7 @@ def gather_to(x: Tensor, over: str, size: int, axis: int = 0, root: int = 0) -> 
     return _times(x, size, axis)
 
 
-@op(collective=True, float8=True)
+@op(collective="broadcast", float8=True)
 def scatter_from(x: Tensor, over: str, size: int, axis: int = 0, root: int = 0) -> Tensor:
     """This rank's part, along ``axis``, of the ``x`` of the rank ``root``. Gradient: `gather_to`.
 
@@ -272,7 +272,7 @@ def scatter_from(x: Tensor, over: str, size: int, axis: int = 0, root: int = 0) 
     return _shard_type(x, size, axis)
 
 
-@op(collective=True, float8=True)
+@op(collective="send", float8=True)
 def send_recv(x: Tensor, over: str, size: int, sources: Ints, targets: Ints) -> Tensor:
     """On rank targets[i] the ``x`` of rank sources[i], and zeros on ranks that are no target.
 
@@ -304,7 +304,7 @@ def copy_to(x: Tensor, over: str, size: int) -> Tensor:
 copy_to.declare(view_of_first)
 
 
-@op(collective=True)
+@op(collective="all_reduce")
 def reduce_from(x: Tensor, over: str, size: int) -> Tensor:
     """The sum over the ranks of their ``x``, from which all ranks compute the same: the gradient is
     that of the result. Megatron's function g; see `copy_to`.
@@ -313,7 +313,7 @@ def reduce_from(x: Tensor, over: str, size: int) -> Tensor:
     return x
 
 
-@op(collective=True, float8=True)
+@op(collective="gather", float8=True)
 def gather_from(x: Tensor, over: str, size: int, axis: int = 0) -> Tensor:
     """`all_gather` from which all ranks compute the same: the gradient is this rank's part of that
     of the result, `scatter_to`, where that of `all_gather` is summed over the ranks.
@@ -322,7 +322,7 @@ def gather_from(x: Tensor, over: str, size: int, axis: int = 0) -> Tensor:
     return _times(x, size, axis)
 
 
-@op(collective=True, float8=True)
+@op(collective="nothing", float8=True)
 def scatter_to(x: Tensor, over: str, size: int, axis: int = 0) -> Tensor:
     """This rank's part, along ``axis``, of an ``x`` that all ranks have. Gradient: `gather_from`.
 
@@ -333,14 +333,14 @@ def scatter_to(x: Tensor, over: str, size: int, axis: int = 0) -> Tensor:
     return _shard_type(x, size, axis)
 
 
-@op(collective=True)
+@op(collective="nothing")
 def axis_index(over: str, size: int, device: DeviceName = "cpu") -> Tensor:
     """This rank's place along an axis of the mesh, as an int64 tensor without axes."""
     _checked(size)
     return TensorType((), "int64")
 
 
-@op(collective=True, float8=True)
+@op(collective="nothing", float8=True)
 def own_shard(x: Tensor, over: str, size: int) -> Tensor:
     """This rank's part of ``x``, one of ``size`` equal parts of its elements in a row. A view.
 

@@ -252,7 +252,7 @@ def _casts(main: Function, buffers: AliasSets) -> list[tuple[Binding, Call]]:
 
 def _is_exchange(binding: Binding) -> bool:
     called = called_op(binding.value)
-    return called is not None and called.collective
+    return called is not None and bool(called.collective)
 
 
 class _Readers:

@@ -15,7 +15,7 @@ from meta.base.device import CPU
 from meta.cli.main import main
 from meta.cost import store
 from meta.cost.record import Cost, Timing, key_of
-from meta.cost.store import keep
+from meta.cost.store import put
 from meta.dialect.core import dispatch
 from meta.ir.types import TensorType
 
@@ -38,14 +38,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     with config.override(
         META_CACHE_DIR=str(tmp_path / "cache"), META_CACHE=True, META_TUNE="cached"
     ):
-        store.forget_found()
+        store.clear_memory()
         yield tmp_path
-    store.forget_found()
+    store.clear_memory()
 
 
-def put() -> None:
+def put_costs() -> None:
     call = meta.op.tanh.call_values((TensorType((4, 8), "float32"),), CPU)
-    keep(key_of(call, CPU, "eager"), [cost("tvm", 4.0), cost("torch", 2.0)])
+    put(key_of(call, CPU, "eager"), [cost("tvm", 4.0), cost("torch", 2.0)])
 
 
 def record(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:
@@ -60,7 +60,7 @@ def test_nothing_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_table_of_candidates(capsys: pytest.CaptureFixture[str]) -> None:
-    put()
+    put_costs()
     assert main(["costs", "tanh"]) == 0
     lines = capsys.readouterr().out.splitlines()
     chosen = next(line for line in lines if "->" in line)
@@ -77,7 +77,7 @@ def test_an_operator_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> 
 def test_costs_move_to_another_cache(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put()
+    put_costs()
     assert record(capsys, "costs", "--export", "all.json")["exported"] == 1
     with config.override(META_CACHE_DIR=str(folder / "other")):
         assert record(capsys, "costs", "--import", "all.json")["imported"] == 1
@@ -85,7 +85,7 @@ def test_costs_move_to_another_cache(
         assert len(record(capsys, "costs")["races"]) == 1  # type: ignore[arg-type]
         # On another machine they are kept, and do not count.
         monkeypatch.setattr(store, "environment", lambda device: '{"device": "another"}')
-        store.forget_found()
+        store.clear_memory()
         assert record(capsys, "costs")["races"] == []
 
 
@@ -100,7 +100,7 @@ def test_costs_move_to_another_cache(
     ],
 )
 def test_damage_is_an_error(folder: Path, capsys: pytest.CaptureFixture[str], change) -> None:
-    put()
+    put_costs()
     assert main(["costs", "--export", "all.json"]) == 0
     file = folder / "all.json"
     file.write_text(change(file.read_text()))

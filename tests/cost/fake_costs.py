@@ -10,7 +10,7 @@ from meta.base import config
 from meta.base.device import CPU
 from meta.cost.record import Cost, Timing, key_of
 from meta.cost.roofline import COPY, GAP, LAUNCH, PRODUCT, peak_cost, peaks_key
-from meta.cost.store import keep
+from meta.cost.store import put
 from meta.dialect.core import candidates
 from meta.dialect.core.dispatch import ready
 from meta.dialect.core.ir_calls import kernel_call
@@ -41,7 +41,7 @@ def keep_costs(subject: CallValues | Function, times: Times) -> None:
         Cost(name, refused="it does not take it") if time is None else Cost(name, (), timing(time))
         for name, time in times.items()
     ]
-    keep(key_of(subject, CPU, "eager"), costs, anew=True)
+    put(key_of(subject, CPU, "eager"), costs, anew=True)
 
 
 def calls(module: Module) -> Iterator[CallValues]:
@@ -64,7 +64,7 @@ def measure(module: Module, times: Callable[[CallValues, str], float | None]) ->
 
 def keep_peaks(copy: float = 1000.0, launch: float = 1.0, product: float = 1e4) -> None:
     """Keep the peaks of the CPU: bytes and operations in a microsecond, microseconds."""
-    keep(
+    put(
         peaks_key(CPU),
         [
             peak_cost(COPY, round(100 * copy), timing(100.0)),

@@ -26,7 +26,7 @@ from meta.base.errors import ArgumentError, DispatchError
 from meta.cost import store
 from meta.cost.chooser import chooser, configurations, measure_missing, measured, race_of
 from meta.cost.record import MARGIN, Breadth, Cost, Timing, bucket_of, choose, key_of
-from meta.cost.store import find, forget_found, generation, keep, read_race
+from meta.cost.store import clear_memory, find, generation, put, read_race
 from meta.dialect import Dialect, OpEnv, Unsupported, exclude, only, prefer
 from meta.dialect.core import FUSED, Config, Configs, dispatch
 from meta.dialect.core.dispatch import answers
@@ -176,13 +176,13 @@ class TestFiles:
     COSTS = (cost("torch", 10.0, bytes={"inputs": 3}), cost("tvm", 5.0, TURN, host=1.5))
 
     def kept(self, anew: bool = False, costs: Sequence[Cost] = COSTS) -> Path:
-        place = keep(key_of(call(), CPU, "eager"), costs, anew=anew).place
+        place = put(key_of(call(), CPU, "eager"), costs, anew=anew).place
         assert place is not None
-        store.forget_found()
+        store.clear_memory()
         return place
 
     def found(self) -> store.Race | None:
-        store.forget_found()
+        store.clear_memory()
         return find(key_of(call(), CPU, "eager"))
 
     def test_round_trip(self) -> None:
@@ -279,9 +279,9 @@ class TestFiles:
             (5.0, Breadth.ALL, False),
             (6.0, Breadth.ALL, True),
         ):
-            keep(key, [cost("torch", median)], breadth=breadth)
+            put(key, [cost("torch", median)], breadth=breadth)
             kept = kept if stays else (median, breadth)
-            forget_found()
+            clear_memory()
             race = find(key)
             assert race is not None and race.costs[0].forward is not None
             assert (race.costs[0].forward.median, race.breadth) == kept
@@ -297,7 +297,7 @@ class TestFiles:
 
     def test_no_cache_keeps_it_in_memory(self, folder: Path) -> None:
         with config.override(META_CACHE=False):
-            race = keep(key_of(call(), CPU, "eager"), self.COSTS)
+            race = put(key_of(call(), CPU, "eager"), self.COSTS)
             assert race.place is None
             assert find(race.key) == race
         assert not list(folder.iterdir())
@@ -315,11 +315,11 @@ class TestFiles:
             from meta.base import caches
             from tests.cost.test_costs import call, cost
             from meta.base.device import CPU
-            from meta.cost.store import keep
+            from meta.cost.store import put
             from meta.cost.record import key_of
             def killed(*_): os.kill(os.getpid(), signal.SIGKILL)
             os.link = os.replace = killed
-            keep(key_of(call(), CPU, "eager"), [cost("torch", 1.0)])
+            put(key_of(call(), CPU, "eager"), [cost("torch", 1.0)])
         """)
         env = {**os.environ, "META_CACHE_DIR": str(folder), "PYTHONPATH": os.pathsep.join(sys.path)}
         done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True)
@@ -339,7 +339,7 @@ class TestFiles:
 
 
 def _race_for(number: int) -> float:
-    kept = keep(key_of(call(), CPU, "eager"), [cost("torch", 1.0 + number)])
+    kept = put(key_of(call(), CPU, "eager"), [cost("torch", 1.0 + number)])
     forward = kept.costs[0].forward
     assert forward is not None
     return forward.median
@@ -348,7 +348,7 @@ def _race_for(number: int) -> float:
 class TestDispatch:
     def put(self, *costs: Cost, shape: Sequence[int] = (64, 128)) -> None:
         made = call(*shape)
-        keep(key_of(made, CPU, "eager"), costs, bucket=bucket_of(made, CPU, "eager"), anew=True)
+        put(key_of(made, CPU, "eager"), costs, bucket=bucket_of(made, CPU, "eager"), anew=True)
 
     def name(self, *shape: int) -> str:
         found = dispatch(call(*shape)).dialect_op

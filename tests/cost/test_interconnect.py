@@ -26,8 +26,7 @@ from meta.cost.interconnect import (
     links_key,
     links_of,
 )
-from meta.cost.interconnect import PATTERNS as PATTERN_OF
-from meta.cost.store import keep
+from meta.cost.store import put
 from tests.cost import fake_costs
 
 PLAIN = Links(
@@ -106,9 +105,10 @@ def test_nothing_takes_nothing() -> None:
 
 
 def test_every_collective_has_a_pattern() -> None:
-    known = {op.name for op in OPERATORS.values() if op.collective} - {"collective_wait"}
-    assert {name.removesuffix("_start") for name in known} <= set(PATTERN_OF)
-    assert set(PATTERN_OF.values()) <= {*PATTERNS, "nothing"}
+    patterns = {op.name: op.collective for op in OPERATORS.values() if op.collective}
+    assert set(patterns.values()) == {*PATTERNS, "nothing", "wait"}
+    for name in (name for name in patterns if name.endswith("_start")):
+        assert patterns[name] == patterns[name.removesuffix("_start")]
 
 
 def test_many_ranks_take_a_tree() -> None:
@@ -155,11 +155,11 @@ def test_what_was_measured_is_kept() -> None:
     assert links_of(CPU) == Links(NVLINK, INFINIBAND)
     times = {1 << 14: 100.0, 1 << 20: 400.0}
     costs = [link_cost(count, 2, fake_costs.timing(time)) for count, time in times.items()]
-    keep(links_key(INSIDE, CPU), costs, anew=True)
+    put(links_key(INSIDE, CPU), costs, anew=True)
     found = links_of(CPU)
     assert found.between == INFINIBAND and found.inside.measured
     assert found.inside == fitted("a link within hosts", times, 2, measured=True)
     assert "measured" in str(found.inside)
-    keep(links_key(BETWEEN, CPU), costs, anew=True)
+    put(links_key(BETWEEN, CPU), costs, anew=True)
     assert links_of(CPU).between.measured
     assert links_of(CPU).time("all_reduce", 1 << 20, Reach(2, 1, 2))[0] == pytest.approx(400)

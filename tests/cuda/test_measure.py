@@ -15,7 +15,7 @@ from meta.base import config
 from meta.base.device import Device
 from meta.base.errors import MetaWarning
 from meta.base.registry import OPERATORS
-from meta.cost.store import forget_found
+from meta.cost.store import clear_memory
 from meta.dialect import HANDWRITTEN, REFERENCE
 from meta.ir import TensorType, parse, text
 from meta.passes import infer_type
@@ -186,7 +186,7 @@ def test_nothing_is_measured_while_a_graph_is_recorded(
 ) -> None:
     monkeypatch.setenv("META_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("META_TUNE", "cached")
-    forget_found()
+    clear_memory()
     x = meta.ones((3, 77), device="cuda")
     meta.tanh(x)
     asked: list[Any] = []
@@ -197,7 +197,7 @@ def test_nothing_is_measured_while_a_graph_is_recorded(
     assert not asked
     graph.replay()
     assert float(y.torch()[0, 0]) == pytest.approx(0.76159, abs=1e-4)
-    forget_found()
+    clear_memory()
 
 
 IMAGES = """

@@ -15,7 +15,7 @@ from meta.base.device import CPU, Device
 from meta.cost.chooser import chooser
 from meta.cost.predict import Predictor
 from meta.cost.record import Breadth, Cost, Key, key_of
-from meta.cost.store import keep
+from meta.cost.store import put
 from meta.ir import Module, parse, text
 from meta.passes import channels_last, dispatch, infer_type
 from meta.testing import check
@@ -73,7 +73,7 @@ def measured(module: Module, rule: str, time: Callable[[Key], float | None]) -> 
         for launch in Predictor(lowered, CPU).launches():
             found = time(launch.key)
             if found is not None:
-                keep(launch.key, [Cost("torch", (), timing(found))])
+                put(launch.key, [Cost("torch", (), timing(found))])
 
 
 def taken(module: Module, sign: str) -> bool:

@@ -14,7 +14,7 @@ from meta.base import config
 from meta.base.device import CPU
 from meta.cost.chooser import chooser, known_race
 from meta.cost.record import Breadth, Cost, key_of
-from meta.cost.store import forget_found, keep
+from meta.cost.store import clear_memory, put
 from meta.dialect.core import FUSED
 from meta.ir import Function, Module, TensorType, parse, text
 from meta.passes import configure, dispatch, split_patterns, tune
@@ -41,7 +41,7 @@ def own_costs(tmp_path: Path) -> Iterator[None]:
 
 def keep_config(subject: Any, dialect: str = "tvm") -> None:
     costs = [Cost(dialect, (), timing(10.0)), Cost(dialect, FAST, timing(5.0))]
-    keep(key_of(subject, CPU, "eager"), costs, anew=True)
+    put(key_of(subject, CPU, "eager"), costs, anew=True)
 
 
 def test_a_kernel_that_fuses_with_nobody_has_its_configuration() -> None:
@@ -54,13 +54,13 @@ def test_a_kernel_that_fuses_with_nobody_has_its_configuration() -> None:
     with config.override(META_TUNE="off"):
         assert configure(STEPS, device=CPU) is STEPS
     with config.override(META_CACHE=False):  # what is kept in memory alone counts, too
-        forget_found()
+        clear_memory()
         assert text(configure(STEPS, device=CPU)) == text(STEPS)
         keep_config(exp)
         assert "tvm.exp@parallel=0(%x)" in text(configure(STEPS, device=CPU))
     # Another dialect may be faster: which one runs it is not decided here.
     costs = [Cost("torch", (), timing(1.0)), Cost("tvm", (), timing(10.0))]
-    keep(key_of(exp, CPU, "eager"), costs, anew=True)
+    put(key_of(exp, CPU, "eager"), costs, anew=True)
     assert text(configure(STEPS, device=CPU)) == text(STEPS)
 
 
@@ -228,7 +228,7 @@ def test_a_program_is_planned_until_nothing_is_left_to_be_measured(
     for last, expected in ((0, 2), (1, 2), (3, 4), (8, 5)):
         asked.clear()
         runs = 0
-        forget_found()
+        clear_memory()
         with config.override(META_CACHE=False), meta.cost.measured():
             _measured(passes, STEPS)  # type: ignore[arg-type]
         assert runs == expected, last

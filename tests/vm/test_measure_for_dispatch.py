@@ -14,7 +14,7 @@ import meta
 from meta.base.device import CPU
 from meta.base.errors import OutOfMemory
 from meta.cost.chooser import chooser
-from meta.cost.store import forget_found, races
+from meta.cost.store import clear_memory, races
 from meta.dialect import HANDWRITTEN
 from meta.dialect.core import FUSED, Configs, OpEnv, dispatch
 from meta.ir import TensorType, parse
@@ -32,9 +32,9 @@ def torch_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     monkeypatch.setenv("META_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("META_TUNE", "cached")
     monkeypatch.setattr("meta.vm.benchmark.measure._hopeless", {})
-    forget_found()
+    clear_memory()
     yield
-    forget_found()
+    clear_memory()
 
 
 def test_dispatch_measures_and_chooses(fakes: Fakes) -> None:

@@ -1,7 +1,7 @@
 """What chooses among the candidates of a call, where more is known of them than their priority.
 
-Dispatch asks the `Chooser` that the call context holds. By default that is `Priority`, until a
-higher floor sets another one: `meta.cost.chooser` chooses by what was measured.
+Dispatch asks the `Chooser` that the call context holds. A higher floor sets one that knows better:
+`meta.cost.chooser` chooses by what was measured.
 """
 
 from __future__ import annotations
@@ -24,50 +24,38 @@ class Chosen(Protocol):
     def config(self) -> Config: ...
 
 
-class Chooser(Protocol):
-    """How the kernels of a compilation, or of a block, are chosen."""
+class Chooser:
+    """How the kernels of a compilation, or of a block, are chosen; this one leaves every choice to
+    priority.
+    """
+
+    __slots__ = ()
 
     def key(self) -> Hashable:
         """Return what its choices depend on, besides the call and what the user prefers."""
+        return None
 
     def known(self, call: CallValues, *, eager: bool) -> Any:
         """Return what it knows of a call's candidates; None for nothing: then priority decides."""
+        return None
 
     def choose(self, known: Any, order: Sequence[str], preferred: Sequence[str]) -> Chosen | None:
         """Return the candidate to run, None where that cannot be said.
 
         order: the dialects that may run the call, as priority has them. preferred: by the user.
         """
+        return None
 
     def compiles(self) -> bool:
         """Whether an eager call may be run by what has to be compiled for it."""
-
-    def configuration(self, dialect_op: DialectOp, call: CallValues, *, eager: bool) -> Config:
-        """Return how the kernel of a candidate is launched that priority chose; () by default."""
-
-    def measure(self, call: CallValues) -> Sequence[Any]:
-        """Measure the candidates of a call, and return what they cost."""
-
-
-class Priority:
-    """Leaves every choice to priority."""
-
-    def key(self) -> Hashable:
-        return None
-
-    def known(self, call: CallValues, *, eager: bool) -> Any:
-        return None
-
-    def choose(self, known: Any, order: Sequence[str], preferred: Sequence[str]) -> Chosen | None:
-        return None
-
-    def compiles(self) -> bool:
         return False
 
     def configuration(self, dialect_op: DialectOp, call: CallValues, *, eager: bool) -> Config:
+        """Return how the kernel of a candidate is launched that priority chose; () by default."""
         return ()
 
     def measure(self, call: CallValues) -> Sequence[Any]:
+        """Measure the candidates of a call, and return what they cost."""
         return ()
 
 
@@ -77,4 +65,4 @@ def current_chooser() -> Chooser:
     return chooser
 
 
-set_default_chooser(Priority())
+set_default_chooser(Chooser())

@@ -71,7 +71,9 @@ class Op(OpNode):
     schema: the slots. type_function: argument types to result type. site: where it was defined.
     random: whether two calls with the same arguments may differ, so that no pass may merge, fold or
     repeat them.
-    collective: whether other ranks take part (`meta.op.collective`), so that no pass may fold it.
+    collective: what ranks exchange (`meta.op.collective`), so that no pass may fold it:
+    "all_reduce", "gather", "scatter", "broadcast", "all_to_all", "send", "wait" for what was
+    started, "nothing" if each takes its own part alone; empty where other ranks have no part.
     elementwise: whether each element of the result is made of the elements at its place in the
     tensors, which are broadcast, alone.
     commutative: whether the first two arguments may be exchanged.
@@ -91,7 +93,7 @@ class Op(OpNode):
         name: str,
         schema: Schema,
         random: bool,
-        collective: bool = False,
+        collective: str = "",
         elementwise: bool = False,
         commutative: bool = False,
         float8: bool = False,

@@ -221,7 +221,7 @@ def measure_together(
         rules = [
             Rules(
                 how,
-                left_out=_left_out(workload.name, device),
+                left_out=_far_behind(workload.name, device),
                 configs=MOST_CONFIGS,
                 compiled=FEW_CONFIGS,
                 breadth=chooser().breadth,
@@ -276,7 +276,7 @@ def _is_decided(name: str, device: Device) -> bool:
     return bool(counts) and not any(0 < count < ENOUGH for count in counts)
 
 
-def _left_out(name: str, device: Device) -> dict[str, str]:
+def _far_behind(name: str, device: Device) -> dict[str, str]:
     """Return why dialects take no part in races of an operator, by their name."""
     return {
         dialect: f"was {FAR_BEHIND:g} times as slow in {count} races of {name}, and never close"
