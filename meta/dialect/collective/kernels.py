@@ -224,7 +224,7 @@ def reduce_scatter_start(x, over, size, reduction, axis, out):
         _start(group, lambda: reduce_scatter(x, over, size, reduction, axis, out), [out])
 
 
-def _gather_each(group, x, out):
+def _gather_all(group, x, out):
     with group.together():
         for one, whole in zip(x, out, strict=True):
             if one.numel():
@@ -241,7 +241,7 @@ def _gather_in_place(group, tensors):
             group.all_gather(as_bytes(parts), as_bytes(given))
 
 
-def _reduce_each(group, x, reduction, out):
+def _reduce_all(group, x, reduction, out):
     with group.together():
         for one, part in zip(x, out, strict=True):
             if one.numel():
@@ -250,7 +250,7 @@ def _reduce_each(group, x, reduction, out):
 
 @kernel(op.multi_tensor_all_gather)
 def multi_tensor_all_gather(x, over, size, out):
-    _gather_each(current_mesh().group(over, size), x, out)
+    _gather_all(current_mesh().group(over, size), x, out)
 
 
 @kernel(op.multi_tensor_all_gather_in_place)
@@ -267,21 +267,21 @@ def multi_tensor_all_gather_in_place_start(x, over, size):
 
 @kernel(op.multi_tensor_reduce_scatter, lists_reducible)
 def multi_tensor_reduce_scatter(x, over, size, reduction, out):
-    _reduce_each(current_mesh().group(over, size), x, reduction, out)
+    _reduce_all(current_mesh().group(over, size), x, reduction, out)
 
 
 @kernel(op.multi_tensor_all_gather_start)
 def multi_tensor_all_gather_start(x, over, size, out):
     group, written = current_mesh().group(over, size), _with_elements(out)
     if written:
-        _start(group, lambda: _gather_each(group, x, out), written)
+        _start(group, lambda: _gather_all(group, x, out), written)
 
 
 @kernel(op.multi_tensor_reduce_scatter_start, lists_reducible)
 def multi_tensor_reduce_scatter_start(x, over, size, reduction, out):
     group, written = current_mesh().group(over, size), _with_elements(out)
     if written:
-        _start(group, lambda: _reduce_each(group, x, reduction, out), written)
+        _start(group, lambda: _reduce_all(group, x, reduction, out), written)
 
 
 def _start(group, run, written):

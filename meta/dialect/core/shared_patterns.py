@@ -83,7 +83,7 @@ def _define(
     dialect.pattern_op(describes, name=name)(made)
 
 
-PARTS = 3
+THIRDS = 3
 """Query, key and value."""
 ROWS = 2
 """The axis of rows along which they are cut."""
@@ -97,7 +97,7 @@ def require_masks_only(call: CallValues) -> None:
     decline_if(a.slopes is not None, "scores fall by slopes")
 
 
-def begins(rows: TensorType, sections: Any, at: int) -> tuple[int, ...]:
+def split_offsets(rows: TensorType, sections: Any, at: int) -> tuple[int, ...]:
     """Return where the parts of a split begin, in elements of a row.
 
     Raises Unsupported where they are no thirds of the rows [batch, steps, ...].
@@ -106,56 +106,56 @@ def begins(rows: TensorType, sections: Any, at: int) -> tuple[int, ...]:
     cuts = rows.ndim > ROWS and normalize_axis(at, rows.ndim) == ROWS
     decline_if(not cuts, "the rows are not what is split")
     bounds = split_bounds(rows.static_shape[ROWS], sections)
-    third, rest = divmod(rows.static_shape[ROWS], PARTS)
-    fits = not rest and len(bounds) == PARTS and all(e - b == third for b, e in bounds)
+    third, rest = divmod(rows.static_shape[ROWS], THIRDS)
+    fits = not rest and len(bounds) == THIRDS and all(e - b == third for b, e in bounds)
     decline_if(not fits, "the parts are not thirds of the rows")
     inner = prod(rows.static_shape[ROWS + 1 :])
     return tuple(begin * inner for begin, _ in bounds)
 
 
-def parts_of_rows(rows: Any, sections: Any, at: Any) -> list[Any]:
+def split_rows(rows: Any, sections: Any, at: Any) -> list[Any]:
     """A pattern: query, key and value, as parts of rows."""
     parts = op.split(rows, sections, at)
-    return [op.reshape(parts[i], ...) for i in range(PARTS)]
+    return [op.reshape(parts[i], ...) for i in range(THIRDS)]
 
 
-def alone(
+def attention_pattern(
     rows: Any, sections: Any, at: Any, mask: Any, causal: Any, scale: Any, layout: Any
 ) -> Any:
     """A pattern: the result, without what its gradient needs."""
-    return op.fused_attention(*parts_of_rows(rows, sections, at), mask, causal, scale, layout)[0]
+    return op.fused_attention(*split_rows(rows, sections, at), mask, causal, scale, layout)[0]
 
 
-def saved(
+def saved_attention_pattern(
     rows: Any, sections: Any, at: Any, mask: Any, causal: Any, scale: Any, layout: Any
 ) -> Any:
     """A pattern: the result, and the logsumexp."""
-    found = op.fused_attention(*parts_of_rows(rows, sections, at), mask, causal, scale, layout)
+    found = op.fused_attention(*split_rows(rows, sections, at), mask, causal, scale, layout)
     return found[0], found[1]
 
 
-def gradient(
+def attention_gradient_pattern(
     rows: Any, sections: Any, at: Any, mask: Any, y: Any, logsumexp: Any, dy: Any, causal: Any,
     scale: Any, layout: Any, axis: Any,
 ) -> Any:  # fmt: skip
     """A pattern: the gradient of the rows."""
-    given = (*parts_of_rows(rows, sections, at), mask, y, logsumexp, dy, causal, scale, layout)
-    return rows_of_parts(op.fused_attention_dx(*given), axis)
+    given = (*split_rows(rows, sections, at), mask, y, logsumexp, dy, causal, scale, layout)
+    return joined_rows(op.fused_attention_dx(*given), axis)
 
 
-def gradients(
+def attention_gradients_pattern(
     rows: Any, sections: Any, at: Any, mask: Any, y: Any, logsumexp: Any, dy: Any, causal: Any,
     scale: Any, layout: Any, axis: Any,
 ) -> Any:  # fmt: skip
     """A pattern: the gradients of the rows and of the mask."""
-    given = (*parts_of_rows(rows, sections, at), mask, y, logsumexp, dy, causal, scale, layout)
-    return rows_of_parts(op.fused_attention_dx(*given), axis), op.fused_attention_dmask(*given)
+    given = (*split_rows(rows, sections, at), mask, y, logsumexp, dy, causal, scale, layout)
+    return joined_rows(op.fused_attention_dx(*given), axis), op.fused_attention_dmask(*given)
 
 
-def rows_of_parts(found: Any, axis: Any) -> Any:
+def joined_rows(found: Any, axis: Any) -> Any:
     """A pattern: the gradients of the parts, joined as rows."""
-    views = tuple(op.reshape(found[i], ...) for i in range(PARTS))
-    return op.concat(views, axis) | op.stack(tuple(found[i] for i in range(PARTS)), axis)
+    views = tuple(op.reshape(found[i], ...) for i in range(THIRDS))
+    return op.concat(views, axis) | op.stack(tuple(found[i] for i in range(THIRDS)), axis)
 
 
 def _joined(
@@ -164,7 +164,7 @@ def _joined(
 ) -> Any:  # fmt: skip
     given = query, key, value, mask, y, logsumexp, dy, causal, scale, layout
     found = op.fused_attention_dx(*given)
-    return op.concat(tuple(op.reshape(found[i], ...) for i in range(PARTS)), axis)
+    return op.concat(tuple(op.reshape(found[i], ...) for i in range(THIRDS)), axis)
 
 
 def register_packed_attention(dialect: Dialect, make: Callable[[CallValues], OpEnv]) -> None:
@@ -178,7 +178,7 @@ def register_packed_attention(dialect: Dialect, make: Callable[[CallValues], OpE
         if layout != HEADS_LATER or key != query or value != query:
             raise Unsupported("made for heads behind the steps, as many of keys as of queries")
         batch, steps, heads, width = query.static_shape
-        joined = (batch, steps, PARTS * heads * width)
+        joined = (batch, steps, THIRDS * heads * width)
         if axis % result.ndim != result.ndim - 1 or result.shape != joined:
             raise Unsupported("the parts are not joined row by row")
         args = query, key, value, mask, y, logsumexp, dy, causal, scale, layout

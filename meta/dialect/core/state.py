@@ -77,7 +77,7 @@ class State:
         """The bytes of the tensors within it, and of what has a number ``nbytes``; 0 until it is
         made. Memory that several tensors share counts once.
         """
-        parts = list(_parts(self._value, set())) if self.made else []
+        parts = list(_tensors_within(self._value, set())) if self.made else []
         storages = [p.untyped_storage() for p in parts if isinstance(p, torch.Tensor)]
         shared = {storage.data_ptr(): storage.nbytes() for storage in storages}
         others: list[int] = [p.nbytes for p in parts if not isinstance(p, torch.Tensor)]
@@ -85,34 +85,34 @@ class State:
 
     def tensors(self) -> list[torch.Tensor]:
         """Return the tensors within it, made now if it was not."""
-        parts = _parts(self.get(self.device), set())
+        parts = _tensors_within(self.get(self.device), set())
         return [p for p in parts if isinstance(p, torch.Tensor)]
 
     def __repr__(self) -> str:
         return f"<state of {self.owner} on {self.device}>"
 
 
-def _parts(value: Any, seen: set[int]) -> Iterator[Any]:
+def _tensors_within(value: Any, seen: set[int]) -> Iterator[Any]:
     """Yield the tensors within a value, and what says how many bytes it takes."""
     if id(value) in seen or isinstance(value, type | ModuleType):
         return
     seen.add(id(value))
     if isinstance(value, ndarray):
-        yield from _parts(value.tensor, seen)
+        yield from _tensors_within(value.tensor, seen)
     elif isinstance(value, torch.Tensor) or type(getattr(value, "nbytes", None)) is int:
         yield value
     elif isinstance(value, Mapping):
         for part in value.values():
-            yield from _parts(part, seen)
+            yield from _tensors_within(part, seen)
     elif isinstance(value, tuple | list | set | frozenset):
         for part in value:
-            yield from _parts(part, seen)
+            yield from _tensors_within(part, seen)
     elif is_dataclass(value):
         for field in fields(value):
-            yield from _parts(getattr(value, field.name, None), seen)
+            yield from _tensors_within(getattr(value, field.name, None), seen)
     elif not isinstance(value, FunctionType | MethodType):  # which lead anywhere
         for part in vars(value).values() if hasattr(value, "__dict__") else ():
-            yield from _parts(part, seen)
+            yield from _tensors_within(part, seen)
 
 
 class Init:

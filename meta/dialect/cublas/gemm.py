@@ -125,7 +125,7 @@ def scaled_matmul(call: CallValues) -> OpEnv:
     return prepared(partial(ScaledProduct, of, device))
 
 
-class ProductInParts:
+class SplitProduct:
     """A batch of products of one x: a function of x, weights, perhaps a bias, and of the parts.
 
     ``whole``: the batch, its results compact. All tensors are compact.
@@ -190,7 +190,7 @@ class ProductInParts:
         return self.known[key]
 
 
-def _in_parts(
+def _split_product(
     x: TensorType, w: TensorType, transposed: bool, parts: Any, axis: Any, results: Any, **more: Any
 ) -> Problem:
     """Return the batch that makes all parts; Unsupported if they are not of equal width."""
@@ -208,7 +208,7 @@ def _in_parts(
     return replace(of, batch=count, n=n, x2=x2, vector_step=n if of.has_vector else 0)
 
 
-def _define_in_parts(name: str, product: Any, transposed: bool) -> None:
+def _define_split(name: str, product: Any, transposed: bool) -> None:
     """Register a product and its split, with bias and without."""
 
     def make(
@@ -216,10 +216,10 @@ def _define_in_parts(name: str, product: Any, transposed: bool) -> None:
         b: TensorType | None = None, along: int = 0,
     ) -> OpEnv:  # fmt: skip
         epilogue = "none" if b is None else "bias"
-        of = _in_parts(x, w, transposed, parts, axis, result, epilogue=epilogue)
+        of = _split_product(x, w, transposed, parts, axis, result, epilogue=epilogue)
         if b is not None:
             require_last(along, b, result[0])
-        return prepared(partial(ProductInParts, of, device.ordinal), adjacent=True)
+        return prepared(partial(SplitProduct, of, device.ordinal), adjacent=True)
 
     def biased(x: Any, w: Any, b: Any, along: Any, parts: Any, axis: Any) -> Any:
         return op.split(op.bias_add(rows(product, x, w), b, along), parts, axis)
@@ -232,4 +232,4 @@ def _define_in_parts(name: str, product: Any, transposed: bool) -> None:
 
 
 for _name, _of in PRODUCTS.items():
-    _define_in_parts(_name, *_of)
+    _define_split(_name, *_of)

@@ -123,14 +123,14 @@ def plan(problem: Problem, device: int, config: Config = ()) -> ProductPlan:
     """Return the plan of a problem; Unsupported with cuBLASLt's status if it has no algorithm, or
     not the one of a configuration.
     """
-    found = _kept(problem, device, config)
+    found = _cached_plan(problem, device, config)
     if isinstance(found, str):
         raise Unsupported(found)
     return found
 
 
 @lru_cache(maxsize=PLANS)
-def _kept(problem: Problem, device: int, config: Config) -> ProductPlan | str:
+def _cached_plan(problem: Problem, device: int, config: Config) -> ProductPlan | str:
     """Return a plan, or why there is none."""
     try:
         return ProductPlan(problem, device, config)

@@ -31,7 +31,7 @@ from meta import op
 from meta.base import config
 from meta.dialect.core import Launch, OpEnv, Unsupported, decline_if, shared_patterns
 from meta.dialect.core.knobs import ask, tunable
-from meta.dialect.core.shared_patterns import PARTS
+from meta.dialect.core.shared_patterns import THIRDS
 from meta.dialect.cuda import cubin, short_attention
 from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda.source import Parameters, source
@@ -194,10 +194,10 @@ def fused_attention_dmask(call: CallValues) -> OpEnv:
 def backward(call: CallValues, joined: bool = False) -> OpEnv:
     """Return the launches of the gradients; ``joined``: as parts of the rows of one array."""
     if call.args.query.dtype in short_attention.HALVES:
-        return short_attention.backward(call, PARTS if joined else 1)
+        return short_attention.backward(call, THIRDS if joined else 1)
     decline_if(_exact(), "gradients in float32 are slower than ATen's; META_TF32 is off")
     names = "backward_query", "backward_key"
-    kernels = _Kernels(call, *names, joined=PARTS if joined else 1)
+    kernels = _Kernels(call, *names, joined=THIRDS if joined else 1)
     row = kernels.heads * kernels.width
     masked = call.args.mask is not None
     shape = kernels.batch, kernels.heads, kernels.queries
@@ -209,7 +209,7 @@ def backward(call: CallValues, joined: bool = False) -> OpEnv:
         given |= {n: _aligned(given[n]) for n in ("query", "key", "value", "y", "dy")}
         results = values[count:]
         if joined:
-            results = tuple(results[0].narrow(-1, i * row, row) for i in range(PARTS))
+            results = tuple(results[0].narrow(-1, i * row, row) for i in range(THIRDS))
         out, dkey, dvalue = results
         delta = torch.empty(shape, dtype=torch.float32, device=out.device)
         kernels.launch("backward_query", **given, out=out, delta=delta)

@@ -48,7 +48,7 @@ def deferred(
     ``sources`` returns what launches of aligned tensors need; what another launch needs is
     compiled by that. ``artifact`` returns where the compiled kernel is kept.
     """
-    return Deferred((run, sources, device, artifact), _compile_each, _texts, _begin)
+    return Deferred((run, sources, device, artifact), _compile_all, _texts, _begin)
 
 
 def _begin(kernel: tuple[Any, Sources, int, Located]) -> None:
@@ -65,7 +65,7 @@ def _texts(kernel: tuple[Any, Sources, int, Located]) -> Mapping[str, str]:
     return {f".{i}.cu": text for i, text in enumerate(texts)}
 
 
-def _compile_each(kernels: Sequence[tuple[Any, Sources, int, Located]]) -> list[CompiledKernel]:
+def _compile_all(kernels: Sequence[tuple[Any, Sources, int, Located]]) -> list[CompiledKernel]:
     wanted = dict.fromkeys(
         compiled(text, device) for _, sources, device, _ in kernels for text in sources()
     )

@@ -31,7 +31,7 @@ TB/s; chunks of 8192 take 44 and 72 with 256 threads (with 512 threads 36 in flo
 """
 ACCESS = 16
 """Bytes of an access, where rows and addresses allow."""
-AHEAD = 2
+LOADS_IN_FLIGHT = 2
 """Accesses of a thread before it waits for the first; four are no faster."""
 MOST = 1 << 31
 """Elements of a tensor, which are counted in 32 bits."""
@@ -46,7 +46,7 @@ HEAD_BYTES, LAYER_BYTES = 24, 8 * TABLES + 12
 
 
 @dataclass(frozen=True)
-class Part:
+class LayerBatch:
     """The layers of one launch: their numbers, the end of its struct, and its thread blocks."""
 
     layers: tuple[int, ...]
@@ -55,7 +55,7 @@ class Part:
     room: int
 
 
-def parts(w: tuple[TensorType, ...], rooms: tuple[int, ...]) -> list[Part]:
+def layer_batches(w: tuple[TensorType, ...], rooms: tuple[int, ...]) -> list[LayerBatch]:
     """Cut layers into launches; rooms: for how many there may be room, the least that does first.
 
     A layer without channels is left out.
@@ -74,7 +74,7 @@ def parts(w: tuple[TensorType, ...], rooms: tuple[int, ...]) -> list[Part]:
         tail = struct.pack(
             f"<{room}I{room}I{room + 1}i", *sizes, *spare, *rows, *spare, *chunks, *spare
         )
-        found.append(Part(tuple(some), tail, chunks[-1], room))
+        found.append(LayerBatch(tuple(some), tail, chunks[-1], room))
     return found
 
 
@@ -87,16 +87,21 @@ class Launcher:
         self._types, self._eps, self._device = types, eps, device.ordinal
         limits = list_kernel.parameter_limits(device.ordinal)
         rooms = tuple((limit - HEAD_BYTES - 4 - 7) // LAYER_BYTES for limit in limits)
-        self.parts = parts(w, rooms)
+        self.parts = layer_batches(w, rooms)
         self._kernel = cache(self._compiled)
 
-    def source(self, part: Part) -> str:
+    def source(self, part: LayerBatch) -> str:
         """Return the source of a launch."""
         widest = max(BYTES[self._types["WEIGHT"]], BYTES[self._types["RESULT"]])
-        sizes = {"VECTOR": ACCESS // widest, "AHEAD": AHEAD, "THREADS": THREADS, "CHUNK": CHUNK}
+        sizes = {
+            "VECTOR": ACCESS // widest,
+            "AHEAD": LOADS_IN_FLIGHT,
+            "THREADS": THREADS,
+            "CHUNK": CHUNK,
+        }
         return source("fold_batch_norm", self._types, {**sizes, "TENSORS": part.room})
 
-    def _compiled(self, part: Part, size: int) -> Launch:
+    def _compiled(self, part: LayerBatch, size: int) -> Launch:
         return cubin.launch(
             self.source(part), "fold", self._device, (part.blocks, 1), THREADS, size
         )

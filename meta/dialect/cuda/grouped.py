@@ -190,8 +190,8 @@ def _planned(windows: Windows, warps: Warps, device: int) -> Plan:
 def _summed(found: Grouped, windows: Windows, device: int, *flags: str) -> Launches:
     """Return the launch of a convolution, or of the gradient by x."""
     matrices = windows.given // CHUNK
-    decline_if(windows.steps > planning.MOST_HELD, "a window's weights do not fit in registers")
-    parts = planning.parts(matrices, planning.MOST_HELD // windows.steps)
+    decline_if(windows.steps > planning.MOST_WEIGHTS, "a window's weights do not fit in registers")
+    parts = planning.equal_shares(matrices, planning.MOST_WEIGHTS // windows.steps)
     each = matrices // parts
     pitch = windows.read // CHUNK
     pitch += 4 * (pitch % 8 == 0)

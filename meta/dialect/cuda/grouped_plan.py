@@ -18,7 +18,7 @@ FEWEST_REGISTERS = 384
 """Threads of a block that have 168 registers each, which is enough."""
 PROCESSOR_MEMORY = 220 << 10
 """Bytes of shared memory of a multiprocessor."""
-MOST_HELD = 26
+MOST_WEIGHTS = 26
 """Weights that a thread has in registers, in chunks."""
 MOST_SUMS = 24
 """Matrices of sums that a warp has in registers."""
@@ -88,7 +88,7 @@ class Plan:
         return WARP * self.groups * self.parts * self.shares
 
 
-def parts(results: int, most: int) -> int:
+def equal_shares(results: int, most: int) -> int:
     """Return in how many equal parts of up to ``most`` so many matrices fall."""
     return next(n for n in range(1, results + 1) if results % n == 0 and results // n <= most)
 

@@ -33,9 +33,9 @@ GROUPS = 32, 64, 128, THREADS
 """How many threads may share a row."""
 REGISTERS = 200
 """For what a thread of the backward pass holds of rows; up to 255 there are."""
-FORWARD_EACH = 32
+FORWARD_ELEMENTS = 32
 """Elements of a row that a thread of the forward pass holds, at most."""
-MOST = THREADS * FORWARD_EACH
+MOST = THREADS * FORWARD_ELEMENTS
 """The widest row."""
 PER_PROCESSOR = 1
 """Thread blocks of the backward pass for each processor: it keeps their sums."""
@@ -100,7 +100,7 @@ class Variant:
         """Whether the threads of a row can hold it."""
         each = self.padded // self.group
         if not backward:
-            return each <= FORWARD_EACH
+            return each <= FORWARD_ELEMENTS
         types = dict(self.types)
         names = ["x", "dy", *["addend"] * self.adds, *["more"] * self.more]
         read = sum(SIZES[types[name]] for name in names)
@@ -237,7 +237,7 @@ def _require_fits(x: TensorType, axis: int, parameters: set[str]) -> None:
 
 
 def _forward(call: CallValues) -> OpEnv:
-    names = (*given(call, "x", "scale", "bias"), "out", "new_mean", "new_inv")
+    names = (*present_arguments(call, "x", "scale", "bias"), "out", "new_mean", "new_inv")
     return forward(Kernels(call), names)
 
 
@@ -269,7 +269,7 @@ def backward(
     """
     kernels = Kernels(call, types, summed=summed)
     kernels.decide(backward=True)
-    present = given(call, "x", "scale", "dy", "mean", "invvar")
+    present = present_arguments(call, "x", "scale", "dy", "mean", "invvar")
     added = tuple(name for name in ("more", "addend") if name in types)
     shift = ("dbias",) if kernels.centers else ()
     names = (*present, *added, *results, "dscale", *shift, "dsum")
@@ -297,7 +297,7 @@ def _backward(call: CallValues) -> OpEnv:
     return backward(call)
 
 
-def given(call: CallValues, *names: str) -> tuple[str, ...]:
+def present_arguments(call: CallValues, *names: str) -> tuple[str, ...]:
     """Return the names of the arguments that a call has."""
     args: dict[str, Any] = call.args._asdict()
     return tuple(n for n in names if args.get(n) is not None)

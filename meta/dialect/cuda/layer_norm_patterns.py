@@ -36,13 +36,13 @@ from meta.base.device import Device
 from meta.dialect.core import LIBRARY, OpEnv, Unsupported, decline_if
 from meta.dialect.core.knobs import tunable
 from meta.dialect.cuda import cuda as dialect
-from meta.dialect.cuda.layer_norm import SIZES, Kernels, backward, forward, given
+from meta.dialect.cuda.layer_norm import SIZES, Kernels, backward, forward, present_arguments
 from meta.ir.types import TensorType
 from meta.op.core.check import normalize_axes
 
 
 @tunable
-def _made(
+def _normalised(
     x: TensorType, scale: Any, dy: TensorType, axis: int, eps: float, result: Any, device: Device,
     addend: TensorType | None = None, over: Any = None,
 ) -> OpEnv:  # fmt: skip
@@ -78,9 +78,9 @@ def _rows(dx, over, keepdims):
     return op.sum(dx | op.astype(dx, "float32"), over, keepdims)
 
 
-dialect.pattern_op(_added, name="layer_norm_dx_add")(_made)
-dialect.pattern_op(_summed, name="layer_norm_dx_sum")(_made)
-dialect.pattern_op(_added_and_summed, name="layer_norm_dx_add_sum")(_made)
+dialect.pattern_op(_added, name="layer_norm_dx_add")(_normalised)
+dialect.pattern_op(_summed, name="layer_norm_dx_sum")(_normalised)
+dialect.pattern_op(_added_and_summed, name="layer_norm_dx_add_sum")(_normalised)
 
 
 LEVEL = LIBRARY - 1
@@ -127,7 +127,12 @@ def _define(name: str, describes: Callable[..., Any], *results: str) -> None:
         if narrow not in (None, x.dtype) or (narrow is None and addend.dtype != x.dtype):
             raise Unsupported(f"{x} and {addend} do not become {narrow or x.dtype}")
         call = op.layer_norm.call_values((x, scale, bias, axis, eps), device)
-        names = (*given(call, "x"), "addend", *given(call, "scale", "bias"), *results)
+        names = (
+            *present_arguments(call, "x"),
+            "addend",
+            *present_arguments(call, "scale", "bias"),
+            *results,
+        )
         return forward(Kernels(call, {"addend": addend.dtype}), names)
 
     dialect.pattern_op(describes, plevel=LEVEL, name=name)(make)
@@ -201,7 +206,12 @@ def _define_forward(name: str, describes: Callable[..., Any], *results: str) -> 
         norm = op.layer_norm_train if "new_mean" in results else op.rms_norm
         call = norm.call_values((x, scale, bias, axis, eps), device)
         added = () if addend is None else ("addend",)
-        names = (*given(call, "x"), *added, *given(call, "scale", "bias"), *results)
+        names = (
+            *present_arguments(call, "x"),
+            *added,
+            *present_arguments(call, "scale", "bias"),
+            *results,
+        )
         return forward(Kernels(call, types, rounds=False), names)
 
     dialect.pattern_op(describes, plevel=LEVEL, name=name)(make)

@@ -96,21 +96,21 @@ def source(
         "NUMBERS": ", ".join(of.numbers) or "none",
     }
     sizes |= {
-        "FOR_NUMBERS(X)": _each((n,) for n in of.numbers),
-        "FOR_DERIVED(X)": _each(of.derived.items()),
-        "FOR_LISTS(X)": _each(
+        "FOR_NUMBERS(X)": _macro_calls((n,) for n in of.numbers),
+        "FOR_DERIVED(X)": _macro_calls(of.derived.items()),
+        "FOR_LISTS(X)": _macro_calls(
             (n, kind, names.index(n), int(n in loads)) for n, kind in kinds.items()
         ),
-        "FOR_LOADS(X)": _each((n, kinds[n]) for n in loads),
-        "FOR_STORES(X)": _each((n, kinds[n]) for n in stores),
-        "FOR_SUMS(X)": _each((i,) for i in one.sums),
-        "FOR_NEEDS(X)": _each((i,) for i in one.needs),
+        "FOR_LOADS(X)": _macro_calls((n, kinds[n]) for n in loads),
+        "FOR_STORES(X)": _macro_calls((n, kinds[n]) for n in stores),
+        "FOR_SUMS(X)": _macro_calls((i,) for i in one.sums),
+        "FOR_NEEDS(X)": _macro_calls((i,) for i in one.needs),
         "UPDATE": " ".join(one.code.split()),
     }
     return complete("list", {"COMPUTE": wide}, sizes)
 
 
-def _each(rows: Iterable[tuple[object, ...]]) -> str:
+def _macro_calls(rows: Iterable[tuple[object, ...]]) -> str:
     """Return the macro X applied to each of some arguments."""
     return " ".join(f"X({', '.join(map(str, row))})" for row in rows)
 
@@ -124,7 +124,7 @@ _LARGE_SINCE = (12, 1)
 
 
 @dataclass(frozen=True)
-class Part:
+class TensorBatch:
     """The tensors of one launch: their numbers among all, and their chunks."""
 
     indices: tuple[int, ...]
@@ -154,12 +154,12 @@ def capacity(limit: int, lists: int, numbers: int) -> int:
     return (limit - fixed) // (8 * lists + 16)
 
 
-def parts(
+def tensor_batches(
     dtypes: Sequence[dict[str, str]],
     sizes: Sequence[int],
     rooms: tuple[int, ...],
     chunk: int = CHUNK,
-) -> list[Part]:
+) -> list[TensorBatch]:
     """Cut the tensors of a call into launches, of one set of dtypes each, and into chunks.
 
     rooms: for how many tensors there may be room; the least that does is taken.
@@ -168,7 +168,7 @@ def parts(
     for i, kinds in enumerate(dtypes):
         if sizes[i]:
             classes.setdefault(tuple(kinds.items()), []).append(i)
-    found: list[Part] = []
+    found: list[TensorBatch] = []
     first_chunk = 0
     for together, members in classes.items():
         room = next((r for r in rooms if r >= len(members)), rooms[-1])
@@ -185,13 +185,13 @@ def parts(
                 *chunks, *[0] * spare,
             )  # fmt: skip
             blocks = chunks[-1]
-            found.append(Part(tuple(some), dict(together), tail, blocks, room, first_chunk))
+            found.append(TensorBatch(tuple(some), dict(together), tail, blocks, room, first_chunk))
             first_chunk += blocks
     return found
 
 
 def packed(
-    part: Part,
+    part: TensorBatch,
     values: Sequence[Any],
     addresses: Sequence[Sequence[int]],
     skip: int,
@@ -248,13 +248,13 @@ class Launcher:
         self._threads = ask("threads", THREADS, OTHER_THREADS)
         self._chunk = ask("chunk", CHUNK, OTHER_CHUNKS)
         rooms = tuple(capacity(limit, *shape) for limit in parameter_limits(self._device))
-        self._parts = parts(dtypes, sizes, rooms, self._chunk)
+        self._parts = tensor_batches(dtypes, sizes, rooms, self._chunk)
         self._blocks = sum(part.blocks for part in self._parts)
         self._sums = max(1, self._blocks * definition.sums) if definition.sums else 0
         self.workspace = 8 * self._sums
         self._kernel = cache(self._compiled)
 
-    def _source(self, number: int, part: Part) -> str:
+    def _source(self, number: int, part: TensorBatch) -> str:
         how = {"threads": self._threads, "chunk": self._chunk}
         return source(self._definition, number, part.dtypes, self._wide, part.room, **how)
 

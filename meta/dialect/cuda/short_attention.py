@@ -29,14 +29,14 @@ from meta.base.device import Device
 from meta.dialect.core import Launch, OpEnv, Unsupported, decline_if
 from meta.dialect.core.knobs import ask, tunable
 from meta.dialect.core.shared_patterns import (
-    PARTS,
     ROWS,
-    alone,
-    begins,
-    gradient,
-    gradients,
+    THIRDS,
+    attention_gradient_pattern,
+    attention_gradients_pattern,
+    attention_pattern,
     require_masks_only,
-    saved,
+    saved_attention_pattern,
+    split_offsets,
 )
 from meta.dialect.cuda import cubin
 from meta.dialect.cuda import cuda as dialect
@@ -73,7 +73,7 @@ Strides = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class OperandStrides:
     """Where elements lie: of query, of key and value, of results with their axes, and of dy."""
 
     own: Strides
@@ -93,18 +93,18 @@ def strides(type_: TensorType, layout: str, joined: int = 1) -> Strides:
     return heads * steps * width * joined, by_head, by_step * joined
 
 
-def places(call: CallValues, joined: int = 1) -> Places:
+def operand_strides(call: CallValues, joined: int = 1) -> OperandStrides:
     """Return where the operands of a call lie, and its results; ``joined`` as in `strides`."""
     a = call.args
     own, other = strides(a.query, a.layout), strides(a.key, a.layout)
     results = strides(a.query, a.layout, joined), strides(a.key, a.layout, joined)
-    return Places(own, other, *results, own)
+    return OperandStrides(own, other, *results, own)
 
 
 class Kernels:
     """A kernel for the attention of a call, for each variant compiled when it is first launched."""
 
-    def __init__(self, call: CallValues, name: str, where: Places, **variant: int) -> None:
+    def __init__(self, call: CallValues, name: str, where: OperandStrides, **variant: int) -> None:
         a = call.args
         require_masks_only(call)
         _require_fits([a.query, a.key, a.value], a.mask, call.device.ordinal)
@@ -209,7 +209,7 @@ def aligned(tensor: torch.Tensor) -> torch.Tensor:
 def forward(call: CallValues) -> OpEnv:
     """Return the launch of `fused_attention`."""
     require_short(call)
-    kernels = Kernels(call, FORWARD, places(call))
+    kernels = Kernels(call, FORWARD, operand_strides(call))
     names = "query", "key", "value", *(["mask"] if call.args.mask is not None else [])
 
     def run(*values: torch.Tensor) -> None:
@@ -221,7 +221,7 @@ def forward(call: CallValues) -> OpEnv:
     return kernels.prepared(run)
 
 
-def _given(call: CallValues) -> tuple[str, ...]:
+def _argument_names(call: CallValues) -> tuple[str, ...]:
     masked = call.args.mask is not None
     return "query", "key", "value", *(["mask"] if masked else []), "y", "logsumexp", "dy"
 
@@ -235,9 +235,9 @@ def _read(names: tuple[str, ...], values: tuple[torch.Tensor, ...]) -> dict[str,
 def backward(call: CallValues, joined: int = 1) -> OpEnv:
     """Return the launch of `fused_attention_dx`; ``joined``: as parts of the rows of one array."""
     require_short(call)
-    kernels = Kernels(call, BACKWARD, places(call, joined), GRADIENTS=1, DMASK=0)
+    kernels = Kernels(call, BACKWARD, operand_strides(call, joined), GRADIENTS=1, DMASK=0)
     decline_if(kernels.share != 1, "several heads share a key")
-    names, a = _given(call), call.args
+    names, a = _argument_names(call), call.args
     row = kernels.heads * a.query.static_shape[3]
 
     def run(*values: torch.Tensor) -> None:
@@ -275,8 +275,8 @@ def summed_up(
 def backward_mask(call: CallValues) -> OpEnv:
     """Return the launches of `fused_attention_dmask`."""
     require_short(call)
-    kernels = Kernels(call, BACKWARD, places(call), GRADIENTS=0, DMASK=1)
-    names = _given(call)
+    kernels = Kernels(call, BACKWARD, operand_strides(call), GRADIENTS=0, DMASK=1)
+    names = _argument_names(call)
     partial, finish, size = summed_up(kernels, call.args.mask)
 
     def run(*values: torch.Tensor) -> None:
@@ -295,7 +295,7 @@ def _call(
     """Return the call on compact parts, and the strides of parts of rows and of compact ones."""
     decline_if(layout != HEADS_LATER or y.ndim != 4, "made for heads behind the steps")
     batch, steps, heads, width = y.static_shape
-    part, row = heads * width, PARTS * heads * width
+    part, row = heads * width, THIRDS * heads * width
     fits = rows.static_shape[:ROWS] == (batch, steps) and prod(rows.static_shape[ROWS:]) == row
     decline_if(not fits or y.dtype != rows.dtype, f"{y} is no attention of thirds of {rows}")
     call = op.fused_attention.call_values((y, y, y, mask, causal, scale, layout), device)
@@ -303,7 +303,7 @@ def _call(
     return call, (steps * row, width, row), (steps * part, width, part)
 
 
-def _parts(whole: torch.Tensor, starts: Sequence[int]) -> dict[str, torch.Tensor]:
+def _thirds(whole: torch.Tensor, starts: Sequence[int]) -> dict[str, torch.Tensor]:
     flat = aligned(whole).view(-1)
     return {n: flat[s:] for n, s in zip(("query", "key", "value"), starts, strict=True)}
 
@@ -313,20 +313,20 @@ def _of_rows(
     layout: str, y: TensorType, device: Device,
 ) -> OpEnv:  # fmt: skip
     """Return the launch for parts of rows."""
-    starts = begins(rows, sections, at)
+    starts = split_offsets(rows, sections, at)
     call, of_rows, of_parts = _call(rows, y, mask, causal, scale, layout, device)
-    kernels = Kernels(call, FORWARD, Places(of_rows, of_rows, of_parts, of_parts, of_parts))
+    kernels = Kernels(call, FORWARD, OperandStrides(of_rows, of_rows, of_parts, of_parts, of_parts))
     masked = mask is not None
 
     def run(whole: torch.Tensor, *rest: torch.Tensor) -> None:
-        given = _parts(whole, starts) | ({"mask": rest[0]} if masked else {})
+        given = _thirds(whole, starts) | ({"mask": rest[0]} if masked else {})
         results = dict(zip(("out", "new_lse"), rest[masked:], strict=False))
         kernels.launch(**given, **results)
 
     return kernels.prepared(run)
 
 
-@dialect.pattern_op(alone)
+@dialect.pattern_op(attention_pattern)
 @tunable
 def attention_of_rows(
     rows: TensorType, sections: Any, at: int, mask: Any, causal: bool, scale: float | None,
@@ -335,7 +335,7 @@ def attention_of_rows(
     return _of_rows(rows, sections, at, mask, causal, scale, layout, result, device)
 
 
-@dialect.pattern_op(saved)
+@dialect.pattern_op(saved_attention_pattern)
 @tunable
 def attention_of_rows_saved(
     rows: TensorType, sections: Any, at: int, mask: Any, causal: bool, scale: float | None,
@@ -349,17 +349,17 @@ def _gradient(
     scale: float | None, layout: str, axis: int, result: TensorType, device: Device, by_mask: bool,
 ) -> OpEnv:  # fmt: skip
     """Return the launch of the gradient of rows, and of the mask if that is wanted."""
-    starts = begins(rows, sections, at)
+    starts = split_offsets(rows, sections, at)
     decline_if(normalize_axis(axis, result.ndim) != ROWS, "gradients are not joined as rows")
     call, of_rows, of_parts = _call(rows, y, mask, causal, scale, layout, device)
-    where = Places(of_rows, of_rows, of_rows, of_rows, of_parts)
+    where = OperandStrides(of_rows, of_rows, of_rows, of_rows, of_parts)
     kernels = Kernels(call, BACKWARD, where, GRADIENTS=1, DMASK=int(by_mask))
     part = prod(y.static_shape[ROWS:])
     partial, finish, size = summed_up(kernels, mask) if by_mask else (None, None, 0)
     masked = mask is not None
 
     def run(whole: torch.Tensor, *rest: torch.Tensor) -> None:
-        given = _parts(whole, starts) | ({"mask": rest[0]} if masked else {})
+        given = _thirds(whole, starts) | ({"mask": rest[0]} if masked else {})
         _, logsumexp, dy, joined, *others = rest[masked:]
         given |= {"logsumexp": logsumexp, "dy": aligned(dy)}
         flat = joined.view(-1)
@@ -374,7 +374,7 @@ def _gradient(
     return kernels.prepared(run, workspace=size)
 
 
-@dialect.pattern_op(gradient)
+@dialect.pattern_op(attention_gradient_pattern)
 @tunable
 def attention_of_rows_dx(
     rows: TensorType, sections: Any, at: int, mask: Any, y: TensorType, causal: bool,
@@ -384,7 +384,7 @@ def attention_of_rows_dx(
     return _gradient(*given, by_mask=False)
 
 
-@dialect.pattern_op(gradients)
+@dialect.pattern_op(attention_gradients_pattern)
 @tunable
 def attention_of_rows_dx_dmask(
     rows: TensorType, sections: Any, at: int, mask: Any, y: TensorType, causal: bool,

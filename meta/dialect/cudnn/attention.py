@@ -23,7 +23,14 @@ from meta import op
 from meta.base.device import Device
 from meta.base.dtype import TO_TORCH, bits
 from meta.dialect.core import OpEnv, decline_if, require_static, shared_patterns
-from meta.dialect.core.shared_patterns import PARTS, ROWS, alone, begins, gradient, saved
+from meta.dialect.core.shared_patterns import (
+    ROWS,
+    THIRDS,
+    attention_gradient_pattern,
+    attention_pattern,
+    saved_attention_pattern,
+    split_offsets,
+)
 from meta.dialect.cudnn import cudnn as dialect
 from meta.dialect.cudnn.graph import Graph, Operand
 from meta.dialect.cudnn.plans import Run, planned, with_plan
@@ -114,15 +121,15 @@ def _backward(graph: Graph, a: Attention, gradients: tuple[Operand, ...]) -> Non
 
 @dialect.op(op.fused_attention)
 def fused_attention(call: CallValues) -> OpEnv:
-    return _made(sdpa, call)
+    return _attention(sdpa, call)
 
 
 @dialect.op(op.fused_attention_dx)
 def fused_attention_dx(call: CallValues) -> OpEnv:
-    return _made(sdpa_backward, call)
+    return _attention(sdpa_backward, call)
 
 
-def _made(describe: Callable[..., None], call: CallValues) -> OpEnv:
+def _attention(describe: Callable[..., None], call: CallValues) -> OpEnv:
     options = {"dtype": call.args.query.dtype, "device": call.device.ordinal}
     if call.args.mask is None:
         return planned(describe, described_by(call), **options)
@@ -157,7 +164,7 @@ def _added(call: CallValues) -> Callable[[torch.Tensor], torch.Tensor]:
 
 def _sdpa_in_rows(graph: Graph, a: Attention) -> None:
     """Describe gradients of which each begins its rows where the one before it ends."""
-    row = PARTS * a.query.dims[1] * a.query.dims[3]
+    row = THIRDS * a.query.dims[1] * a.query.dims[3]
     _backward(graph, a, tuple(in_rows(o, row) for o in (a.query, a.key, a.value)))
 
 
@@ -176,7 +183,7 @@ def _joined(call: CallValues) -> OpEnv:
     def env(run: Run) -> OpEnv:
         def launch(*tensors: torch.Tensor) -> None:
             *inputs, out = tensors
-            run(*inputs, *(out.narrow(-1, i * row, row) for i in range(PARTS)))
+            run(*inputs, *(out.narrow(-1, i * row, row) for i in range(THIRDS)))
 
         return OpEnv(launch, allocates=False, workspace=lambda: run.workspace)
 
@@ -205,7 +212,7 @@ def _packed(
     decline_if(mask is not None, "made for an attention without a mask")
     decline_if(layout != HEADS_LATER, "made for heads behind the steps")
     batch, steps, heads, width = y.static_shape
-    part, row = heads * width, PARTS * heads * width
+    part, row = heads * width, THIRDS * heads * width
     fits = rows.static_shape[:ROWS] == (batch, steps) and prod(rows.static_shape[ROWS:]) == row
     decline_if(not fits or y.dtype != rows.dtype, f"{y} is no attention of thirds of {rows}")
     decline_if(width % ALIGNED != 0, f"heads are no multiple of {ALIGNED} elements")
@@ -233,29 +240,29 @@ def _packed(
     return with_plan(env, describe, described, dtype=rows.dtype, device=device.ordinal)
 
 
-@dialect.pattern_op(alone)
+@dialect.pattern_op(attention_pattern)
 def attention_of_rows(
     rows: TensorType, sections: Any, at: int, mask: Any, causal: bool, scale: float | None,
     layout: str, result: TensorType, device: Device,
 ) -> OpEnv:  # fmt: skip
-    starts = begins(rows, sections, at)
+    starts = split_offsets(rows, sections, at)
     return _packed(_sdpa_alone, rows, starts, result, mask, causal, scale, layout, device)
 
 
-@dialect.pattern_op(saved)
+@dialect.pattern_op(saved_attention_pattern)
 def attention_of_rows_saved(
     rows: TensorType, sections: Any, at: int, mask: Any, causal: bool, scale: float | None,
     layout: str, result: tuple[TensorType, TensorType], device: Device,
 ) -> OpEnv:  # fmt: skip
-    starts = begins(rows, sections, at)
+    starts = split_offsets(rows, sections, at)
     return _packed(sdpa, rows, starts, result[0], mask, causal, scale, layout, device)
 
 
-@dialect.pattern_op(gradient)
+@dialect.pattern_op(attention_gradient_pattern)
 def attention_of_rows_dx(
     rows: TensorType, sections: Any, at: int, mask: Any, y: TensorType, causal: bool,
     scale: float | None, layout: str, axis: int, result: TensorType, device: Device,
 ) -> OpEnv:  # fmt: skip
-    starts = begins(rows, sections, at)
+    starts = split_offsets(rows, sections, at)
     decline_if(normalize_axis(axis, result.ndim) != ROWS, "gradients are not joined as rows")
     return _packed(sdpa_backward, rows, starts, y, mask, causal, scale, layout, device)

@@ -97,7 +97,7 @@ def _wgrad(graph: Graph, g: Geometry) -> None:
     graph.result(graph.node.conv_wgrad(x, dy, **g.window), g.w)
 
 
-def _made(
+def _convolution(
     describe: Callable[..., None],
     call: CallValues,
     x: TensorType,
@@ -122,7 +122,7 @@ def _require_layouts(layout: str, kernel_layout: str, out_layout: str) -> None:
 
 
 def forward(call: CallValues) -> OpEnv:
-    return _made(_fprop, call, x=call.args.x, w=call.args.w, y=call.out)
+    return _convolution(_fprop, call, x=call.args.x, w=call.args.w, y=call.out)
 
 
 def by_input(call: CallValues) -> OpEnv:
@@ -143,8 +143,8 @@ def by_kernel(call: CallValues) -> OpEnv:
 
 
 def _with_y(describe: Callable[..., None], call: CallValues, **types: TensorType) -> OpEnv:
-    """As `_made`, of a gradient, which may be given y, but has no use for it."""
-    env = _made(describe, call, **types)
+    """As `_convolution`, of a gradient, which may be given y, but has no use for it."""
+    env = _convolution(describe, call, **types)
     return env if call.args.y is None else env.wrap(_without_y)
 
 
@@ -174,7 +174,7 @@ def _describe(graph: Graph, g: Geometry, adds: bool, relu: bool) -> None:
 
 def _followed(call: CallValues, adds: bool, relu: bool) -> OpEnv:
     """Return the plan of a convolution with what follows it."""
-    return _made(_describe, call, call.args.x, call.args.w, call.out, adds, relu)
+    return _convolution(_describe, call, call.args.x, call.args.w, call.out, adds, relu)
 
 
 shared_patterns.register_conv_epilogues(dialect, _followed)

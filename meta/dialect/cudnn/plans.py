@@ -45,7 +45,7 @@ _alive: weakref.WeakSet[ExecutionPlan] = weakref.WeakSet()
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PlanKey:
     """What a plan is made for: the graph which ``describe(graph, *details)`` makes, of data of a
     dtype on a device, and whether float32 may be rounded to TensorFloat-32. ``config`` says which
     plan it is; () is the first that can be had.
@@ -119,12 +119,12 @@ class Plans:
     A configuration is that of the precision of now; the other one has its default.
     """
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: PlanKey) -> None:
         """Make the one that is needed now; raises Unsupported if there is none."""
         default = replace(wanted, config=())
 
         def of(tf32: bool) -> ExecutionPlan:
-            return _kept(replace(wanted if tf32 == wanted.tf32 else default, tf32=tf32))
+            return _cached_plan(replace(wanted if tf32 == wanted.tf32 else default, tf32=tf32))
 
         self._of = cache(of)
         self._of(wanted.tf32)
@@ -156,11 +156,11 @@ def plan(describe: Callable[..., None], *details: Hashable, dtype: str, device: 
     In float32 it is as precise as META_TF32 says at each call. Raises Unsupported with cuDNN's
     message if there is no plan.
     """
-    return _run(Wanted(describe, details, dtype, device, _tf32()))
+    return _run(PlanKey(describe, details, dtype, device, _tf32()))
 
 
-def _run(wanted: Wanted) -> Run:
-    return Plans(wanted) if wanted.dtype == "float32" else _kept(wanted)
+def _run(wanted: PlanKey) -> Run:
+    return Plans(wanted) if wanted.dtype == "float32" else _cached_plan(wanted)
 
 
 def planned(describe: Callable[..., None], *details: Hashable, dtype: str, device: int) -> OpEnv:
@@ -182,7 +182,7 @@ def with_plan(
     """Return the kernel that ``env`` makes of what runs a graph; see `plan`. The graph's other
     plans are its configurations.
     """
-    wanted = Wanted(describe, details, dtype, device, _tf32())
+    wanted = PlanKey(describe, details, dtype, device, _tf32())
 
     def made(config: Config) -> OpEnv:
         return env(_run(replace(wanted, config=config)))
@@ -193,7 +193,7 @@ def with_plan(
 
 
 @lru_cache(maxsize=LIMIT)
-def _others(wanted: Wanted) -> tuple[Config, ...]:
+def _others(wanted: PlanKey) -> tuple[Config, ...]:
     """Return the configurations of a graph's other plans."""
     with _lock, torch.cuda.device(wanted.device):
         return tuple(others(_described(wanted).node))
@@ -203,7 +203,7 @@ def _tf32() -> bool:
     return bool(config.get("META_TF32"))
 
 
-def _kept(wanted: Wanted) -> ExecutionPlan:
+def _cached_plan(wanted: PlanKey) -> ExecutionPlan:
     """Return the plan of a graph, built now if it is not kept; Unsupported if it has none."""
     with _lock:
         found = _plans.get(wanted)
@@ -217,7 +217,7 @@ def _kept(wanted: Wanted) -> ExecutionPlan:
     return found
 
 
-def _attempt(wanted: Wanted) -> ExecutionPlan | str:
+def _attempt(wanted: PlanKey) -> ExecutionPlan | str:
     """Return a plan, or cuDNN's message if there is none.
 
     A kernel that cuDNN has is taken before one that it has to compile, which takes half a second;
@@ -234,11 +234,11 @@ def _attempt(wanted: Wanted) -> ExecutionPlan | str:
         made = _built(wanted, compiles=True)
     except frontend().cudnnGraphNotSupportedError as error:
         return _refusal(error)
-    _keep(wanted, made)
+    _store(wanted, made)
     return made
 
 
-def _chosen(wanted: Wanted) -> ExecutionPlan | str:
+def _chosen(wanted: PlanKey) -> ExecutionPlan | str:
     """Return the plan of a configuration, or why there is none."""
     with torch.cuda.device(wanted.device):
         try:
@@ -251,7 +251,7 @@ def _chosen(wanted: Wanted) -> ExecutionPlan | str:
         except failures() as error:
             return _refusal(error)
     if compiles(graph.node, index):
-        _keep(wanted, made)
+        _store(wanted, made)
     return made
 
 
@@ -259,13 +259,13 @@ def _refusal(error: Exception) -> str:
     return "cuDNN has no plan: " + " ".join(str(error).split())
 
 
-def _keep(wanted: Wanted, made: ExecutionPlan) -> None:
+def _store(wanted: PlanKey, made: ExecutionPlan) -> None:
     """Write a plan to disk, if cuDNN can write down its kernel."""
     with suppress(*failures()):
         disk_cache.put(FOLDER, wanted.text, made.serialized())
 
 
-def _restored(wanted: Wanted) -> ExecutionPlan | None:
+def _restored(wanted: PlanKey) -> ExecutionPlan | None:
     """Return a plan that another process made; None if there is none, or it cannot be used."""
     content = disk_cache.get(FOLDER, wanted.text)
     if content is None:
@@ -281,7 +281,7 @@ def _restored(wanted: Wanted) -> ExecutionPlan | None:
         return ExecutionPlan(graph, wanted.device)
 
 
-def _built(wanted: Wanted, compiles: bool) -> ExecutionPlan:
+def _built(wanted: PlanKey, compiles: bool) -> ExecutionPlan:
     names = frontend()
     with torch.cuda.device(wanted.device):
         graph = _described(wanted)
@@ -293,7 +293,7 @@ def _built(wanted: Wanted, compiles: bool) -> ExecutionPlan:
         return _finished(graph, wanted)
 
 
-def _described(wanted: Wanted) -> Graph:
+def _described(wanted: PlanKey) -> Graph:
     """Return a graph with the plans of the heuristic, none of which is built."""
     names = frontend()
     graph = Graph(wanted.dtype, library.current(wanted.device))
@@ -308,7 +308,7 @@ def _described(wanted: Wanted) -> Graph:
     return graph
 
 
-def _finished(graph: Graph, wanted: Wanted) -> ExecutionPlan:
+def _finished(graph: Graph, wanted: PlanKey) -> ExecutionPlan:
     """Return the plan of a graph that was built last."""
     graph.node._prepare_variant_pack_template()  # else two threads might, in their first runs
     return ExecutionPlan(graph, wanted.device)

@@ -135,8 +135,8 @@ def _define_activation(
     for suffix, form, describes in (
         (activation, "act", lambda x, w: act(product_of(x, w))),
         (f"bias_{activation}", "bias_act", lambda x, w, b, axis: act(bias_of(x, w, b, axis))),
-        (f"{activation}_kept", "act_kept", kept),
-        (f"bias_{activation}_kept", "bias_act_kept", bias_kept),
+        (f"{activation}_kept", "act_saved", kept),
+        (f"bias_{activation}_kept", "bias_act_saved", bias_kept),
     ):
         define(f"{name}_{suffix}", describes, transposed, form, activation)
 
@@ -172,7 +172,7 @@ def _define_all(name: str, operator: Any, transposed: bool) -> None:
     def biased(x: Any, w: Any, b: Any, axis: Any) -> Any:
         return op.bias_add(alone(x, w), b, axis)
 
-    def times_kept(x: Any, w: Any, c: Any) -> Any:
+    def times_saved(x: Any, w: Any, c: Any) -> Any:
         y = alone(x, w)
         return op.multiply(c, y), y
 
@@ -185,7 +185,7 @@ def _define_all(name: str, operator: Any, transposed: bool) -> None:
         ("bias_add", lambda x, w, b, axis, c: op.add(biased(x, w, b, axis), c)),
         ("times", lambda x, w, c: op.multiply(alone(x, w), c)),
         ("bias_times", lambda x, w, b, axis, c: op.multiply(biased(x, w, b, axis), c)),
-        ("times_kept", times_kept),
+        ("times_saved", times_saved),
     ):
         define(f"{name}_{form}", describes, transposed, form, "identity")
     _define_scaled(f"{name}_scaled", lambda x, w, v: op.multiply(alone(x, w), v), transposed)

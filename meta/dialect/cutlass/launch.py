@@ -134,7 +134,7 @@ def with_copies(
 
 
 THREADS = 256
-BLOCKS_EACH = 2
+BLOCKS_PER_PROCESSOR = 2
 """Thread blocks for each multiprocessor."""
 C_TYPES = {"int32": "int", "int64": "long long"}
 PARAMETERS = struct.Struct("<3Q2iq")
@@ -168,5 +168,5 @@ class Ends:
 
 @cache
 def _kernel(dtype: str, device: int) -> Launch:
-    grid = BLOCKS_EACH * gpu_properties.query(device).processors, 1
+    grid = BLOCKS_PER_PROCESSOR * gpu_properties.query(device).processors, 1
     return cubin.launch(source(dtype), "ends", device, grid, THREADS, PARAMETERS.size)

@@ -39,7 +39,7 @@ from meta.runtime import nvrtc
 
 if TYPE_CHECKING:
     from meta.dialect.core.plevel import Levels
-    from meta.dialect.template.kernel import Filter, Given, Listing, Template
+    from meta.dialect.template.kernel import Filter, Listing, Piece, Template
     from meta.dialect.template.pieces import Source
 
 
@@ -63,10 +63,10 @@ class TemplateDialect(Dialect):
         *,
         configs: Listing = (),
         filter: Filter | None = None,
-        function: Given | None = None,
-        signature: Given | None = None,
-        declaration: Given | None = None,
-        call: Given | None = None,
+        function: Piece | None = None,
+        signature: Piece | None = None,
+        declaration: Piece | None = None,
+        call: Piece | None = None,
         plevel: Levels | None = None,
         when: Any = None,
     ) -> DialectOp:

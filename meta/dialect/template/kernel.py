@@ -31,7 +31,7 @@ Configuration = Mapping[str, int | str]
 """A configuration as an author writes it: a value for each name that the templates use."""
 Listing = Sequence[Configuration] | Callable[[CallValues], Sequence[Configuration]]
 Filter = Callable[[Configuration, CallValues], bool]
-Given = str | Path | Callable[[Mapping[str, Any]], str]
+Piece = str | Path | Callable[[Mapping[str, Any]], str]
 """A template: text, a file that has it, or (for a piece) a function of the names."""
 BODY = ("body", "launch")
 CONFIG, FILTER = "config", "filter"
@@ -55,7 +55,7 @@ class Template:
         launch: str | Path | None,
         configs: Listing,
         filter: Filter | None,
-        overrides: Mapping[str, Given | None],
+        overrides: Mapping[str, Piece | None],
         site: Span,
     ) -> None:
         require_op(op, "source text", site)
@@ -111,7 +111,7 @@ class Template:
             )  # fmt: skip
         return Text(f"{self._title}, {name}", given, self.site)
 
-    def written(self, piece: str, given: Given) -> Written:
+    def written(self, piece: str, given: Piece) -> Written:
         """Return a piece as an author gives it; RegistrationError for a wrong one."""
         return given if callable(given) else self._text(piece, given)
 

@@ -12,8 +12,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sized
-from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
@@ -23,7 +21,6 @@ from jinja2 import nodes
 from jinja2.sandbox import SandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
-from meta.base.call_context import overriding
 from meta.base.errors import MetaError, RegistrationError
 from meta.base.registry import nearest
 from meta.base.source import Span
@@ -35,26 +32,19 @@ MOST_LENGTH = 1 << 22
 """Characters of a text, elements of a list, bits of a number."""
 _WIDTH = re.compile(r"[0-9]{6,}")
 _PADDED = ("center", "ljust", "rjust", "zfill", "expandtabs")
-_left: ContextVar[list[int] | None] = ContextVar("meta_template_steps", default=None)
+_STEPS = "steps that are left"
+"""What a filling's context counts down under: no template can name it."""
 
 
 class TooMuch(ValueError):
     """A template that computes more than any source text needs."""
 
 
-@contextmanager
-def bounded() -> Iterator[None]:
-    """Count the steps of templates in a ``with`` block from the start."""
-    with overriding(_left, lambda _: [MOST_STEPS]):
-        yield
-
-
-def _step() -> None:
-    left = _left.get()
-    if left is not None:
-        left[0] -= 1
-        if left[0] < 0:
-            raise TooMuch(f"the template takes more than {MOST_STEPS:,} steps")
+def _step(context: Any) -> None:
+    remaining: list[int] = context.resolve(_STEPS)
+    remaining[0] -= 1
+    if remaining[0] < 0:
+        raise TooMuch(f"the template takes more than {MOST_STEPS:,} steps")
 
 
 def fitting(length: int) -> None:
@@ -63,9 +53,10 @@ def fitting(length: int) -> None:
         raise TooMuch(f"the template makes a text or a list longer than {MOST_LENGTH:,}")
 
 
-def _each(values: Iterable[Any]) -> Iterator[Any]:
+@jinja2.pass_context
+def _counted(context: Any, values: Iterable[Any]) -> Iterator[Any]:
     for value in values:
-        _step()
+        _step(context)
         yield value
 
 
@@ -96,7 +87,7 @@ class BoundedEnvironment(SandboxedEnvironment):
 
     def __init__(self, **how: Any) -> None:
         super().__init__(**how)
-        self.filters |= {"each_step": _each, "joined_texts": _joined}
+        self.filters |= {"each_step": _counted, "joined_texts": _joined}
         del self.globals["lipsum"]
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
@@ -106,7 +97,7 @@ class BoundedEnvironment(SandboxedEnvironment):
 
     def call(self, context: Any, called: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Call what a template calls: a macro, a method, a function."""
-        _step()
+        _step(context)
         receiver, name = getattr(called, "__self__", None), getattr(called, "__name__", "")
         if isinstance(receiver, str):
             if name in _PADDED:
@@ -139,11 +130,10 @@ class BoundedEnvironment(SandboxedEnvironment):
 def filled(template: jinja2.Template, names: Any) -> str:
     """Return a template filled in; TooMuch where that is beyond the bounds."""
     parts, length = [], 0
-    with bounded():
-        for part in template.generate(names):
-            length += len(part)
-            fitting(length)
-            parts.append(part)
+    for part in template.generate(names, **{_STEPS: [MOST_STEPS]}):
+        length += len(part)
+        fitting(length)
+        parts.append(part)
     return "".join(parts)
 
 

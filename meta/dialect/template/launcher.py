@@ -126,13 +126,13 @@ def env_of(source: Source, device: int, known: Key | None, polymorphic: bool) ->
         runner.plan(*known)
 
     def artifact() -> Artifact | None:
-        return kept(source, program.device, device, fixed)
+        return artifact_of(source, program.device, device, fixed)
 
     kernel = cubin.deferred(runner, lambda: [program.device], device, artifact)
     return OpEnv(kernel, allocates=False, strided=False, polymorphic=polymorphic)
 
 
-def kept(source: Source, text: str, device: int, fixed: Key | None) -> Artifact | None:
+def artifact_of(source: Source, text: str, device: int, fixed: Key | None) -> Artifact | None:
     """Return where the machine code of a source lies, with what launches it; None if it is kept
     nowhere.
     """

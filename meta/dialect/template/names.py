@@ -31,14 +31,14 @@ RESERVED = (
 has a slot of that name.
 """
 
-_TAKEN = (
+_RESERVED_WORDS = (
     "alignas alignof and asm auto bool break case catch char class concept const continue default "
     "delete do double else enum explicit extern false float for friend goto if inline int long "
     "mutable namespace new not nullptr operator or private protected public register return short "
     "signed sizeof static struct switch template this throw true try typedef typename union "
     "unsigned using virtual void volatile while xor half bfloat16 dim3 stream"
 )
-_WORDS = frozenset(_TAKEN.split())
+_WORDS = frozenset(_RESERVED_WORDS.split())
 
 
 def c_name(name: str) -> str:

@@ -111,6 +111,6 @@ def function_piece(headers: str, body: str, signature: str, launch: str) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def made(written: Written, names: Mapping[str, Any]) -> str:
+def rendered(written: Written, names: Mapping[str, Any]) -> str:
     """Return a piece that an author wrote, for the names of a call."""
     return written.render(names) if isinstance(written, Text) else written(names)

@@ -21,7 +21,7 @@ from meta.base import config
 from meta.base.device import Device
 from meta.dialect.core import OpEnv, decline_if
 from meta.dialect.core.knobs import ask, tunable
-from meta.dialect.core.shared_patterns import PARTS, ROWS, begins, parts_of_rows, rows_of_parts
+from meta.dialect.core.shared_patterns import ROWS, THIRDS, joined_rows, split_offsets, split_rows
 from meta.dialect.triton import triton_dialect as dialect
 from meta.dialect.triton.attention_kernels import (
     attention_dkey,
@@ -134,7 +134,7 @@ class Attention:
         self.arguments: dict[str, Any] = {
             "heads": self.heads, "share": self.heads // self.groups,
             "queries": self.queries, "keys": self.keys, "width": width, "value_width": value_width,
-            **places, **_mask_places(call),
+            **places, **_mask_positions(call),
             "slope_batch": self.heads if a.slopes is not None and a.slopes.ndim == 2 else 0,
             "left": far if left < 0 else min(left, far),
             "right": far if right < 0 else min(right, far),
@@ -223,7 +223,7 @@ class Attention:
         return 4 * self.batch * self.heads * self.queries
 
 
-def _mask_places(call: CallValues) -> dict[str, int]:
+def _mask_positions(call: CallValues) -> dict[str, int]:
     """Return how a mask lies: of its batches, which are repeated, heads, rows and keys; steps are 0
     where it is broadcast.
     """
@@ -281,7 +281,7 @@ def alone(
     dropout_key: Any, dropout_p: Any,
 ) -> Any:  # fmt: skip
     """A pattern: the result, without what its gradient needs."""
-    given = *parts_of_rows(rows, sections, at), mask, causal, scale, layout
+    given = *split_rows(rows, sections, at), mask, causal, scale, layout
     return op.fused_attention(*given, dropout_key=dropout_key, dropout_p=dropout_p)[0]
 
 
@@ -290,7 +290,7 @@ def saved(
     dropout_key: Any, dropout_p: Any,
 ) -> Any:  # fmt: skip
     """A pattern: the result, and the logsumexp."""
-    given = *parts_of_rows(rows, sections, at), mask, causal, scale, layout
+    given = *split_rows(rows, sections, at), mask, causal, scale, layout
     found = op.fused_attention(*given, dropout_key=dropout_key, dropout_p=dropout_p)
     return found[0], found[1]
 
@@ -300,12 +300,12 @@ def gradient(
     scale: Any, layout: Any, dropout_key: Any, dropout_p: Any, axis: Any,
 ) -> Any:  # fmt: skip
     """A pattern: the gradient of the rows."""
-    given = *parts_of_rows(rows, sections, at), mask, y, logsumexp, dy, causal, scale, layout
+    given = *split_rows(rows, sections, at), mask, y, logsumexp, dy, causal, scale, layout
     found = op.fused_attention_dx(*given, dropout_key=dropout_key, dropout_p=dropout_p)
-    return rows_of_parts(found, axis)
+    return joined_rows(found, axis)
 
 
-def _made(
+def _launches(
     rows: TensorType, y: TensorType, mask: Any, causal: bool, scale: float | None, layout: str,
     dropout_key: Any, dropout_p: float, device: Device,
 ) -> Attention:  # fmt: skip
@@ -313,23 +313,23 @@ def _made(
     decline_if(dropout_key is None, "made for attention with dropout")
     decline_if(layout != HEADS_LATER or y.ndim != 4, "made for heads behind the steps")
     batch, steps, heads, width = y.static_shape
-    row = PARTS * heads * width
+    row = THIRDS * heads * width
     fits = rows.static_shape[:ROWS] == (batch, steps) and prod(rows.static_shape[ROWS:]) == row
     decline_if(not fits or y.dtype != rows.dtype, f"{y} is no attention of thirds of {rows}")
     options = mask, causal, scale, layout, None, None, dropout_key, dropout_p
     return Attention(op.fused_attention.call_values((y, y, y, *options), device), row)
 
 
-def _parts(whole: torch.Tensor, starts: Sequence[int]) -> dict[str, torch.Tensor]:
+def _thirds(whole: torch.Tensor, starts: Sequence[int]) -> dict[str, torch.Tensor]:
     flat = whole.view(-1)
     return {name: flat[start:] for name, start in zip(_NAMES, starts, strict=True)}
 
 
-def _given(
+def _argument_names(
     starts: Sequence[int], names: Sequence[str], values: Sequence[torch.Tensor]
 ) -> Mapping[str, torch.Tensor]:
     """Return a run's tensors by name: the rows' parts, and those that follow."""
-    return _parts(values[0], starts) | dict(zip(names, values[1:], strict=False))
+    return _thirds(values[0], starts) | dict(zip(names, values[1:], strict=False))
 
 
 @dialect.pattern_op(saved, plevel=dialect.levels(LEVEL))
@@ -339,13 +339,13 @@ def attention_of_rows_saved(
     layout: str, dropout_key: Any, dropout_p: float, result: tuple[TensorType, TensorType],
     device: Device,
 ) -> OpEnv:  # fmt: skip
-    starts = begins(rows, sections, at)
-    made = _made(rows, result[0], mask, causal, scale, layout, dropout_key, dropout_p, device)
+    starts = split_offsets(rows, sections, at)
+    made = _launches(rows, result[0], mask, causal, scale, layout, dropout_key, dropout_p, device)
     forward, launches = made.forward()
     names = [*(["mask"] if mask is not None else []), "dropout_key"]
 
     def run(*values: torch.Tensor) -> None:
-        forward(_given(starts, names, values), *values[1 + len(names) :])
+        forward(_argument_names(starts, names, values), *values[1 + len(names) :])
 
     return launch_sequence(run, *launches)
 
@@ -356,8 +356,8 @@ def attention_of_rows(
     rows: TensorType, sections: Any, at: int, mask: Any, causal: bool, scale: float | None,
     layout: str, dropout_key: Any, dropout_p: float, result: TensorType, device: Device,
 ) -> OpEnv:  # fmt: skip
-    starts = begins(rows, sections, at)
-    made = _made(rows, result, mask, causal, scale, layout, dropout_key, dropout_p, device)
+    starts = split_offsets(rows, sections, at)
+    made = _launches(rows, result, mask, causal, scale, layout, dropout_key, dropout_p, device)
     forward, launches = made.forward()
     names = [*(["mask"] if mask is not None else []), "dropout_key"]
     shape = made.batch, made.heads, made.queries
@@ -365,7 +365,7 @@ def attention_of_rows(
     def run(*values: torch.Tensor) -> None:
         y = values[-1]
         logsumexp = torch.empty(shape, dtype=torch.float32, device=y.device)
-        forward(_given(starts, names, values), y, logsumexp)
+        forward(_argument_names(starts, names, values), y, logsumexp)
 
     return launch_sequence(run, *launches, workspace=made.statistics)
 
@@ -377,15 +377,15 @@ def attention_of_rows_dx(
     scale: float | None, layout: str, dropout_key: Any, dropout_p: float, axis: int,
     result: TensorType, device: Device,
 ) -> OpEnv:  # fmt: skip
-    starts = begins(rows, sections, at)
+    starts = split_offsets(rows, sections, at)
     decline_if(normalize_axis(axis, result.ndim) != ROWS, "gradients are not joined as rows")
-    made = _made(rows, y, mask, causal, scale, layout, dropout_key, dropout_p, device)
+    made = _launches(rows, y, mask, causal, scale, layout, dropout_key, dropout_p, device)
     backward, launches = made.backward()
     names = [*(["mask"] if mask is not None else []), "y", "logsumexp", "dy", "dropout_key"]
     third = made.heads * y.static_shape[3]
 
     def run(*values: torch.Tensor) -> None:
-        results = _parts(values[-1], range(0, PARTS * third, third))
-        backward(_given(starts, names, values), *results.values())
+        results = _thirds(values[-1], range(0, THIRDS * third, third))
+        backward(_argument_names(starts, names, values), *results.values())
 
     return launch_sequence(run, *launches, workspace=made.statistics)

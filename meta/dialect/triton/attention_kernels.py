@@ -28,7 +28,7 @@ def _tile(start, rows, row_end, row_step, columns, width):
 
 
 @triton.jit
-def _kept(
+def _dropout_mask(
     seed, first, rows, start, keys, threshold, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     VECTOR: tl.constexpr,
 ):  # fmt: skip
@@ -144,7 +144,9 @@ def attention_forward(
         fade = tl.exp2(top - base)
         total = total * fade + tl.sum(p, 1)
         if DROPS:
-            keep = _kept(seed, first, rows, start, keys, threshold, BLOCK_M, BLOCK_N, VECTOR)
+            keep = _dropout_mask(
+                seed, first, rows, start, keys, threshold, BLOCK_M, BLOCK_N, VECTOR
+            )
             p = tl.where(keep, p, 0.0)
         v = _tile(v_start, columns, keys, v_row, value_depth, value_width)
         sums = tl.dot(p.to(v.dtype), v, sums * fade[:, None], input_precision=PRECISION)
@@ -209,7 +211,9 @@ def attention_dquery(
         v = _tile(v_start, columns, keys, v_row, value_depth, value_width)
         by_p = tl.dot(slope_y, tl.trans(v), input_precision=PRECISION)
         if DROPS:
-            keep = _kept(seed, first, rows, start, keys, threshold, BLOCK_M, BLOCK_N, VECTOR)
+            keep = _dropout_mask(
+                seed, first, rows, start, keys, threshold, BLOCK_M, BLOCK_N, VECTOR
+            )
             by_p = tl.where(keep, by_p * kept_scale, 0.0)
         ds = p * (by_p - flat[:, None])
         total = tl.dot(ds.to(k.dtype), k, total, input_precision=PRECISION)
@@ -268,7 +272,7 @@ def attention_dkey(
             by_p = tl.dot(slope_y, tl.trans(v), input_precision=PRECISION)
             weights = p
             if DROPS:
-                keep = _kept(
+                keep = _dropout_mask(
                     seed, line * keys, rows, start, keys, threshold, BLOCK_M, BLOCK_N, VECTOR
                 )
                 by_p = tl.where(keep, by_p * kept_scale, 0.0)

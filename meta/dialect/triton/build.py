@@ -250,10 +250,10 @@ class Ready:
 
     def deferred(self) -> Deferred:
         """Return it as the kernel of an `OpEnv`."""
-        return Deferred(self, _compile_each, Ready.text, lambda one: kernels.begin([one.unit]))
+        return Deferred(self, _compile_all, Ready.text, lambda one: kernels.begin([one.unit]))
 
 
-def _compile_each(ready: Sequence[Ready]) -> list[CompiledKernel]:
+def _compile_all(ready: Sequence[Ready]) -> list[CompiledKernel]:
     made = []
     codes = kernels.all_of([one.unit for one in ready])
     for one, binaries in zip(ready, codes, strict=True):

@@ -28,7 +28,7 @@ MOST = 4096
 MOST_CTAS = 8
 """Blocks of a cluster: more are not portable."""
 _WORD = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
-Stated = Sequence[Any] | Callable[[CallValues], Sequence[Any]]
+ConfigList = Sequence[Any] | Callable[[CallValues], Sequence[Any]]
 """Configurations as they are given: ``triton.Config``s or dicts, or a function of the call."""
 
 

@@ -166,10 +166,10 @@ class LaunchPlan:
             raise wrong
         places = record["strided"], record["compacted"]
         grid, variants = record["grid"], record["passed"]
-        sound = all(isinstance(p, list) and all(map(_is_place, p)) for p in places)
+        sound = all(isinstance(p, list) and all(map(_is_position, p)) for p in places)
         if not sound or not isinstance(grid, list) or not isinstance(variants, list):
             raise wrong
-        if len(grid) != 3 or not all(map(_is_place, grid)) or len(variants) not in (1, 2):
+        if len(grid) != 3 or not all(map(_is_position, grid)) or len(variants) not in (1, 2):
             raise wrong
         if not all(isinstance(v, list) and all(isinstance(p, list) for p in v) for v in variants):
             raise wrong
@@ -193,7 +193,7 @@ def restore(artifact: Artifact) -> CompiledKernel:
     return CompiledKernel(plan.bind(binaries, device), artifact)
 
 
-def _is_place(value: Any) -> bool:
+def _is_position(value: Any) -> bool:
     return type(value) is int and value >= 0
 
 

@@ -25,7 +25,7 @@ MOST_ELEMENTS = 2**33
 
 
 @triton.jit
-def kept_of_four(seed, blocks, threshold, BLOCK: tl.constexpr):
+def mask_of_four(seed, blocks, threshold, BLOCK: tl.constexpr):
     """Return which of 4 * BLOCK elements are kept that lie one after the other, by the numbers of
     their random blocks.
     """
@@ -42,7 +42,7 @@ def dropout(x, key, y, mask, count, scale, threshold: tl.uint32, DRAWN: tl.const
     """Drop elements. DRAWN: the key is a number, else there is one in memory."""
     first = tl.program_id(0).to(tl.int64) * BLOCK
     seed = key if DRAWN else tl.load(key)
-    keep = kept_of_four(seed, first + tl.arange(0, BLOCK), threshold, BLOCK)
+    keep = mask_of_four(seed, first + tl.arange(0, BLOCK), threshold, BLOCK)
     at = first * 4 + tl.arange(0, 4 * BLOCK)
     inside = at < count
     value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)

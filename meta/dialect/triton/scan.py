@@ -70,7 +70,7 @@ def scan_columns(
         tl.store(out + start + column, identity, mask=within)
 
 
-def _made(call: CallValues, product: bool) -> OpEnv:
+def _scan(call: CallValues, product: bool) -> OpEnv:
     """Return the launch of a scan."""
     x, out = call.args.x, call.outputs[0]
     require_static(x)
@@ -98,11 +98,11 @@ def _made(call: CallValues, product: bool) -> OpEnv:
 @tunable
 def cumsum(call: CallValues) -> OpEnv:
     """Return the launch of running sums."""
-    return _made(call, product=False)
+    return _scan(call, product=False)
 
 
 @dialect.op(op.cumprod, plevel=dialect.levels(LEVEL))
 @tunable
 def cumprod(call: CallValues) -> OpEnv:
     """Return the launch of running products."""
-    return _made(call, product=True)
+    return _scan(call, product=True)

@@ -144,7 +144,7 @@ def launch_sequence(run: Callable[..., Any], *launches: TritonLaunch, **how: Any
     ``how``: as of `OpEnv`; the function fills its results unless ``allocates=True`` is given.
     """
     how = {"allocates": False, **how}
-    return OpEnv(Deferred((run, launches), _compile_each, _text, _begin), **how)
+    return OpEnv(Deferred((run, launches), _compile_all, _text, _begin), **how)
 
 
 Launches = tuple[Callable[..., Any], Sequence[TritonLaunch]]
@@ -159,7 +159,7 @@ def _begin(kernel: Launches) -> None:
     build.kernels.begin(one.unit for one in kernel[1] if one.unit is not None)
 
 
-def _compile_each(kernels: Sequence[Launches]) -> list[CompiledKernel]:
+def _compile_all(kernels: Sequence[Launches]) -> list[CompiledKernel]:
     wanted = [one for _, launches in kernels for one in launches if 0 not in one.grid]
     build.kernels.all_of([one.unit for one in wanted if one.unit is not None])
     for one in wanted:

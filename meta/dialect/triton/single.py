@@ -89,7 +89,7 @@ class SingleKernel:
         function: Any,
         op: Op,
         grid: Any,
-        stated: configs.Stated,
+        stated: configs.ConfigList,
         heuristics: Mapping[str, Callable[[Mapping[str, Any]], Any]],
         names: Mapping[str, str],
         bind: Callable[[CallValues], Mapping[str, Any]] | None,
@@ -129,7 +129,7 @@ class SingleKernel:
 
     def _tune(
         self,
-        stated: configs.Stated,
+        stated: configs.ConfigList,
         heuristics: Mapping[str, Callable[[Mapping[str, Any]], Any]],
         site: Span,
         options: Mapping[str, Callable[[Mapping[str, Any]], Any]] = NO_OPTIONS,
@@ -174,7 +174,7 @@ class SingleKernel:
         made = copy(self)
         options = {n: h for n, h in launch.heuristics.items() if n in configs.OPTIONS}
         theirs = {n: h for n, h in launch.heuristics.items() if n not in options}
-        chosen = [_stated(one, theirs) for one in launch.configs]
+        chosen = [_config_of(one, theirs) for one in launch.configs]
         if not chosen:
             own = [{**one.meta, **one.options} for one in self.tunings(call)]
             kept = ({n: v for n, v in o.items() if n not in launch.heuristics} for o in own)
@@ -323,7 +323,7 @@ class SingleKernel:
         return any_strides, plan, variants
 
 
-def _stated(config: Mapping[str, Any], heuristics: Mapping[str, Any]) -> dict[str, Any]:
+def _config_of(config: Mapping[str, Any], heuristics: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration of a vendor as one of ours, without what heuristics compute."""
     meta = {n: v for n, v in config["kwargs"].items() if n not in heuristics}
     numbers = {n: v for n, v in config.items() if n != "kwargs" and v is not None}

@@ -69,7 +69,7 @@ def _varies(indices: list[Any]) -> bool:
     return not all(isinstance(index, tirx.IntImm) for index in indices)
 
 
-def same_place(indices: list[Any], axes: list[tirx.Var]) -> bool:
+def same_address(indices: list[Any], axes: list[tirx.Var]) -> bool:
     """Whether an access is at the element that is written, or at a constant place."""
     return not _varies(indices) or at_axes(indices, axes)
 

@@ -80,13 +80,13 @@ compute(op.add, BROADCAST)(_where_true(operator.add))
 compute(op.subtract, BROADCAST)(_where_true(operator.sub))
 
 
-def _whole(call):
+def _rounded_quotient(call):
     if is_float(call.outputs[0].dtype):
         return None
     return "powers of integers take a loop over the bits of the exponent for each element"
 
 
-@compute(op.pow, BROADCAST, when=_whole)
+@compute(op.pow, BROADCAST, when=_rounded_quotient)
 def pow(x1, x2, out):
     def power(a, b):  # not tirx.power, which warns of exponents of 3 and more
         return tirx.call_intrin(str(a.ty.dtype), "tirx.pow", a, b)

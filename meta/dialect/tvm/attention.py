@@ -9,7 +9,7 @@ from meta import op
 from meta.dialect.tvm.broadcast import broadcast_at, cast, computing, rounded
 from meta.dialect.tvm.compute import INJECTIVE, OPAQUE, compute
 from meta.dialect.tvm.index import ints
-from meta.dialect.tvm.random import kept
+from meta.dialect.tvm.random import mask_stage
 from meta.ir.types import TensorType
 from meta.op.attention import HEADS_FIRST, mask_repeats, score_scale
 from meta.op.norm import statistics_dtype
@@ -34,7 +34,7 @@ class _Attention:
         self.kept: te.Tensor | None = None
         if dropout_key is not None and dropout_p > 0:
             drawn = dropout_key(*[0] * len(dropout_key.shape))
-            self.kept = kept(self.shape, drawn, dropout_p)
+            self.kept = mask_stage(self.shape, drawn, dropout_p)
 
     def number(self, value):
         """Return a constant."""

@@ -66,7 +66,7 @@ def broadcast_shape(*shapes: Any) -> list[Any]:
     result = []
     for i in range(-ndim, 0):
         extents = [s[i] for s in shapes if len(s) >= -i]
-        result.append(next((e for e in extents if not is_one(e)), extents[0]))
+        result.append(next((e for e in extents if not is_unit(e)), extents[0]))
     return result
 
 
@@ -194,7 +194,7 @@ def single(value: Any, dtype: str) -> Any:
     return cast(value, dtype)
 
 
-def is_one(extent: Any) -> bool:
+def is_unit(extent: Any) -> bool:
     """Whether an extent is known to be 1."""
     return isinstance(extent, tirx.IntImm) and extent.value == 1
 
@@ -204,4 +204,4 @@ def broadcast_at(operand: Any, index: Sequence[Any]) -> Any:
     if not isinstance(operand, te.Tensor):
         return operand
     own = index[len(index) - len(operand.shape) :]
-    return operand(*[0 if is_one(e) else i for e, i in zip(operand.shape, own, strict=True)])
+    return operand(*[0 if is_unit(e) else i for e, i in zip(operand.shape, own, strict=True)])

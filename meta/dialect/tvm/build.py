@@ -117,7 +117,7 @@ def deferred(
     target = for_device(device)
 
     def made(function: tirx.PrimFunc) -> OpEnv:
-        run = Deferred((function, target, launch), _build_each, _text)
+        run = Deferred((function, target, launch), _build_all, _text)
         return OpEnv(run, allocates=False, polymorphic=polymorphic, configs=configs)
 
     configs = configs_of(function, target, _rules(target).schedule, made)
@@ -135,7 +135,7 @@ def _rules(target: Target) -> Any:
     return schedule_cuda if target.kind.name == "cuda" else schedule_cpu
 
 
-def _build_each(sources: Sequence[Source]) -> list[CompiledKernel]:
+def _build_all(sources: Sequence[Source]) -> list[CompiledKernel]:
     targets = {str(target): target for _, target, _ in sources}
     built: dict[str, CompiledKernel] = {}
     for where, target in targets.items():
@@ -183,7 +183,7 @@ def _build_missing(
     missing: Mapping[Key, str], functions: Mapping[str, tirx.PrimFunc], target: Target
 ) -> dict[Key, CompiledKernel]:
     made: dict[Key, CompiledKernel] = {}
-    wanted: list[_Wanted] = []
+    wanted: list[_Missing] = []
     for key, name in missing.items():
         known = _known(key)
         if known is not None:  # built by another thread meanwhile
@@ -195,7 +195,7 @@ def _build_missing(
             made[key] = found
             continue
         symbol = f"meta_{hashlib.sha256(text.encode()).hexdigest()[:24]}"
-        wanted.append(_Wanted(key, symbol, name, functions[name], text))
+        wanted.append(_Missing(key, symbol, name, functions[name], text))
     least = LEAST_BATCH[target.kind.name]
     batches = _batches(wanted, least, compile_threads())
     with bar(len(wanted), "kernels", delay=1.0) as progress:
@@ -211,7 +211,7 @@ def _build_missing(
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _Missing:
     """A function to be compiled: its symbol, the caller's name for it, and its key as text."""
 
     key: Key
@@ -221,20 +221,20 @@ class _Wanted:
     text: str
 
 
-def _batches(wanted: Sequence[_Wanted], least: int, most: int) -> list[list[_Wanted]]:
+def _batches(wanted: Sequence[_Missing], least: int, most: int) -> list[list[_Missing]]:
     """Return up to ``most`` batches of ``least`` functions or more on average, which take as long
     as one another: the longest goes first, to the batch that has the least so far.
     """
     if not wanted:
         return []
     count = min(most, max(len(wanted) // least, 1))
-    batches: list[list[_Wanted]] = [[] for _ in range(count)]
+    batches: list[list[_Missing]] = [[] for _ in range(count)]
     for one in sorted(wanted, key=lambda one: (-len(one.text), one.symbol)):
         min(batches, key=lambda batch: sum(len(w.text) for w in batch)).append(one)
     return batches
 
 
-def _built(batch: Sequence[_Wanted], target: Target) -> dict[Key, CompiledKernel]:
+def _built(batch: Sequence[_Missing], target: Target) -> dict[Key, CompiledKernel]:
     """Return the functions of a batch, compiled in one module."""
     try:
         module, needs = _compile({one.symbol: one.function for one in batch}, target)
@@ -279,7 +279,7 @@ def _compile(
         return tvm.compile(tvm.IRModule(scheduled), target, tir_pipeline=lowering).mod, needs
 
 
-def _blame(batch: Sequence[_Wanted], target: Target, error: Exception) -> BackendError:
+def _blame(batch: Sequence[_Missing], target: Target, error: Exception) -> BackendError:
     """Find out which function of a batch cannot be compiled."""
     for one in batch:
         name = one.name

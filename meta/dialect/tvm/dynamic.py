@@ -13,11 +13,11 @@ from meta.dialect.tvm.broadcast import cast, computing, not_equal
 from meta.dialect.tvm.compute import OPAQUE, compute
 from meta.dialect.tvm.index import hand_built, unflat_index
 
-PART = 1024
+SHARE = 1024
 """How many elements one loop looks at."""
 
 
-LARGEST = 2**31 - PART
+LARGEST = 2**31 - SHARE
 """Where int32, the index of loops that are built by hand, ends."""
 
 
@@ -47,8 +47,8 @@ def _positions(chosen, begins):
     def loops(flags, begin, found, place):
         with T.parallel(0, parts) as part:
             place[part] = begin[part]
-            with T.serial(0, PART) as i:
-                position = part * PART + i
+            with T.serial(0, SHARE) as i:
+                position = part * SHARE + i
                 inside = tirx.min(position, size - 1)
                 here = tirx.And(position < size, flags[inside] != 0)
                 with T.If(here), T.Then():
@@ -79,11 +79,11 @@ def upper_bound_argwhere(condition, out):
         return not_equal(value, tirx.const(0, value.ty.dtype)).astype("int32")
 
     chosen = te.compute((size,), flag, name="chosen")
-    parts = -(-size // PART)
-    i = te.reduce_axis((0, PART), "i")
+    parts = -(-size // SHARE)
+    i = te.reduce_axis((0, SHARE), "i")
 
     def in_part(part):
-        position = part * PART + i.var
+        position = part * SHARE + i.var
         inside = chosen(tirx.min(position, size - 1))
         return te.sum(tirx.Select(position < size, inside, tirx.const(0, "int32")), axis=i)
 

@@ -47,7 +47,7 @@ class _Named(ABC):
         return self.place(i, unflat_index(position, self.over))
 
 
-class _Taken(_Named):
+class _Gathered(_Named):
     """Indices of any rank along one axis."""
 
     def __init__(self, indices, shape, axis, mode):
@@ -61,7 +61,7 @@ class _Taken(_Named):
         return None, in_range(self.indices(*k), self.shape[self.at], self.mode) == i[self.at]
 
 
-class _Along(_Taken):
+class _Along(_Gathered):
     """Indices along an axis of an array of their own rank, which may have fewer of other axes."""
 
     def __init__(self, index, shape, axis, mode="clip"):
@@ -291,8 +291,8 @@ def index_select(x, axis, index, out):
 def take_dx(dy, indices, axis, mode, out):
     shape = out.static_shape
     if axis is not None:
-        return _added(None, _Taken(indices, shape, axis, mode), dy, out.dtype)
-    sums = _added(None, _Taken(indices, (prod(shape),), 0, mode), dy, out.dtype)
+        return _added(None, _Gathered(indices, shape, axis, mode), dy, out.dtype)
+    sums = _added(None, _Gathered(indices, (prod(shape),), 0, mode), dy, out.dtype)
     return te.compute(shape, lambda *i: sums(flat_index(i, shape)), name="take_dx")
 
 

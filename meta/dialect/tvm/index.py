@@ -45,7 +45,7 @@ def unflat_index(position, shape):
     return result[::-1]
 
 
-def place_in_slice(i, ranges):
+def index_in_slice(i, ranges):
     """Return the index of element ``i`` in a slice, and the conditions for it to be there."""
     index, inside = list(i), []
     for a, r in enumerate(ranges):
@@ -67,7 +67,7 @@ def bounds(tensors, extents):
     return [(tensor, end - extent, end) for tensor, extent, end in found if extent]
 
 
-def in_part(parts, i, element):
+def in_slice(parts, i, element):
     """Return ``element(tensor, begin)`` of the one of the `bounds` in which ``i`` is."""
     tensor, begin, _ = parts[-1]
     result = element(tensor, begin)

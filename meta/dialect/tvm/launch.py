@@ -208,7 +208,7 @@ class ListLaunch:
             given = {name: values[place] for name, place in places.items()}
             found = _values(formula, given)
             for place in each:
-                found += _of_each(values[place], n)
+                found += _per_tensor(values[place], n)
             table = torch.tensor(addresses, dtype=torch.int64)
             plain = torch.tensor(found, dtype=torch.float64)
             run(table, n, chunks, bounds, plain, *values[len(values) - outputs :])
@@ -259,7 +259,7 @@ class ListLaunch:
         )
 
 
-def _of_each(value: Any, count: int) -> list[float]:
+def _per_tensor(value: Any, count: int) -> list[float]:
     """Return a hyperparameter of each of ``count`` parameters."""
     if not isinstance(value, torch.Tensor):
         return [float(value)] * count

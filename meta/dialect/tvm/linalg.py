@@ -5,7 +5,7 @@ from math import prod
 from tvm import te
 
 from meta import op
-from meta.dialect.tvm.broadcast import broadcast_shape, computing, converted, is_one
+from meta.dialect.tvm.broadcast import broadcast_shape, computing, converted, is_unit
 from meta.dialect.tvm.compute import OUT_ELEMWISE_FUSABLE, compute
 from meta.dialect.tvm.index import ints
 from meta.op.core.subscripts import subscripts
@@ -24,7 +24,7 @@ def product(x1, x2, t1, t2):
     k = te.reduce_axis((0, extent), name="k")
 
     def element(x, lead, row, column, transposed):
-        lead = [0 if is_one(e) else i for i, e in zip(lead, x.shape[:-2], strict=True)]
+        lead = [0 if is_unit(e) else i for i, e in zip(lead, x.shape[:-2], strict=True)]
         row, column = (column, row) if transposed else (row, column)
         return x(*lead, row, column).astype(accumulator)
 

@@ -7,7 +7,7 @@ from tvm import te
 
 from meta import op
 from meta.dialect.tvm.compute import ELEMWISE, INJECTIVE, compute
-from meta.dialect.tvm.index import bounds, flat_index, in_part, ints, unflat_index, zeros
+from meta.dialect.tvm.index import bounds, flat_index, in_slice, ints, unflat_index, zeros
 from meta.op.memory import require_devices
 
 
@@ -19,7 +19,7 @@ def fuse_tensor(data, out):
         def of(tensor, begin):
             return tensor(*unflat_index(i - begin, ints(tensor.shape)))
 
-        return in_part(parts, i, of)
+        return in_slice(parts, i, of)
 
     return te.compute(out.shape, element, name="fused")
 

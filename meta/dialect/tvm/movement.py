@@ -12,9 +12,9 @@ from meta.dialect.tvm.index import (
     bounds,
     flat,
     flat_index,
-    in_part,
+    in_slice,
+    index_in_slice,
     ints,
-    place_in_slice,
     unflat_index,
     where_all,
     zeros,
@@ -297,20 +297,20 @@ def strided_set(data, v, begin, end, strides, out):
         return data
 
     def element(*i):
-        index, inside = place_in_slice(i, ranges)
+        index, inside = index_in_slice(i, ranges)
         return where_all(inside, v(*index), data(*i))
 
     return te.compute(out.shape, element, name="strided_set")
 
 
-def _known_parts(call):
+def _static_sections(call):
     arrays, axis = call.args
     if axis is None and not all(t.is_static for t in arrays):
         return "where a part of a number of elements not known in advance begins is not computed"
     return None
 
 
-@compute(op.concat, INJECTIVE, when=_known_parts)
+@compute(op.concat, INJECTIVE, when=_static_sections)
 def concat(arrays, axis, out):
     arrays = arrays if axis is not None else tuple(map(flat, arrays))
     at = 0 if axis is None else normalize_axis(axis, out.ndim)
@@ -320,7 +320,7 @@ def concat(arrays, axis, out):
         def of(tensor, begin):
             return tensor(*i[:at], i[at] - begin, *i[at + 1 :])
 
-        return in_part(parts, i[at], of)
+        return in_slice(parts, i[at], of)
 
     return te.compute(out.shape, element, name="concat")
 
@@ -372,7 +372,7 @@ def strided_slice_dx(dy, begin, end, strides, slice_mode, out):
         return zeros(out.shape, out.dtype)
 
     def element(*i):
-        index, inside = place_in_slice(i, ranges)
+        index, inside = index_in_slice(i, ranges)
         return where_all(inside, dy(*index), tirx.const(0, out.dtype))
 
     return te.compute(out.shape, element, name="strided_slice_dx")

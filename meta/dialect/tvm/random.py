@@ -102,7 +102,7 @@ def _word(position, small, key):
     return philox4x32((*words, zero, zero), UINT32.split(key), finish, UINT32)
 
 
-def _kept(x, mask, p):
+def _dropout_kernel(x, mask, p):
     """Return mask ? x / (1 - p) : 0."""
     wide = computing(x.dtype)
     scale, zero = tirx.const(1 / (1 - p), wide), tirx.const(0, x.dtype)
@@ -113,7 +113,7 @@ def _kept(x, mask, p):
     return te.compute(x.shape, element, name="kept")
 
 
-def kept(shape, key, p):
+def mask_stage(shape, key, p):
     """Return a stage of where elements of a shape are kept, by a key that is a number."""
     threshold, top = dropout_threshold(p), 1 << 31
     size = prod(int(extent) for extent in shape)
@@ -141,21 +141,21 @@ def dropout_train(call):
     else:
         source = te.placeholder(states.shape, states.dtype, "in_states")
         key = source(*[0] * states.ndim)
-    mask = kept(x.shape, key, call.args.p)
+    mask = mask_stage(x.shape, key, call.args.p)
     nothing = te.compute((0,), lambda _: tirx.const(0, "uint8"), name="reserve_space")
-    outputs = [_kept(x, mask, call.args.p), mask, nothing]
+    outputs = [_dropout_kernel(x, mask, call.args.p), mask, nothing]
     function = prim_func([x, source], outputs)
     return deferred(function, call.device, LaunchPlan(key_after=1 if states is None else None))
 
 
 @compute(op.dropout_dx, ELEMWISE)
 def dropout_dx(dy, mask, p):
-    return _kept(dy, mask, p)
+    return _dropout_kernel(dy, mask, p)
 
 
 @compute(op.dropout_mask, BROADCAST)
 def dropout_mask(key, shape, p):
-    return kept(shape, key(*[0] * len(key.shape)), p)
+    return mask_stage(shape, key(*[0] * len(key.shape)), p)
 
 
 @dialect.op(op.random_key)

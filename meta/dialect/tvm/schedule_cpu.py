@@ -35,7 +35,7 @@ from meta.dialect.tvm.access import (
     flat_axes,
     is_flat,
     is_float32,
-    same_place,
+    same_address,
     transposed,
     vector_width,
 )
@@ -128,7 +128,7 @@ def _schedule(function: tirx.PrimFunc) -> tirx.PrimFunc:
         grouped = _share_rows(sch, pieces)
         if grouped is not None:
             return grouped.mod["main"]
-    joined = None if not in_place else _one_pass(sch, [stage for _, stage in stages])
+    joined = None if not in_place else _single_sweep(sch, [stage for _, stage in stages])
     if joined is not None:
         sch, loop = joined
         if _is_big(sum(piece.work for piece in pieces)):
@@ -318,7 +318,7 @@ def _common_rows(pieces: list[Piece]) -> int:
 # Updates in place: one pass over memory for sgd's velocity and parameter, say ------------------
 
 
-def _one_pass(
+def _single_sweep(
     sch: s_tir.Schedule, stages: Sequence[Stage | None]
 ) -> tuple[s_tir.Schedule, Any] | None:
     """Return a schedule in which all stages share one outer loop, and that loop; None if they may
@@ -340,7 +340,9 @@ def _one_pass(
     for stage in found:
         if not stage.static or stage.reduce or stage.spatial != first.spatial:
             return None
-        if not all(same_place(at, stage.axes) for places in stage.loads.values() for at in places):
+        if not all(
+            same_address(at, stage.axes) for places in stage.loads.values() for at in places
+        ):
             return None
     computed = {stage.buffer for stage in found}
     if any(not computed & stage.loads.keys() for stage in others):

@@ -119,14 +119,14 @@ def erfinv(x: Any) -> Any:
             y = tirx.Select(tirx.EQ(a, one), constant(math.inf, x), y)
             return tirx.Select(x < zero, zero - y, y)
 
-        refine = _refine if str(x.ty.dtype) == "float64" else _keep
+        refine = _refine if str(x.ty.dtype) == "float64" else _where_defined
         w = zero - tirx.log((one - a) * (one + a))
         return let(w, lambda w: refine(a, _giles(a, w), lambda y: let(signed(y), lambda y: y)))
 
     return let(tirx.abs(x), of_magnitude)
 
 
-def _keep(a: Any, y: Any, then: Callable[[Any], Any]) -> Any:
+def _where_defined(a: Any, y: Any, then: Callable[[Any], Any]) -> Any:
     return let(y, then)
 
 

@@ -248,14 +248,14 @@ def _worth_inlining(stage: Stage, readers: list[Stage]) -> bool:
     evaluations = sum(len(r.loads[stage.buffer]) * r.volume for r in readers)
     if evaluations <= stage.volume:
         return True
-    if _read_at_one_place(stage, readers):
+    if _read_at_same_index(stage, readers):
         return True
     if BRANCHES in stage.traits and any(r.reduce and r.volume > 2 * stage.volume for r in readers):
         return False  # padding: a branch in the inner loop of a convolution
     return stage.cost <= INLINE_COST
 
 
-def _read_at_one_place(stage: Stage, readers: list[Stage]) -> bool:
+def _read_at_same_index(stage: Stage, readers: list[Stage]) -> bool:
     """Whether a stage has one reader, which reads its element at the reader's own place only."""
     if len(readers) > 1 or readers[0].reduce or readers[0].volume > stage.volume:
         return False

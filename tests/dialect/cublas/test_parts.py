@@ -13,7 +13,7 @@ import meta
 from meta import op
 from meta.base.device import CPU
 from meta.dialect import only
-from meta.dialect.cublas.gemm import ProductInParts
+from meta.dialect.cublas.gemm import SplitProduct
 from meta.dialect.cublas.problem import Matrix, Problem
 from meta.passes import canonicalize, explain_fusion
 from meta.testing import check
@@ -68,7 +68,7 @@ def test_parts_that_lie_anywhere_are_computed_one_by_one(emulated: Any) -> None:
     x, w, b = (t.half() for t in tensors((4, 8), (24, 8), (24,)))
     whole = Problem("float16", 3, 4, 8, 8, Matrix(8, False), Matrix(8, True, 64), "bias",
                     vector_step=8)  # fmt: skip
-    run = ProductInParts(whole, 0)
+    run = SplitProduct(whole, 0)
     emulated.clear()
     memory = torch.zeros(1000, dtype=torch.float16)
     for starts, batches in (((0, 64, 128), [3]), ((0, 96, 32), [1]), ((64, 32, 0), [1])):

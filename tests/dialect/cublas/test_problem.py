@@ -18,7 +18,7 @@ from meta.dialect.core import Unsupported
 from meta.dialect.core.openv import config_of, config_text
 from meta.dialect.cublas import cublas, plan
 from meta.dialect.cublas import library as lt
-from meta.dialect.cublas.gemm import ProductInParts, ScaledProduct
+from meta.dialect.cublas.gemm import ScaledProduct, SplitProduct
 from meta.dialect.cublas.problem import Matrix, Problem, aligned, compact, matrix
 from meta.dialect.cublas.product import FusedProduct, Product, prepared, problem
 from meta.ir.dims import SymbolicDim
@@ -207,22 +207,22 @@ def test_the_status_is_the_reason_of_a_refusal(fake: FakeLibrary) -> None:
 @pytest.fixture
 def of(fake: FakeLibrary) -> Iterator[Problem]:
     """A product whose plans nobody else has."""
-    plan._kept.cache_clear()
+    plan._cached_plan.cache_clear()
     yield problem(*kinds((4, 8), (8, 4)), False, False)
-    plan._kept.cache_clear()
+    plan._cached_plan.cache_clear()
 
 
 def test_equal_problems_share_a_plan_and_few_are_kept(of: Problem) -> None:
     first = plan.plan(of, 0)
     assert plan.plan(problem(*kinds((4, 8), (8, 4)), False, False), 0) is first
     assert plan.plan(problem(*kinds((4, 8), (4, 8)), False, True), 0) is not first
-    assert plan._kept.cache_info().maxsize == plan.PLANS
+    assert plan._cached_plan.cache_info().maxsize == plan.PLANS
 
 
 PRODUCTS = {
     "alone": lambda of: partial(Product, of, False, False, 0),
     "fused": lambda of: partial(FusedProduct, of, ("x1", "x2", "out"), 0),
-    "parts": lambda of: partial(ProductInParts, replace(of, batch=2), 0),
+    "parts": lambda of: partial(SplitProduct, replace(of, batch=2), 0),
     "scaled": lambda of: partial(ScaledProduct, replace(of, scales="whole"), 0),
 }
 
@@ -251,7 +251,7 @@ def test_all_algorithms_of_the_heuristic_are_listed_but_the_first(
 def test_a_configuration_belongs_to_the_precision_in_which_it_was_found(
     fake: FakeLibrary,
 ) -> None:
-    plan._kept.cache_clear()
+    plan._cached_plan.cache_clear()
     env = prepared(
         PRODUCTS["alone"](problem(*kinds((4, 8), (8, 4), dtype="float32"), False, False))
     )
@@ -260,7 +260,7 @@ def test_a_configuration_belongs_to_the_precision_in_which_it_was_found(
     with config.override(META_TF32=True):
         assert made.workspace_bytes == 4096
     assert made.workspace_bytes == 4224
-    plan._kept.cache_clear()
+    plan._cached_plan.cache_clear()
 
 
 def test_algorithms_that_are_not_ours_are_refused(of: Problem, fake: FakeLibrary) -> None:

@@ -82,7 +82,7 @@ def test_the_struct_fits_its_limit() -> None:
             for limit in (4096, 32764):
                 room = list_kernel.capacity(limit, lists, numbers)
                 kinds = {f"l{i}": "float32" for i in range(lists)}
-                (part,) = list_kernel.parts([kinds] * room, [1] * room, (room,))
+                (part,) = list_kernel.tensor_batches([kinds] * room, [1] * room, (room,))
                 content = list_kernel.packed(
                     part, [0.0] * numbers, [[0] * room] * lists, 0, 0, 0, 0, room
                 )
@@ -91,7 +91,9 @@ def test_the_struct_fits_its_limit() -> None:
 
 def test_empty_tensors_are_left_out_and_dtypes_are_apart() -> None:
     half, single = {"x": "float16"}, {"x": "float32"}
-    found = list_kernel.parts([half, single, half, half], [5, 2 * list_kernel.CHUNK, 0, 7], (8,))
+    found = list_kernel.tensor_batches(
+        [half, single, half, half], [5, 2 * list_kernel.CHUNK, 0, 7], (8,)
+    )
     assert [(p.indices, p.blocks, p.first_chunk) for p in found] == [
         ((0, 3), 2, 0),
         ((1,), 2, 2),

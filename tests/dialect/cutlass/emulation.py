@@ -48,7 +48,7 @@ def results(kernel: Kernel, y: torch.Tensor, given: dict[str, torch.Tensor]) -> 
         y = y if r is None else y * r[:, None]
         return (y if b is None else y * b), None
     y = y if b is None else y + b
-    if form.removeprefix("bias_") in ("act", "act_kept"):
+    if form.removeprefix("bias_") in ("act", "act_saved"):
         return act(y), y
     if c is None:
         return y, None

@@ -103,7 +103,7 @@ def test_every_form_and_tiling_compiles(arch: str, tmp_path: Path) -> None:
     count = len(TILINGS[10 if arch == "sm_100a" else 9])
     kernels = [kernel_of(form, arch) for form in (*FORMS, "grouped")]
     for place in range(1, count):
-        kernels += [kernel_of(form, arch, place) for form in ("plain", "gated", "times_kept")]
+        kernels += [kernel_of(form, arch, place) for form in ("plain", "gated", "times_saved")]
     assert all(f.read_bytes().count(b"\x7fELF") == 2 for f in compiled(kernels, tmp_path))
 
 

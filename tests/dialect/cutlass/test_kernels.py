@@ -193,7 +193,7 @@ def test_tensors_at_other_addresses_are_copied(emulated: Any) -> None:
     x, w, c = half(8, 16), half(8, 16, seed=1), half(8, 8, seed=2)
     problem = product(of(8, 16), of(8, 16), False, True)
     types = {"x1": of(8, 16), "x2": of(8, 16), "c": of(8, 8), "out": of(8, 8), "kept": of(8, 8)}
-    env = prepared(problem, "times_kept", "identity", types, CPU)
+    env = prepared(problem, "times_saved", "identity", types, CPU)
     expected = x.double() @ w.double().t()
     for given in ((x, w, c), tuple(map(apart, (x, w, c)))):
         for place in (torch.empty_like, lambda t: apart(torch.empty_like(t))):

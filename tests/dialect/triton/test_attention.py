@@ -121,7 +121,9 @@ def compile_all(width: int, dtype: str, tf32: bool = True, **how: Any) -> None:
     made: list[Any] = []
     makers = attention.fused_attention, attention.fused_attention_dx
     with pytest.MonkeyPatch.context() as patch, config.override(META_TF32=tf32):
-        patch.setattr(attention, "launching", lambda run, *launches, **_: made.extend(launches))
+        patch.setattr(
+            attention, "launch_sequence", lambda run, *launches, **_: made.extend(launches)
+        )
         for base, maker in zip((op.fused_attention, op.fused_attention_dx), makers, strict=True):
             maker.make.__wrapped__(call(base, width, dtype, **how))
     assert len(made) == 3

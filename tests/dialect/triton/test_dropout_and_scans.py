@@ -86,7 +86,7 @@ def calls(dtype: str) -> dict[Any, Any]:
 def test_compiles(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
     for module in (random, scan):
-        monkeypatch.setattr(module, "launching", lambda run, *launches: made.extend(launches))
+        monkeypatch.setattr(module, "launch_sequence", lambda run, *launches: made.extend(launches))
     for maker, call in calls(dtype).items():
         maker.make.__wrapped__(call)
     assert len(made) == 3

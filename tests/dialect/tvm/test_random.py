@@ -25,8 +25,8 @@ def test_an_emulated_kernel_keeps_what_aten_keeps(shape: tuple[int, ...], dtype:
     source = te.placeholder((1,), "int64", "key")
     x = te.placeholder(shape, dtype, "x")
     for key, p in zip(KEYS, (0.1, 0.5, 0.9, 0.0), strict=True):
-        mask = random.kept(shape, source(0), p)
-        y = random._kept(x, mask, p)
+        mask = random.mask_stage(shape, source(0), p)
+        y = random._dropout_kernel(x, mask, p)
         given = torch.randn(shape).to(getattr(torch, dtype))
         expected = dropout_mask(key, 0, shape, p, "cpu")
         for outputs in ([y], [y, mask]):

@@ -6,7 +6,8 @@ activation, or its gradient.
 
 Activations and their gradients as epilogues compute them: on float32 numbers in registers.
 
-On Blackwell an epilogue computes two neighbours at a time, a tuple; `each` serves both. Formulas
+On Blackwell an epilogue computes two neighbours at a time, a tuple; `elementwise` serves both.
+Formulas
 are chosen so that the result is right relative to itself, also where an activation is nearly 0:
 gelu's tanh form is x * sigmoid(2 * u), as 1 + tanh(u) would cancel, and nothing uses the fast tanh
 of the hardware, which has 11 bits.
@@ -31,7 +32,7 @@ _TANH, _CUBIC = math.sqrt(2 / math.pi), 0.044715
 _HALF_LOG2 = -0.5 * math.log2(math.e)
 
 
-def each(function: Callable[..., Any]) -> Callable[..., Any]:
+def elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function of numbers as one of numbers or of pairs of them."""
 
     @wraps(function)
@@ -53,64 +54,64 @@ def _where_positive(y: Float32, dy: Float32) -> Float32:
     return Float32(0.0) if y <= 0.0 else dy
 
 
-@each
+@elementwise
 def identity(x: Any) -> Any:
     """x itself."""
     return x
 
 
-@each
+@elementwise
 def relu(x: Any) -> Any:
     """max(x, 0), NaN of NaN."""
     return _not_negative(x)
 
 
-@each
+@elementwise
 def relu_dx(y: Any, dy: Any) -> Any:
     """dy where relu was of something positive; ``y`` is its result or argument."""
     return _where_positive(y, dy)
 
 
-@each
+@elementwise
 def silu(x: Any) -> Any:
     """x * sigmoid(x)."""
     return x * sigmoid(x)
 
 
-@each
+@elementwise
 def silu_dx(x: Any, dy: Any) -> Any:
     """The gradient of `silu`."""
     s = sigmoid(x)
     return dy * (s + x * (s - s * s))
 
 
-@each
+@elementwise
 def gelu_tanh(x: Any) -> Any:
     """The tanh form of gelu."""
     return x * sigmoid(2.0 * _TANH * (x + _CUBIC * x * x * x))
 
 
-@each
+@elementwise
 def gelu_tanh_dx(x: Any, dy: Any) -> Any:
     """The gradient of `gelu_tanh`."""
     s = sigmoid(2.0 * _TANH * (x + _CUBIC * x * x * x))
     return dy * (s + x * (s - s * s) * (2.0 * _TANH * (1.0 + 3.0 * _CUBIC * x * x)))
 
 
-@each
+@elementwise
 def gelu(x: Any) -> Any:
     """gelu by the error function."""
     return 0.5 * x * (1.0 + cute.math.erf(x * _ERF))
 
 
-@each
+@elementwise
 def gelu_dx(x: Any, dy: Any) -> Any:
     """The gradient of `gelu`."""
     density = _DENSITY * cute.math.exp2(x * x * _HALF_LOG2)
     return dy * (0.5 * (1.0 + cute.math.erf(x * _ERF)) + x * density)
 
 
-ACTIVATIONS = {f.__name__: f for f in (identity, relu, silu, gelu, gelu_tanh, each(sigmoid))}
+ACTIVATIONS = {f.__name__: f for f in (identity, relu, silu, gelu, gelu_tanh, elementwise(sigmoid))}
 GRADIENTS = {
     "relu": relu_dx,
     "silu": silu_dx,
@@ -136,11 +137,11 @@ def bias_act(f: F) -> F:
     return lambda acc, b: {"D": f(acc + b)}
 
 
-def act_kept(f: F) -> F:
+def act_saved(f: F) -> F:
     return lambda acc: {"D": f(acc), "kept": acc}
 
 
-def bias_act_kept(f: F) -> F:
+def bias_act_saved(f: F) -> F:
     return lambda acc, b: {"D": f(acc + b), "kept": acc + b}
 
 
@@ -160,7 +161,7 @@ def bias_times(f: F) -> F:
     return lambda acc, b, c: {"D": (acc + b) * f(c)}
 
 
-def times_kept(f: F) -> F:
+def times_saved(f: F) -> F:
     return lambda acc, c: {"D": acc * f(c), "kept": acc}
 
 

@@ -37,7 +37,7 @@ from meta.dialect.tvm.schedule_cuda import (
     windows,
 )
 from meta.dialect.tvm.schedule_cuda.emit import sequence
-from meta.dialect.tvm.schedule_cuda.walk import KernelPart
+from meta.dialect.tvm.schedule_cuda.walk import KernelBlock
 from meta.dialect.tvm.stages import SPATIAL, Stage, blocks_of, inline, stage_of
 
 KERNELS = (windows.kernel, rows.kernel, reductions.kernel, transposes.kernel, injective.kernel)
@@ -69,10 +69,10 @@ def runs_in_place(function: tirx.PrimFunc, target: Target) -> bool:
 def _own(function: tirx.PrimFunc) -> tirx.PrimFunc | None:
     """Return the function as kernels of our own rules, None if they do not cover it."""
     sch = s_tir.Schedule(function, error_render_level="none")
-    if any(_part(sch, block) is None for block in blocks_of(sch)):
+    if any(_kernel_block(sch, block) is None for block in blocks_of(sch)):
         return None
     inline(sch, function)
-    parts = [_part(sch, block) for block in blocks_of(sch)]
+    parts = [_kernel_block(sch, block) for block in blocks_of(sch)]
     present = [part for part in parts if part is not None and 0 not in part.stage.spatial]
     parameters = set(function.params)
     present = _needed(present, parameters)
@@ -82,9 +82,9 @@ def _own(function: tirx.PrimFunc) -> tirx.PrimFunc | None:
     return None if made is None else _with_body(sch.mod["main"], *made)
 
 
-def _needed(parts: list[KernelPart], parameters: set[Any]) -> list[KernelPart]:
+def _needed(parts: list[KernelBlock], parameters: set[Any]) -> list[KernelBlock]:
     """Return the parts without those that only results without elements were computed from."""
-    needed: list[KernelPart] = []
+    needed: list[KernelBlock] = []
     read = parameters
     for part in reversed(parts):
         if part.stage.buffer in read:
@@ -93,14 +93,14 @@ def _needed(parts: list[KernelPart], parameters: set[Any]) -> list[KernelPart]:
     return needed
 
 
-def _part(sch: s_tir.Schedule, block: Any) -> KernelPart | None:
+def _kernel_block(sch: s_tir.Schedule, block: Any) -> KernelBlock | None:
     stage, statement = stage_of(sch, block), sch.get(block)
     if stage is None and not sch.get_loops(block) and len(statement.iter_vars) == 1:
         stage = _scalar(block, statement)
     if stage is None:
         return None
     init = statement.init
-    return KernelPart(stage, statement.body.value, None if init is None else init.value)
+    return KernelBlock(stage, statement.body.value, None if init is None else init.value)
 
 
 def _scalar(block: Any, statement: s_tir.SBlock) -> Stage | None:
@@ -112,7 +112,7 @@ def _scalar(block: Any, statement: s_tir.SBlock) -> Stage | None:
 
 
 def _kernels(
-    parts: list[KernelPart], parameters: set[Any], overwriting: set[tuple[Any, Any]]
+    parts: list[KernelBlock], parameters: set[Any], overwriting: set[tuple[Any, Any]]
 ) -> tuple[list[Any], list[Any]] | None:
     """Return the kernels that compute all parts, in the order in which they are to run, and the
     arrays that they need beside the intermediate ones; None if no rule has some part.

@@ -99,7 +99,7 @@ def schedule(function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
                 scheduled = _try(rule, function, target)
                 if scheduled is not None:
                     return scheduled
-    return _bind_each(function)
+    return _bind_stages(function)
 
 
 def _try(rule: Any, function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc | None:
@@ -215,7 +215,7 @@ def _bound(sch: s_tir.Schedule, block: Any) -> bool:
     return "blockIdx" in text or "threadIdx" in text
 
 
-def _bind_each(function: tirx.PrimFunc) -> tirx.PrimFunc:
+def _bind_stages(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """Inline as on the CPU, then one kernel for each block."""
     sch = s_tir.Schedule(_launch_opaque(function), error_render_level="none")
     inline(sch, function)

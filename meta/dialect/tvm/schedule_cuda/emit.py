@@ -145,24 +145,24 @@ def _indices(buffer: Any, offset: Any) -> list[Any]:
     return [*[zero] * (rank - 1), offset]
 
 
-def for_each(variable: Any, count: int, body: Any, kind: Any, first: int = 0) -> Any:
+def unrolled(variable: Any, count: int, body: Any, kind: Any, first: int = 0) -> Any:
     """Return the loop of a statement for ``count`` values of a variable."""
     begin, extent = (tirx.const(n, variable.ty.dtype) for n in (first, count))
     return tirx.For(variable, begin, extent, kind, body)
 
 
-def each(count: int, body: Callable[[Any], Any], kind: Any = tirx.ForKind.UNROLLED) -> Any:
+def per_lane(count: int, body: Callable[[Any], Any], kind: Any = tirx.ForKind.UNROLLED) -> Any:
     """Return ``body(i)`` for each i below ``count``."""
     if count == 1:
         return body(tirx.const(0, "int32"))
     i = tirx.Var("i", "int32")
-    return for_each(i, count, body(i), kind)
+    return unrolled(i, count, body(i), kind)
 
 
 def loop(name: str, count: int, body: Callable[[Any], Any], first: int = 0) -> Any:
     """Return the serial loop of ``body(i)`` for ``count`` values of i."""
     i = tirx.Var(name, "int32")
-    return for_each(i, count, body(i), tirx.ForKind.SERIAL, first)
+    return unrolled(i, count, body(i), tirx.ForKind.SERIAL, first)
 
 
 def copy(count: int, width: int, target: Any, to: Any, source: Any, at: Any) -> list[Any]:
@@ -175,7 +175,7 @@ def copy(count: int, width: int, target: Any, to: Any, source: Any, at: Any) -> 
         def one(v: Any) -> Any:
             return store(target, element(source, at + (part + v)), to + part + v)
 
-        return each(width, one, tirx.ForKind.VECTORIZED)
+        return per_lane(width, one, tirx.ForKind.VECTORIZED)
 
     return [access(part) for part in range(0, count, width)]
 

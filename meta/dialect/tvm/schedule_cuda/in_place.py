@@ -9,7 +9,7 @@ from typing import Any
 from tvm import tirx
 
 from meta.dialect.tvm.lower import OVERWRITTEN
-from meta.dialect.tvm.schedule_cuda.walk import KernelPart, all_reads
+from meta.dialect.tvm.schedule_cuda.walk import KernelBlock, all_reads
 from meta.dialect.tvm.stages import at_axes
 
 
@@ -28,7 +28,7 @@ class Group:
     reads the same elements of its row for each part, stores to those only, and reads no others.
     """
 
-    parts: list[KernelPart]
+    parts: list[KernelBlock]
     by_rows: bool
 
 

@@ -24,9 +24,9 @@ from meta.dialect.tvm.schedule_cuda.emit import (
     aligned,
     copy,
     divided,
-    each,
     element,
     itemsize,
+    per_lane,
     power_of_two_in,
     sequence,
     store,
@@ -35,8 +35,8 @@ from meta.dialect.tvm.schedule_cuda.emit import (
 )
 from meta.dialect.tvm.schedule_cuda.walk import (
     Access,
-    KernelPart,
-    Made,
+    KernelBlock,
+    KernelResult,
     access,
     all_reads,
     by_results,
@@ -74,7 +74,7 @@ class Injective:
     Those in ``outside`` are stored.
     """
 
-    def __init__(self, parts: Sequence[KernelPart], outside: set[Any]) -> None:
+    def __init__(self, parts: Sequence[KernelBlock], outside: set[Any]) -> None:
         self.outside = outside
         self.parts, stages = parts, [part.stage for part in parts]
         self.stages = stages
@@ -100,7 +100,7 @@ class Injective:
         self.inputs = {a: w for a, w in walks.items() if w.strides[-1] in (0, 1)}
         self.others = {a: w for a, w in walks.items() if a not in self.inputs}
 
-    def _kept_apart(self, parts: Sequence[KernelPart]) -> list[Access]:
+    def _kept_apart(self, parts: Sequence[KernelBlock]) -> list[Access]:
         """Return walks by which axes are told apart, beside those of what is always read."""
         reducing = [part for part in parts if part.stage.reduce]
         walks = [access(node, p.stage.axes) for p in reducing for node in all_reads(p.value)]
@@ -187,14 +187,14 @@ class Injective:
             access_width = min(count, self._access_width(walked)) if width > 1 else 1
             begin += copy(count, access_width, registers, k.number(0), source, at)
             held[one] = (registers, walked.strides[-1])
-        results = [k.registers(_kept_as(stage.buffer), width) for stage in self.stages]
+        results = [k.registers(_buffer_layout(stage.buffer), width) for stage in self.stages]
 
         def computed(some: range) -> list[Any]:
             def compute(v: Any) -> Any:
                 inner = self._axis_values(values, k.wide(v))
                 return sequence([self._stage(i, inner, v, held, results) for i in some])
 
-            return [each(width, compute)] if some else []
+            return [per_lane(width, compute)] if some else []
 
         # Masks go first, in a loop of their own: where no branch lies between, the compiler finds
         # what neighbours have in common, such as a block of random numbers.
@@ -225,15 +225,15 @@ class Injective:
 
         def over(window: list[Any], left: list[int | None]) -> Any:
             if left:
-                return each(left[0] or 1, lambda r: over([*window, self.k.wide(r)], left[1:]))
+                return per_lane(left[0] or 1, lambda r: over([*window, self.k.wide(r)], left[1:]))
             values = dict(zip(stage.axes, [*inner, *window], strict=True))
             value = substituted(part.value, values, load)
-            return store(result, value.astype(_kept_as(stage.buffer)), v)
+            return store(result, value.astype(_buffer_layout(stage.buffer)), v)
 
         whole = over([], stage.reduce)
         if not stage.reduce:
             return whole
-        return sequence([store(result, part.init.astype(_kept_as(stage.buffer)), v), whole])
+        return sequence([store(result, part.init.astype(_buffer_layout(stage.buffer)), v), whole])
 
     def _axis_values(self, values: list[Any], lane: Any) -> list[Any]:
         """Return the values of the axes, ``lane`` elements on."""
@@ -261,7 +261,7 @@ def _names(value: Any) -> int:
     return len(found)
 
 
-def _kept_as(buffer: Any) -> str:
+def _buffer_layout(buffer: Any) -> str:
     """Return the dtype of the registers that keep elements of an array."""
     return "uint8" if str(buffer.dtype) == "bool" else str(buffer.dtype)
 
@@ -272,7 +272,7 @@ def _as(kept: Any, read: Any) -> Any:
     return kept if str(kept.ty.dtype) == dtype else kept.astype(dtype)
 
 
-def kernel(parts: Sequence[KernelPart], inner: set[Any]) -> Made | None:
+def kernel(parts: Sequence[KernelBlock], inner: set[Any]) -> KernelResult | None:
     """Return the first stages without reductions that can share a kernel, and the kernel."""
     taken = alike(parts)
     if not taken:
@@ -280,12 +280,12 @@ def kernel(parts: Sequence[KernelPart], inner: set[Any]) -> Made | None:
     return taken, [Injective(taken, read_outside(taken, parts, inner)).emit()], []
 
 
-def alike(parts: Sequence[KernelPart]) -> list[KernelPart]:
+def alike(parts: Sequence[KernelBlock]) -> list[KernelBlock]:
     """Return the first stages that can share a kernel: without reductions, but for small windows.
 
     They can if they have one shape and read of each other the element of their own place.
     """
-    taken: list[KernelPart] = []
+    taken: list[KernelBlock] = []
     made: set[Any] = set()
     missing = computed_by(parts)
     for part in parts:

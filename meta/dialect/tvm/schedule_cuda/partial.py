@@ -18,10 +18,10 @@ from meta.dialect.tvm.schedule_cuda.emit import (
     aligned,
     copy,
     divided,
-    each,
     element,
     itemsize,
     loop,
+    per_lane,
     power_of_two_in,
     sequence,
     store,
@@ -31,18 +31,18 @@ from meta.dialect.tvm.schedule_cuda.emit import (
 from meta.dialect.tvm.schedule_cuda.walk import (
     Access,
     Axes,
-    KernelPart,
+    KernelBlock,
     access,
     all_reads,
     compact,
     computed_by,
+    element_values,
     merged_axes,
     reads,
     reads_of_others,
     slides,
     values_at,
     values_of_axes,
-    values_of_one,
 )
 from meta.dialect.tvm.target import processors
 
@@ -55,7 +55,7 @@ CHUNK, MOST_BYTES = 4, 64
 MAX_VECTOR = 8
 FEW = 4096
 """Fewer results than that get a warp each where slices are combined."""
-Grouped = tuple[Axes, list[KernelPart], list[KernelPart]]
+Grouped = tuple[Axes, list[KernelBlock], list[KernelBlock]]
 """Axes, reductions of these, and stages of their results."""
 
 
@@ -70,7 +70,7 @@ def cut(blocks: int, rounds: int) -> int:
     return ask("slices", wish, [n for n in near if 1 <= n <= rounds])
 
 
-def groups(parts: Sequence[KernelPart]) -> Iterator[Grouped]:
+def groups(parts: Sequence[KernelBlock]) -> Iterator[Grouped]:
     """Yield axes, the reductions of these that can be made now, and stages of their results."""
     missing = computed_by(parts)
     for first in parts:
@@ -78,8 +78,8 @@ def groups(parts: Sequence[KernelPart]) -> Iterator[Grouped]:
         if not axes.reduced or first.combine is None or slides(first):
             continue
         made: set[Any] = set()
-        reductions: list[KernelPart] = []
-        after: list[KernelPart] = []
+        reductions: list[KernelBlock] = []
+        after: list[KernelBlock] = []
         for part in parts:
             if Axes.of(part) == axes and part.combine is not None:
                 if _available(part, set(), missing):
@@ -97,7 +97,7 @@ def groups(parts: Sequence[KernelPart]) -> Iterator[Grouped]:
             yield axes, reductions, after
 
 
-def _available(part: KernelPart, made: set[Any], missing: set[Any]) -> bool:
+def _available(part: KernelBlock, made: set[Any], missing: set[Any]) -> bool:
     """Whether all that a part reads is there: of what is made, the result of its own place."""
     extents = tuple(e for e in part.stage.spatial if e is not None)
     line = compact(extents)
@@ -122,7 +122,7 @@ class Partial(ABC):
     """
 
     def __init__(
-        self, axes: Axes, reductions: list[KernelPart], after: list[KernelPart], outside: set[Any]
+        self, axes: Axes, reductions: list[KernelBlock], after: list[KernelBlock], outside: set[Any]
     ) -> None:
         self.axes, self.reductions, self.after, self.outside = axes, reductions, after, outside
         self.own = {part.stage.buffer for part in (*reductions, *after)}
@@ -230,14 +230,14 @@ class Partial(ABC):
                     made.append(store(total, substituted(part.value, of_axes, load), to))
                 return sequence(made)
 
-            whole = each(vector, lane)
+            whole = per_lane(vector, lane)
             return whole if exists is None else tirx.IfThenElse(exists, whole, None)
 
         def some(first: Any, count: int) -> Any:
             return sequence(
                 [
-                    each(count, lambda i: read(i, first + i)),
-                    each(count, lambda i: add(i, first + i)),
+                    per_lane(count, lambda i: read(i, first + i)),
+                    per_lane(count, lambda i: add(i, first + i)),
                 ]
             )
 
@@ -252,7 +252,7 @@ class Partial(ABC):
         self, k: Kernel, totals: Sequence[Any], slot: Any, result: Any, exists: Any
     ) -> list[Any]:
         """Return what computes all stages of a result, and stores those that others read."""
-        values = values_of_one(self.axes.results, result, k.number(0))
+        values = element_values(self.axes.results, result, k.number(0))
         found = {
             part.stage.buffer: element(total, slot)
             for part, total in zip(self.reductions, totals, strict=True)

@@ -23,20 +23,20 @@ from meta.dialect.tvm.schedule_cuda.emit import (
     Kernel,
     across_threads,
     divided,
-    each,
     element,
     loop,
+    per_lane,
     sequence,
     store,
     synchronize,
 )
 from meta.dialect.tvm.schedule_cuda.partial import THREADS, Partial, cut, groups
 from meta.dialect.tvm.schedule_cuda.walk import (
-    KernelPart,
-    Made,
+    KernelBlock,
+    KernelResult,
+    element_values,
     read_outside,
     values_of_axes,
-    values_of_one,
 )
 
 SHORT = 32
@@ -83,7 +83,7 @@ class Columns(Partial):
 
         totals = [k.registers(str(p.stage.buffer.dtype), vector) for p in self.reductions]
         body = [
-            each(vector, partial(store, t, p.init))
+            per_lane(vector, partial(store, t, p.init))
             for p, t in zip(self.reductions, totals, strict=True)
         ]
         body += self._accumulate(k, vector, totals, rounds, at)
@@ -117,7 +117,7 @@ class Columns(Partial):
             def share(v: Any, total: Any = total, table: Any = table) -> Any:
                 return store(table, element(total, v), first + v)
 
-            shared.append(each(vector, share))
+            shared.append(per_lane(vector, share))
             sums.append(store(total, element(table, mine), 0))
 
             def add(row: Any, part: Any = part, total: Any = total, table: Any = table) -> Any:
@@ -154,7 +154,7 @@ class Slices(Partial):
         rounds = divided(every, cut(axes.count, every))
         slices = divided(every, rounds)
         result, slice_of = k.parted(k.wide(k.block), slices)
-        results = values_of_one(axes.results, result, k.number(0))
+        results = element_values(axes.results, result, k.number(0))
         ragged = slices * rounds * THREADS != vectors
 
         def at(i: Any) -> tuple[list[Any], Any]:
@@ -175,7 +175,7 @@ class Slices(Partial):
         return self._with_combined(k.launch(body, slices * axes.count, THREADS), between, slices)
 
 
-def kernel(parts: Sequence[KernelPart], inner: set[Any]) -> Made | None:
+def kernel(parts: Sequence[KernelBlock], inner: set[Any]) -> KernelResult | None:
     """Return the first reductions that share their axes, stages of their results, and kernels."""
     for axes, reductions, after in groups(parts):
         taken = [*reductions, *after]

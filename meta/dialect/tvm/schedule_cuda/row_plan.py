@@ -27,14 +27,14 @@ from meta.dialect.tvm.schedule_cuda.emit import (
 )
 from meta.dialect.tvm.schedule_cuda.walk import (
     Axes,
-    KernelPart,
+    KernelBlock,
     all_reads,
     compact,
     computed_by,
+    element_values,
     reads,
     reads_of_others,
     values_at,
-    values_of_one,
 )
 from meta.dialect.tvm.target import processors
 
@@ -55,7 +55,7 @@ class Walk:
 class Member:
     """A stage and what it computes of a row: its elements, a reduction of it, or one value."""
 
-    part: KernelPart
+    part: KernelBlock
     role: str
 
 
@@ -73,7 +73,7 @@ class RowLayout(Axes):
         """The extents of the axes within a row."""
         return self.reduced
 
-    def member(self, part: KernelPart) -> Member | None:
+    def member(self, part: KernelBlock) -> Member | None:
         """Return a stage with its role, None if it has other axes."""
         own = RowLayout.of(part)
         if part.stage.reduce:
@@ -105,18 +105,18 @@ class RowLayout(Axes):
 
     def row_values(self, row: Any, zero: Any) -> list[Any]:
         """Return the values of the rows' axes."""
-        return values_of_one(self.rows, row, zero)
+        return element_values(self.rows, row, zero)
 
     def axis_values(
         self, member: Member, rows: Sequence[Any], place: Any, kernel: Kernel
     ) -> dict[Any, Any]:
         """Return the values of a stage's axes at a place of the row."""
         zero = kernel.number(0)
-        within = [] if member.role == SCALAR else values_of_one(self.cols, place, zero)
+        within = [] if member.role == SCALAR else element_values(self.cols, place, zero)
         return values_at(member.part, [*rows, *within], zero)
 
 
-def layout_of(part: KernelPart) -> RowLayout | None:
+def layout_of(part: KernelBlock) -> RowLayout | None:
     """Return the rows of a reduction, None if it does not go along what it reads."""
     if part.combine is None:
         return None
@@ -127,7 +127,7 @@ def layout_of(part: KernelPart) -> RowLayout | None:
     return layout if member is not None and _goes_along(layout, member, {}) else None
 
 
-def members_of(parts: Sequence[KernelPart]) -> tuple[RowLayout, list[Member]] | None:
+def members_of(parts: Sequence[KernelBlock]) -> tuple[RowLayout, list[Member]] | None:
     """Return a layout and the stages that fit it, of the first reduction for which there are some.
 
     A layout for which more stages would fit after another kernel comes after that.
@@ -151,11 +151,11 @@ def members_of(parts: Sequence[KernelPart]) -> tuple[RowLayout, list[Member]] | 
     return incomplete
 
 
-def _waiting(layout: RowLayout, parts: Sequence[KernelPart], made: dict[Any, Member]) -> bool:
+def _waiting(layout: RowLayout, parts: Sequence[KernelBlock], made: dict[Any, Member]) -> bool:
     """Whether a stage with the layout's axes needs what could be made without the others."""
     by_buffer = {part.stage.buffer: part for part in parts}
 
-    def needs(part: KernelPart) -> set[Any]:
+    def needs(part: KernelBlock) -> set[Any]:
         return {node.source for node in reads_of_others(part)}
 
     def apart(buffer: Any) -> bool:

@@ -20,9 +20,9 @@ from meta.dialect.tvm.schedule_cuda.emit import (
     aligned,
     copy,
     divided,
-    each,
     element,
     loop,
+    per_lane,
     sequence,
     store,
     substituted,
@@ -39,7 +39,13 @@ from meta.dialect.tvm.schedule_cuda.row_plan import (
     Walk,
     members_of,
 )
-from meta.dialect.tvm.schedule_cuda.walk import KernelPart, Made, compact, read_outside, reads
+from meta.dialect.tvm.schedule_cuda.walk import (
+    KernelBlock,
+    KernelResult,
+    compact,
+    read_outside,
+    reads,
+)
 
 FEW, LONG = 128, 1 << 16
 """Fewer rows of more elements are not for this kernel."""
@@ -154,7 +160,9 @@ class RowKernel(RowPlan):
         zero = tirx.const(0, "int32")
         width = min(self.vector, min(widest(walk.buffer) for walk in self.along))
         whole = copies(self.vector, width, zero)
-        return tirx.IfThenElse(at + k.number(self.vector) <= end, whole, each(self.vector, lane))
+        return tirx.IfThenElse(
+            at + k.number(self.vector) <= end, whole, per_lane(self.vector, lane)
+        )
 
     def _sweep(self, members: Sequence[Member], body: Sweep) -> list[Any]:
         """Return ``body(slot, place)`` for every vector of the row, with what it reads at hand."""
@@ -207,7 +215,7 @@ class RowKernel(RowPlan):
         def one(i: Any) -> Any:
             return sequence(step(i + first, self._place(self.k.wide(i + first))))
 
-        return [each(end - first, one)] if end > first else []
+        return [per_lane(end - first, one)] if end > first else []
 
     def _last(self, whole: int, step: Sweep, slot: Any) -> list[Any]:
         """Return the step of the last vectors, which are fewer than the threads."""
@@ -231,7 +239,7 @@ class RowKernel(RowPlan):
             return tirx.IfThenElse(tirx.all(at >= 0, at < end), lane(v), None)
 
         within = tirx.all(place >= 0, place + self.k.number(self.vector) <= end)
-        return tirx.IfThenElse(within, sequence(whole), each(self.vector, inside))
+        return tirx.IfThenElse(within, sequence(whole), per_lane(self.vector, inside))
 
     def _streamed(self, step: Sweep) -> list[Any]:
         edge, inner, whole = self._parts()
@@ -244,8 +252,8 @@ class RowKernel(RowPlan):
                 return self._place(first + self.k.wide(i))
 
             return [
-                each(count, lambda i: sequence(self._read(i + slots, place(i)))),
-                each(count, lambda i: sequence(step(i + slots, place(i)))),
+                per_lane(count, lambda i: sequence(self._read(i + slots, place(i)))),
+                per_lane(count, lambda i: sequence(step(i + slots, place(i)))),
             ]
 
         def one(slot: Any, place: Any) -> list[Any]:
@@ -313,7 +321,7 @@ class RowKernel(RowPlan):
             def lane(v: Any) -> Any:
                 return store(total, self._value(member, slot, place, v), 0)
 
-            return [self._lanes(place, lane, [each(self.vector, lane)])]
+            return [self._lanes(place, lane, [per_lane(self.vector, lane)])]
 
         body = [store(total, member.part.init, 0), *self._sweep([member], add)]
         body += across_threads(k, total, member.part.combine, self.threads, self.together)
@@ -345,9 +353,9 @@ class RowKernel(RowPlan):
             larger = element(found, 0)
             return [
                 store(found, element(top, 0), 0),
-                self._lanes(place, look, [each(self.vector, look)]),
+                self._lanes(place, look, [per_lane(self.vector, look)]),
                 tirx.IfThenElse(larger > element(top, 0), sequence(scaled(larger)), None),
-                self._lanes(place, lane, [each(self.vector, lane)]),
+                self._lanes(place, lane, [per_lane(self.vector, lane)]),
             ]
 
         body = [store(top, largest.part.init, 0), store(total, added.part.init, 0)]
@@ -400,7 +408,7 @@ class RowKernel(RowPlan):
                 write = store(buffer, element(held, first + v), start + place + self.k.wide(v))
                 return sequence([lane(v), self._if_row(write)] if written else [lane(v)])
 
-            whole = [each(self.vector, lane)]
+            whole = [per_lane(self.vector, lane)]
             if written:
                 width = min(self.vector, widest(buffer))
                 write = copy(self.vector, width, buffer, start + place, held, first)
@@ -413,7 +421,7 @@ class RowKernel(RowPlan):
         return statement if self.exists is None else tirx.IfThenElse(self.exists, statement, None)
 
 
-def kernel(parts: Sequence[KernelPart], inner: set[Any]) -> Made | None:
+def kernel(parts: Sequence[KernelBlock], inner: set[Any]) -> KernelResult | None:
     """Return the stages that one kernel of rows computes, and the kernel; None if there is none.
 
     Of few very long rows there is none: a thread block each would leave the GPU idle.
@@ -429,7 +437,7 @@ def kernel(parts: Sequence[KernelPart], inner: set[Any]) -> Made | None:
     return taken, [RowKernel(layout, members, outside).emit()], []
 
 
-def are_apart(parts: Sequence[KernelPart]) -> bool:
+def are_apart(parts: Sequence[KernelBlock]) -> bool:
     """Whether a kernel of these parts reads nothing of a row but where it computes that row: for
     sure where no vector has elements of two rows.
     """

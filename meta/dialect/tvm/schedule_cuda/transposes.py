@@ -20,16 +20,16 @@ from meta.dialect.tvm.schedule_cuda.emit import (
     aligned,
     copy,
     divided,
-    each,
     element,
     itemsize,
+    per_lane,
     power_of_two_in,
     sequence,
     store,
     synchronize,
 )
 from meta.dialect.tvm.schedule_cuda.injective import THREADS, Injective, alike
-from meta.dialect.tvm.schedule_cuda.walk import Access, KernelPart, Made, read_outside
+from meta.dialect.tvm.schedule_cuda.walk import Access, KernelBlock, KernelResult, read_outside
 from meta.runtime.gpu_properties import SHARED_MEMORY
 
 SIDE = 4
@@ -48,7 +48,7 @@ ALIGNMENT = 64
 class Transposes(Injective):
     """One kernel of stages that read some arrays along the axis ``across``."""
 
-    def __init__(self, parts: Sequence[KernelPart], outside: set[Any]) -> None:
+    def __init__(self, parts: Sequence[KernelBlock], outside: set[Any]) -> None:
         super().__init__(parts, outside)
         self.across, self.turned = self._turned()
         while self._shared_bytes(LEAST, LEAST) > SHARED_MEMORY:
@@ -147,7 +147,7 @@ class Transposes(Injective):
             return sequence([*begin, *made])
 
         count = divided(vectors, THREADS)
-        written = each(count, write)
+        written = per_lane(count, write)
         if vectors % THREADS:
             written = tirx.IfThenElse(k.thread < vectors, written, None)
         body.append(written)
@@ -222,13 +222,13 @@ class Transposes(Injective):
                 writes += copy(down, lanes, shared, at, turned, v * down + zero)
             return sequence([*turns, *writes])
 
-        made = [each(count, read), each(count, turn)]
+        made = [per_lane(count, read), per_lane(count, turn)]
         if squares % THREADS == 0:
             return made
         return [tirx.IfThenElse(k.thread < squares, statement, None) for statement in made]
 
 
-def kernel(parts: Sequence[KernelPart], inner: set[Any]) -> Made | None:
+def kernel(parts: Sequence[KernelBlock], inner: set[Any]) -> KernelResult | None:
     """Return the first stages without reductions, if they read across, and their kernel."""
     taken = alike(parts)
     if not taken or any(part.stage.reduce for part in taken):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class KernelPart:
+class KernelBlock:
     """A stage with what it stores: the value of an element, and for a reduction its initial value.
 
     ``combine``: the reduction's operation on two partial results, None if it is no known one.
@@ -42,7 +42,7 @@ class KernelPart:
 
 MAX_WINDOW = 64
 """Elements of a window that one thread reduces."""
-Made = tuple[list[KernelPart], list[Any], list[Any]]
+KernelResult = tuple[list[KernelBlock], list[Any], list[Any]]
 """Parts, the kernels that compute them in order, and the arrays that these need between them."""
 _CONDITIONALS = ("prim.if_then_else", "tirx.if_then_else")
 _OPERATIONS = {"Add": tirx.Add, "Mul": tirx.Mul, "Max": tirx.Max, "Min": tirx.Min}
@@ -87,7 +87,7 @@ class Axes:
     reduced: tuple[int, ...]
 
     @classmethod
-    def of(cls, part: KernelPart) -> Self:
+    def of(cls, part: KernelBlock) -> Self:
         """Return the axes of a stage."""
         return cls(
             tuple(e for e in part.stage.spatial if e is not None and e != 1),
@@ -104,7 +104,7 @@ class Axes:
         """How many elements make a result."""
         return math.prod(self.reduced)
 
-    def walk(self, part: KernelPart, node: Any) -> Access | None:
+    def walk(self, part: KernelBlock, node: Any) -> Access | None:
         """Return how a read walks along these axes; None if it is by other values."""
         found = access(node, part.stage.axes)
         if found is None:
@@ -115,7 +115,7 @@ class Axes:
         return Access(found.buffer, (*strides, *[0] * missing), found.start)
 
 
-def values_at(part: KernelPart, values: Iterable[Any], zero: Any) -> dict[Any, Any]:
+def values_at(part: KernelBlock, values: Iterable[Any], zero: Any) -> dict[Any, Any]:
     """Return the values of a stage's axes for those of the axes that are not of extent 1."""
     following, stage = iter(values), part.stage
     extents = (*stage.spatial, *stage.reduce)
@@ -201,13 +201,13 @@ def all_reads(value: Any) -> list[Any]:
     return [*always, *guarded]
 
 
-def reads_of_others(part: KernelPart) -> list[Any]:
+def reads_of_others(part: KernelBlock) -> list[Any]:
     """Return all reads of a stage but those of its own result, which a reduction has."""
     own = part.stage.buffer
     return [node for node in all_reads(part.value) if not node.source.same_as(own)]
 
 
-def by_results(part: KernelPart, node: Any) -> Access | None:
+def by_results(part: KernelBlock, node: Any) -> Access | None:
     """Return the access of a read by the axes of the results; None if others take part in it."""
     stage = part.stage
     found, n = access(node, stage.axes), len(stage.spatial)
@@ -216,7 +216,7 @@ def by_results(part: KernelPart, node: Any) -> Access | None:
     return Access(found.buffer, found.strides[:n], found.start)
 
 
-def slides(part: KernelPart) -> bool:
+def slides(part: KernelBlock) -> bool:
     """Whether a stage reduces small windows, at places that depend on the result's."""
     stage, n = part.stage, len(part.stage.spatial)
     if part.combine is None or math.prod(e or 0 for e in stage.reduce) > MAX_WINDOW:
@@ -246,13 +246,13 @@ def values_of_axes(
     return result
 
 
-def values_of_one(extents: Sequence[int], value: Any, zero: Any) -> list[Any]:
+def element_values(extents: Sequence[int], value: Any, zero: Any) -> list[Any]:
     """Return the value of each axis for the value of all merged into one."""
     groups = [list(range(len(extents)))] if extents else []
     return values_of_axes(extents, groups, [value] if groups else [], zero)
 
 
-def computed_by(parts: Sequence[KernelPart]) -> set[Any]:
+def computed_by(parts: Sequence[KernelBlock]) -> set[Any]:
     """Return the arrays that parts compute, results of the function among them: what has not run
     has not written them.
     """
@@ -260,7 +260,7 @@ def computed_by(parts: Sequence[KernelPart]) -> set[Any]:
 
 
 def read_outside(
-    taken: Sequence[KernelPart], parts: Sequence[KernelPart], inner: set[Any]
+    taken: Sequence[KernelBlock], parts: Sequence[KernelBlock], inner: set[Any]
 ) -> set[Any]:
     """Return what a kernel of some parts has to store: parameters, and what other parts read."""
     outside = {part.stage.buffer for part in taken} - inner

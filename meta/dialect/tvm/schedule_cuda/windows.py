@@ -23,20 +23,20 @@ from meta.dialect.tvm import ordered
 from meta.dialect.tvm.schedule_cuda.emit import (
     TINY,
     divided,
-    each,
     element,
-    for_each,
+    per_lane,
     power_of_two_in,
     sequence,
     store,
     substituted,
+    unrolled,
 )
 from meta.dialect.tvm.schedule_cuda.injective import OTHER_THREADS, THREADS, Injective, alike
 from meta.dialect.tvm.schedule_cuda.loads import Loads
 from meta.dialect.tvm.schedule_cuda.walk import (
     Access,
-    KernelPart,
-    Made,
+    KernelBlock,
+    KernelResult,
     all_reads,
     by_results,
     read_outside,
@@ -53,7 +53,7 @@ SEVERAL = (1, 2, 3)
 """How many results a thread may have along an axis that is not the last."""
 FILLING = THREADS
 """Threads that fill a multiprocessor."""
-HELD_BYTES = 256
+STAGED_BYTES = 256
 """Of what a thread reads before it computes anything; more than that, and it does so row by row."""
 
 
@@ -66,7 +66,7 @@ class WindowReduction:
     terms: the different ones. uses: the number of each result's terms, by result.
     """
 
-    part: KernelPart
+    part: KernelBlock
     term: Any
     init: Any
     combine: Callable[[Any, Any], Any]
@@ -84,7 +84,7 @@ class WindowReduction:
 class Windows(Injective):
     """One kernel of stages of which some reduce windows."""
 
-    def __init__(self, parts: Sequence[KernelPart], outside: set[Any]) -> None:
+    def __init__(self, parts: Sequence[KernelBlock], outside: set[Any]) -> None:
         self.axis = _innermost(parts)
         super().__init__(parts, outside)
         self.fits = self.axis is not None and self._separate()
@@ -112,7 +112,7 @@ class Windows(Injective):
         }
         self.inputs = {one: walked for one, walked in self.inputs.items() if one in others}
 
-    def _kept_apart(self, parts: Sequence[KernelPart]) -> list[Access]:
+    def _kept_apart(self, parts: Sequence[KernelBlock]) -> list[Access]:
         """Return an access along each axis with which a window moves, so that it is not merged."""
         apart = {axis for part in parts if slides(part) for axis, _ in pairs(part)}
         n = len(self.extents)
@@ -224,7 +224,7 @@ class _Plan:
         """Accesses for each result along the axis."""
         return sum(one.accesses for one in self.loads.values()) / self.count
 
-    def _reduction(self, part: KernelPart) -> WindowReduction:
+    def _reduction(self, part: KernelBlock) -> WindowReduction:
         kernel, k, stage = self.kernel, self.kernel.k, part.stage
         made = reduction(part, self.analyzer)
         n = len(stage.spatial)
@@ -262,7 +262,7 @@ class _Plan:
         lanes = self.kernel.lanes
         one, loads = self.reductions[i], self.loads[i]
         steps = math.prod(extent for _, extent in one.outer)
-        ahead = steps if steps * loads.bytes <= HELD_BYTES else 1
+        ahead = steps if steps * loads.bytes <= STAGED_BYTES else 1
         loads.allocate(k, ahead)
         results = k.registers(one.dtype, self.count * lanes)
         single = k.registers(one.dtype, 1)
@@ -297,17 +297,17 @@ class _Plan:
                         made.append(store(totals, total, place))
                 return sequence(made)
 
-            return [each(lanes, add)] if one.terms else []
+            return [per_lane(lanes, add)] if one.terms else []
 
         count = len(one.terms) if shared else self.count
-        body = [each(count * lanes, lambda i: store(totals, one.init, i))]
+        body = [per_lane(count * lanes, lambda i: store(totals, one.init, i))]
         if ahead > 1:
             body += [*step(read), *step(accumulate)]
         else:
             body += step(lambda number: [*read(number), *accumulate(number)])
         if shared:
             body.append(
-                each(lanes, lambda lane: sequence(self._joined(one, totals, results, lane)))
+                per_lane(lanes, lambda lane: sequence(self._joined(one, totals, results, lane)))
             )
         return body, results
 
@@ -323,7 +323,7 @@ class _Plan:
         return made
 
 
-def pairs(part: KernelPart) -> list[tuple[int, Any]]:
+def pairs(part: KernelBlock) -> list[tuple[int, Any]]:
     """Return which spatial axis, by its position, moves along which reduced axis."""
     stage, n = part.stage, len(part.stage.spatial)
     found: dict[tuple[int, Any], None] = {}
@@ -335,13 +335,13 @@ def pairs(part: KernelPart) -> list[tuple[int, Any]]:
     return list(found)
 
 
-def reduction(part: KernelPart, analyzer: Any) -> WindowReduction:
+def reduction(part: KernelBlock, analyzer: Any) -> WindowReduction:
     """Return the reduction of a part, without its terms."""
     plain = WindowReduction(part, part.value.b, part.init, part.combine, lambda value: value)
     return _as_floats(part, analyzer) or plain
 
 
-def _as_floats(part: KernelPart, analyzer: Any) -> WindowReduction | None:
+def _as_floats(part: KernelBlock, analyzer: Any) -> WindowReduction | None:
     """Return the maximum of the `ordered` keys of floats as that of the floats themselves.
 
     A key takes six instructions, and a comparison that keeps a NaN three.
@@ -375,7 +375,7 @@ def _over(outer: list[tuple[Any, int]], body: list[Any]) -> Any:
     """Return ``body`` for all values of the outer axes."""
     whole = sequence(body)
     for name, extent in reversed(outer):
-        whole = for_each(name, extent, whole, tirx.ForKind.UNROLLED)
+        whole = unrolled(name, extent, whole, tirx.ForKind.UNROLLED)
     return whole
 
 
@@ -388,7 +388,7 @@ def _number(term: Any, terms: list[Any]) -> int:
     return len(terms) - 1
 
 
-def _innermost(parts: Sequence[KernelPart]) -> int | None:
+def _innermost(parts: Sequence[KernelBlock]) -> int | None:
     """Return the last axis with which windows move; None if one moves with two axes at once."""
     moves = [pairs(part) for part in parts if slides(part)]
     if any(len({r for _, r in found}) < len(found) for found in moves):
@@ -397,7 +397,7 @@ def _innermost(parts: Sequence[KernelPart]) -> int | None:
     return max((axis for found in moves for axis, _ in found if extents[axis] != 1), default=None)
 
 
-def kernel(parts: Sequence[KernelPart], inner: set[Any]) -> Made | None:
+def kernel(parts: Sequence[KernelBlock], inner: set[Any]) -> KernelResult | None:
     """Return the first stages that can share a kernel, if windows among them overlap."""
     taken = alike(parts)
     if not any(slides(part) for part in taken):
