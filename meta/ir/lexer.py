@@ -6,9 +6,10 @@ Every kind of token is a row of `TOKEN`; what the tokens mean is in `parser.py`.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable
-from typing import NoReturn, TypeVar
+from collections.abc import Callable, Mapping
+from typing import ClassVar, NoReturn, TypeVar
 
 from meta.base.errors import IRError
 from meta.base.source import Span
@@ -38,23 +39,85 @@ TOKEN = re.compile(
     re.VERBOSE,
 )
 SPAN = re.compile(rf"#[ \t]+(?:({_STRING})|(.+)):([0-9]{{1,9}})[ \t\r]*")
-_NAMES = {
-    "var": "a variable",
-    "global": "a global name",
-    "number": "a number",
-    "string": "a string",
-    "end": "the end of the text",
-}
 _SHOWN = 100
 """Columns of the offending line that an error shows."""
 
 
-class Cursor:
+class TokenReader(ABC):
+    """What readers of texts have in common: the current token, by its ``kind`` and its ``text``.
+
+    names: what kinds of tokens are called in errors.
+    """
+
+    names: ClassVar[Mapping[str, str]]
+    kind: str
+    text: str
+
+    @abstractmethod
+    def advance(self) -> str:
+        """Step over the current token and return its text."""
+
+    @abstractmethod
+    def fail(
+        self, expected: object, found: str = "", *, hint: str | None = None, at: int | None = None
+    ) -> NoReturn:
+        """Raise an error at an offset, by default that of the current token."""
+
+    def accept(self, kind: str) -> bool:
+        """Step over the current token if it is of that kind."""
+        if self.kind != kind:
+            return False
+        self.advance()
+        return True
+
+    def accept_name(self, name: str) -> bool:
+        """Step over the current token if it is that word."""
+        if self.kind != "name" or self.text != name:
+            return False
+        self.advance()
+        return True
+
+    def expect(self, kind: str, what: str = "") -> str:
+        """Step over a token of that kind and return its text, or fail."""
+        if self.kind != kind:
+            self.fail(what or self.names.get(kind, repr(kind)))
+        return self.advance()
+
+    def expect_name(self, name: str) -> None:
+        """Step over that word, or fail."""
+        if not self.accept_name(name):
+            self.fail(repr(name))
+
+    def shown(self) -> str:
+        """Return the current token as errors show it."""
+        if self.kind == "end":
+            return self.names["end"]
+        return repr(self.text if len(self.text) <= 40 else self.text[:40] + "...")
+
+
+def excerpt(source: str, begin: int, end: int, column: int) -> tuple[str, str]:
+    """Return what errors show of the line of a source from ``begin`` to ``end``, and a caret below
+    one of its columns.
+    """
+    clip = max(0, column - _SHOWN * 3 // 4)
+    line = source[begin + clip : min(end, begin + clip + _SHOWN)]
+    return "".join(c if c.isprintable() else " " for c in line), " " * (column - clip) + "^"
+
+
+class Cursor(TokenReader):
     """The tokens of a text and a position among them.
 
     ``kind`` and ``text`` are those of the current token; the kind of punctuation and of operators
     of dimensions is their text.
     """
+
+    names: ClassVar = {
+        "var": "a variable",
+        "global": "a global name",
+        "number": "a number",
+        "string": "a string",
+        "end": "the end of the text",
+    }
 
     def __init__(self, source: str, file: str) -> None:
         self.source, self.file = source, file
@@ -119,31 +182,6 @@ class Cursor:
             self.kind, self.text = self._kinds[self._index], self._texts[self._index]
         return text
 
-    def accept(self, kind: str) -> bool:
-        """Step over the current token if it is of that kind."""
-        if self.kind != kind:
-            return False
-        self.advance()
-        return True
-
-    def accept_name(self, name: str) -> bool:
-        """Step over the current token if it is that word."""
-        if self.kind != "name" or self.text != name:
-            return False
-        self.advance()
-        return True
-
-    def expect(self, kind: str, what: str = "") -> str:
-        """Step over a token of that kind and return its text, or fail."""
-        if self.kind != kind:
-            self.fail(what or _NAMES.get(kind, repr(kind)))
-        return self.advance()
-
-    def expect_name(self, name: str) -> None:
-        """Step over that word, or fail."""
-        if not self.accept_name(name):
-            self.fail(repr(name))
-
     def items(self, read: Callable[[], T], begin: str = "(", end: str = ")") -> tuple[T, ...]:
         """Read ``(item, item)``, or in other brackets, with or without a last comma."""
         items: list[T] = []
@@ -171,20 +209,14 @@ class Cursor:
     ) -> NoReturn:
         """Raise IRError at an offset, by default that of the current token."""
         if at is None:
-            at = self.start
-            if not found:
-                shown = self.text if len(self.text) <= 40 else self.text[:40] + "..."
-                found = repr(shown) if self.kind != "end" else _NAMES["end"]
+            at, found = self.start, found or self.shown()
         line = self._line(at)
         begin = self._newlines[line - 1] + 1 if line else 0
         end = self._newlines[line] if line < len(self._newlines) else len(self.source)
-        column = at - begin
-        clip = max(0, column - _SHOWN * 3 // 4)
-        shown_line = self.source[begin + clip : min(end, begin + clip + _SHOWN)]
-        shown_line = "".join(c if c.isprintable() else " " for c in shown_line)
+        shown, caret = excerpt(self.source, begin, end, at - begin)
         raise IRError(
-            f"line {line + 1}, column {column + 1}: this program text cannot be read\n"
-            f"    {shown_line}\n    {' ' * (column - clip)}^",
+            f"line {line + 1}, column {at - begin + 1}: this program text cannot be read\n"
+            f"    {shown}\n    {caret}",
             expected=expected,
             found=found or None,
             hint=hint,

@@ -21,13 +21,14 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import torch
 
 from meta.base.dtype import TO_TORCH, is_float, limits
 from meta.frontend.relay import ast
 from meta.frontend.relay.errors import RelayError
+from meta.ir.lexer import TokenReader, excerpt
 
 KEYWORDS = frozenset({"def", "extern", "fn", "free_var", "let", "meta", "mut", "type"})
 KEYWORDS |= {"if", "else", "match", "ref", "ref_read", "ref_write"}
@@ -161,20 +162,8 @@ TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
-_NAMES = {
-    "local": "a variable",
-    "global": "a global name",
-    "name": "a name",
-    "number": "a number",
-    "string": "a string",
-    "end": "the end of the text",
-}
-_SHOWN = 100
-"""Columns of the offending line that an error shows."""
-
-
-_COMPARED = 1000
-"""Names that one which is not known is compared with."""
+_LONGEST, _COMPARED = 100, 1000
+"""The longest name of which others are looked for, and how many it is compared with."""
 
 
 def skip_comment(text: str, at: int) -> int | None:
@@ -190,7 +179,7 @@ def skip_comment(text: str, at: int) -> int | None:
     return None
 
 
-class Lexer:
+class Lexer(TokenReader):
     """The current token of a text.
 
     Attributes
@@ -198,6 +187,15 @@ class Lexer:
     kind: a group of `TOKEN`; of marks, their text. text: the token. start, end: offsets.
     type_comment: T if a comment ``/* ty=T */`` is between this token and the one before.
     """
+
+    names: ClassVar = {
+        "local": "a variable",
+        "global": "a global name",
+        "name": "a name",
+        "number": "a number",
+        "string": "a string",
+        "end": "the end of the text",
+    }
 
     def __init__(self, source: str, file: str) -> None:
         self.source, self.file = source, file
@@ -246,26 +244,6 @@ class Lexer:
         self.text = self.text[:length]
         self.end = self.start + length
 
-    def accept(self, kind: str) -> bool:
-        """Step over the current token if it is of that kind."""
-        if self.kind != kind:
-            return False
-        self.advance()
-        return True
-
-    def accept_name(self, name: str) -> bool:
-        """Step over the current token if it is that word."""
-        if self.kind != "name" or self.text != name:
-            return False
-        self.advance()
-        return True
-
-    def expect(self, kind: str, what: str = "") -> str:
-        """Step over a token of that kind and return its text, or fail."""
-        if self.kind != kind:
-            self.fail(what or _NAMES.get(kind, repr(kind)))
-        return self.advance()
-
     def items(self, close: str) -> Iterator[None]:
         """Yield before each item of a list up to a closing mark; note a trailing comma."""
         comma = False
@@ -276,11 +254,6 @@ class Lexer:
                 break
         self.trailing_comma = comma
         self.expect(close, f"',' or {close!r}")
-
-    def expect_name(self, name: str) -> None:
-        """Step over that word, or fail."""
-        if not self.accept_name(name):
-            self.fail(repr(name))
 
     def follows(self, pattern: re.Pattern[str]) -> bool:
         """Tell whether what follows the current token matches."""
@@ -301,18 +274,19 @@ class Lexer:
         self, expected: object, found: str = "", *, hint: str | None = None, at: int | None = None
     ) -> NoReturn:
         """Raise RelayError at an offset, by default that of the current token."""
-        if not found:
-            shown = self.text if len(self.text) <= 40 else self.text[:40] + "..."
-            found = repr(shown) if self.kind != "end" else _NAMES["end"]
         raise self.error(
-            "this Relay text cannot be read", at, expected=expected, found=found, hint=hint
+            "this Relay text cannot be read",
+            at,
+            expected=expected,
+            found=found or self.shown(),
+            hint=hint,
         ) from None
 
     def unknown(self, expected: str, names: Iterable[str]) -> NoReturn:
         """Raise RelayError for a name that is none of ``names``, with the nearest of them."""
         name = self.text.lstrip("%")
-        known = list(islice((n for n in names if len(n) <= _SHOWN), _COMPARED))
-        close = difflib.get_close_matches(name, known, n=1) if len(name) <= _SHOWN else []
+        known = list(islice((n for n in names if len(n) <= _LONGEST), _COMPARED))
+        close = difflib.get_close_matches(name, known, n=1) if len(name) <= _LONGEST else []
         self.fail(expected, hint=f"did you mean {close[0]!r}?" if close else None)
 
     def error(self, what: str, at: int | None = None, **details: Any) -> RelayError:
@@ -322,8 +296,5 @@ class Lexer:
         starts = self._starts()
         begin = starts[place.line - 1]
         end = starts[place.line] - 1 if place.line < len(starts) else len(self.source)
-        column = place.column - 1
-        clip = max(0, column - _SHOWN * 3 // 4)
-        line = self.source[begin + clip : min(end, begin + clip + _SHOWN)]
-        line = "".join(c if c.isprintable() else " " for c in line)
-        return RelayError(what, place=place, excerpt=f"{line}\n{' ' * (column - clip)}^", **details)
+        line, caret = excerpt(self.source, begin, end, place.column - 1)
+        return RelayError(what, place=place, excerpt=f"{line}\n{caret}", **details)
