@@ -128,7 +128,7 @@ def grid_sample(x, grid, dy, mode, padding_mode, align_corners):
     wide = dtype if dtype == "float64" else "float32"
     n, c, *extents = x.shape
     points = prod(grid.shape[1:-1])
-    flat = op.reshape(op.astype(x, wide), (n, c, -1))
+    flat = op.reshape(op.astype(x, wide), (n, c, prod(extents)))
     grad = op.reshape(op.astype(dy, wide), (n, c, points))
     places = op.reshape(op.astype(grid, wide), (n, points, len(extents)))
     options = (mode, padding_mode, align_corners)

@@ -24,26 +24,34 @@ FLOATS = ("float16", "bfloat16", "float32", "float64")
 @dataclass(frozen=True)
 class Spec:
     """A tensor argument to be made: ``make(dtype, generator)``; ``given`` says that it has floats
-    which are no accident, ``numbers`` that all its values are given.
+    which are no accident, ``numbers`` that all its values are given; ``low`` and ``high`` are the
+    bounds that the record states, None where other values do as well.
     """
 
     make: Callable[[str, torch.Generator], torch.Tensor]
     text: str
     given: bool = False
     numbers: bool = False
+    low: float | None = None
+    high: float | None = None
 
     def __repr__(self) -> str:
         return self.text
 
 
-def F(*shape: int, low: float = -2.0, high: float = 2.0) -> Spec:
+LEAST, MOST = -2.0, 2.0
+"""The bounds of floats of which a record states none."""
+
+
+def F(*shape: int, low: float = LEAST, high: float = MOST) -> Spec:
     """Floats of the dtype under test, uniform on [low, high)."""
 
     def make(dtype: str, generator: torch.Generator) -> torch.Tensor:
         values = torch.empty(shape, dtype=torch.float64).uniform_(low, high, generator=generator)
         return values.to(TO_TORCH[dtype])
 
-    return Spec(make, f"F{list(shape)}")
+    bounds = {"low": low if low != LEAST else None, "high": high if high != MOST else None}
+    return Spec(make, f"F{list(shape)}", **bounds)
 
 
 def I(*shape: int, low: int, high: int, dtype: str = "int64") -> Spec:  # noqa: E743
@@ -52,7 +60,7 @@ def I(*shape: int, low: int, high: int, dtype: str = "int64") -> Spec:  # noqa: 
     def make(_: str, generator: torch.Generator) -> torch.Tensor:
         return torch.randint(low, high, shape, generator=generator).to(TO_TORCH[dtype])
 
-    return Spec(make, f"I{list(shape)}")
+    return Spec(make, f"I{list(shape)}", low=low, high=high - 1)
 
 
 def B(*shape: int) -> Spec:

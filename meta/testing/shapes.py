@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -46,7 +47,7 @@ def reshaped(case: OpCase) -> Iterator[Sample]:
                 def given(_: Shape, shape: Shape = shape) -> Shape:
                     return shape
 
-                made = _changed(one, given)
+                made = with_shapes(one, given)
                 if shape not in shapes and _results(case, made) == {shape}:
                     yield made
         else:
@@ -75,7 +76,7 @@ def _substituted(case: OpCase, one: Sample, extents: list[int]) -> Iterator[Samp
             def place(shape: Shape, old: int = old, new: Shape = new) -> Shape:
                 return tuple(e for extent in shape for e in (new if extent == old else (extent,)))
 
-            made = _changed(one, place)
+            made = with_shapes(one, place)
             most = max((math.prod(shape) for shape in _shapes(case, made)), default=0)
             if most <= MOST_ELEMENTS and _results(case, made) is not None:
                 yield made
@@ -100,8 +101,8 @@ def _dtype(case: OpCase) -> str:
     return case.dtypes[0] if case.dtypes else "float32"
 
 
-def _changed(one: Sample, place: Callable[[Shape], Shape]) -> Sample:
-    """Return a sample whose tensors have other shapes.
+def with_shapes(one: Sample, place: Callable[[Shape], Shape]) -> Sample:
+    """Return a sample whose tensors have other shapes: ``place(shape)`` in place of each.
 
     Integers, which may be places, are 0 if one of the tensors has fewer elements than before.
     """
@@ -131,4 +132,4 @@ def _reshaped(spec: Spec, place: Callable[[Shape], Shape], fewer: bool) -> Spec:
         return found * 0 if fewer and not values.dtype.is_floating_point else found
 
     shape = place(tuple(spec.make("float32", torch.Generator()).shape))
-    return Spec(make, f"{spec} as {list(shape)}", spec.given)
+    return replace(spec, make=make, text=f"{spec} as {list(shape)}", numbers=False)

@@ -265,6 +265,7 @@ CASES += [
                 for padding in ("zeros", "border", "reflection")
             ),
             sample(F(1, 1, 1, 1), F(1, 2, 2, 2), align_corners=True),
+            sample(F(0, 2, 3, 4), F(0, 2, 2, 2)),
         ],
         grid_sample,
         # Half precision rounds the positions, which the oracle has in double precision.

@@ -16,6 +16,7 @@ import torch
 import meta
 from meta.base.registry import OPERATORS
 from meta.dialect.core import HANDWRITTEN, Dialect
+from tests.op.records import CASES
 from tests.registered import remove_dialects
 from tools.fuzz_models import run
 from tools.fuzz_models.__main__ import main
@@ -26,7 +27,7 @@ from tools.fuzz_models.face import Case
 from tools.fuzz_models.minimise import minimise
 from tools.fuzz_models.models import run_case, style_of
 from tools.fuzz_models.program import Input, Program, Ref, Step, all_steps, source
-from tools.fuzz_models.rows import ROWS
+from tools.fuzz_models.records import record_of, records
 from tools.fuzz_models.run import DIALECTS as PREFERRED
 from tools.fuzz_models.run import EXECUTORS, Way, check
 
@@ -56,17 +57,38 @@ def test_many_models(executor: str, dialect: str, part: int) -> None:
     check_cases(cases_of(28, 1_000_000 + 28 * part, [Way(executor, dialect)]))
 
 
-def test_rows_are_operators() -> None:
-    assert len(ROWS) >= 200
-    assert not [name for name in ROWS if name not in OPERATORS]
+def test_every_operator_is_drawn() -> None:
+    """All that have a record with samples and compute what follows from their arguments."""
+    drawn = {case.op for case in CASES if case.samples and "cuda" in case.devices}
+    left_out = {n for n in OPERATORS if OPERATORS[n].random or OPERATORS[n].collective}
+    assert set(records()) == drawn - left_out
+    assert len(records()) > 420
 
 
 def test_programs_use_the_operators() -> None:
     used = Counter(
         step.op for seed in range(120) for step in all_steps(generate(seed, Style()).steps)
     )
-    assert len([name for name in used if name in ROWS]) >= 180
+    assert len([name for name in used if name in records()]) >= 180
     assert {"cond", "while_loop", "scan", "sgd", "reshape"} <= set(used)
+
+
+@pytest.mark.parametrize(
+    ("names", "moves", "degree"),
+    [
+        ("relu maximum reshape take concat sort astype zeros", True, None),
+        ("add subtract sum cumsum bias_add", False, 1),
+        ("multiply square matmul conv2d", False, 2),
+        ("exp tanh divide mean softmax layer_norm lerp mse_loss pow", False, 0),
+    ],
+)
+def test_how_operators_round_is_found_by_trying(
+    names: str, moves: bool, degree: int | None
+) -> None:
+    for name in names.split():
+        record = record_of(name)
+        assert record.moves == moves, name
+        assert degree is None or record.degree == degree, name
 
 
 def test_a_seed_is_a_program() -> None:

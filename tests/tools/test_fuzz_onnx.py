@@ -18,8 +18,9 @@ from tools.fuzz_models.onnx_graphs import FACE, run
 from tools.fuzz_models.onnx_graphs.draw import generate
 from tools.fuzz_models.onnx_graphs.minimise import CANDIDATES, is_sound
 from tools.fuzz_models.onnx_graphs.program import values_of
-from tools.fuzz_models.onnx_graphs.rows import ROWS
+from tools.fuzz_models.onnx_graphs.control import CONTROL
 from tools.fuzz_models.onnx_graphs.run import Way, check
+from tools.fuzz_models.onnx_graphs.samples import samples
 
 TORCH = [Way(e, "torch") for e in run.EXECUTORS]
 
@@ -48,7 +49,15 @@ def test_graphs_have_many_operators_and_several_sizes() -> None:
         sizes += bool(names)
         assert program.size <= 60
     assert generate(3).model() == generate(3).model() and is_sound(generate(3))
-    assert sizes > 60 and len(set(counts) & set(ROWS)) > 60
+    assert sizes > 60 and len(set(counts) & {*samples(), *CONTROL}) > 100
+
+
+def test_what_is_converted_and_tested_by_onnx_is_drawn() -> None:
+    """No row names it; nodes of older opsets are what onnx converts them to."""
+    assert len(samples()) > 150
+    (split, *_) = samples()["ReduceSum"]
+    assert {a.name for a in split.at(11).attribute} >= {"axes"}
+    assert {a.name for a in split.at(13).attribute} == {"keepdims"}
 
 
 def test_a_wrong_result_is_found_and_made_small(monkeypatch: pytest.MonkeyPatch) -> None:

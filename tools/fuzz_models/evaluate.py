@@ -3,7 +3,7 @@
 An evaluation may disturb what it computes: every operand and result of a step that rounds is moved
 by some units in the last place of its dtype. How far a few disturbed evaluations lie from the quiet
 one is how far a sound implementation may be from it. Where that is no bound, beside a jump of a
-function say, they lie far apart. What has to be exact is not disturbed: `Row.rounding`.
+function say, they lie far apart. What has to be exact is not disturbed: `is_exact`.
 """
 
 from __future__ import annotations
@@ -14,15 +14,10 @@ from typing import Any
 
 import torch
 
-from tools.fuzz_models.precision import (
-    epsilon,
-    grain,
-    holds_sums,
-    is_float,
-    representable,
-    rounded,
-    wrapped,
-)
+from meta.base.errors import MetaError
+from meta.ir.types import TensorType
+from meta.op.core.call import CallValues, View
+from tools.fuzz_models.precision import BITS, epsilon, grain, is_float, representable, rounded
 from tools.fuzz_models.program import (
     Block,
     Input,
@@ -30,12 +25,10 @@ from tools.fuzz_models.program import (
     Ref,
     Step,
     references,
-    substitute,
     tensor_of,
 )
 from tools.fuzz_models.program import operands as operands_of
-from tools.fuzz_models.rows import ROWS, Row
-from tools.fuzz_models.rows.row import Call
+from tools.fuzz_models.records import Record, native, outputs, record_of
 
 
 @dataclass
@@ -70,6 +63,11 @@ class Value:
         return self.cell.data.reshape(self.shape)
 
     @property
+    def type(self) -> TensorType:
+        """Its type."""
+        return TensorType(self.shape, self.dtype)
+
+    @property
     def ndim(self) -> int:
         """The number of axes."""
         return len(self.shape)
@@ -100,33 +98,49 @@ class Noise:
         self.least = 0.0 if floor is None else epsilon(floor)
         self.backwards = backwards
 
-    def __call__(self, x: torch.Tensor, dtype: str, inner: Any = None) -> torch.Tensor:
-        """Return x moved by units of its own size, and of ``inner``: see `Row`."""
-        unit = max(epsilon(dtype), self.least) * self.amplitude
-        shake = 2 * torch.rand(x.shape, dtype=torch.float64, generator=self.generator) - 1
-        moved = x * (1 + unit * shake)
-        if inner is None:
-            return moved
-        if isinstance(inner, tuple):
-            of, inner = inner
-            unit = unit**2 if of == "squared" else epsilon(of) * self.amplitude
-        other = 2 * torch.rand(x.shape, dtype=torch.float64, generator=self.generator) - 1
-        error = unit * torch.as_tensor(inner).detach().expand(x.shape)
+    def shake(self, x: torch.Tensor) -> torch.Tensor:
+        """Return random numbers from -1 to 1."""
+        return 2 * torch.rand(x.shape, dtype=torch.float64, generator=self.generator) - 1
+
+    def unit(self, dtype: str, inner: bool = False) -> float:
+        """Return by how much a 1 is moved; ``inner``: of what is computed inside of an operator,
+        in float32 at least, of which ATen's exponentials of half precision are good to 5e-5.
+        """
+        own = HALF_INSIDE if inner and "16" in dtype else epsilon(dtype)
+        return max(own, self.least) * self.amplitude
+
+    def __call__(self, x: torch.Tensor, dtype: str, inner: Any = 0.0) -> torch.Tensor:
+        """Return x moved by units of its own size, and of ``inner``: of the size of numbers that
+        cancel inside of an operator, as 1 + erf(x) has them.
+        """
+        moved = x * (1 + self.unit(dtype) * self.shake(x))
+        error = self.unit(dtype, True) * torch.as_tensor(inner).detach().expand(x.shape)
+        shake = self.shake(x)
         # What may be of either sign may be 0.
-        none = (other > 0.5) & (moved.abs() <= error)
-        return torch.where(none, 0.0, moved + error * other)
+        none = (shake > 0.5) & (moved.abs() <= error)
+        return torch.where(none, 0.0, moved + error * shake)
 
-    def of_gradient(self, x: torch.Tensor, dtype: str, slope: torch.Tensor | None) -> torch.Tensor:
-        """Return x with a gradient that is moved by units of its own size, and of ``slope``'s."""
-        error = self.shake(x) if slope is None else self.shake(x) + slope
-        return x + epsilon(dtype) * self.amplitude * error
 
-    def shake(self, x: Any) -> Any:
-        """Return 0, whose derivative by each element of x is a random number from -1 to 1."""
-        if not isinstance(x, torch.Tensor):
-            return 0.0
-        random = torch.rand(x.shape, dtype=torch.float64, generator=self.generator)
-        return (x - x.detach()) * (2 * random - 1)
+HALF_INSIDE = 6e-5
+
+
+class _Shaken(torch.autograd.Function):
+    """The identity, whose gradient g is moved by units of its own size and of what ``sizes`` has:
+    the largest elements of the gradients that a step was given and gives.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, noise: Noise, unit: float, sizes: list[float], cancels: bool
+    ) -> torch.Tensor:
+        ctx.noise, ctx.unit, ctx.sizes, ctx.cancels = noise, unit, sizes, cancels
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> Any:
+        ctx.sizes.append(float(g.abs().nan_to_num(0, 0, 0).max()) if g.numel() else 0.0)
+        size = g.abs() + (max(ctx.sizes) if ctx.cancels else 0.0)
+        return g + ctx.unit * size * ctx.noise.shake(g), None, None, None, None
 
 
 @dataclass
@@ -145,9 +159,7 @@ class Evaluation:
     def add_input(self, number: int, given: Input) -> None:
         """Take in an argument."""
         tensor = tensor_of(given)
-        data = tensor.double() if is_float(given.dtype) else tensor
-        data = data if data.dtype == torch.bool or data.is_floating_point() else data.long()
-        cell = Cell(data.reshape(-1).clone(), True)
+        cell = Cell(native(tensor, given.dtype).reshape(-1).clone(), True)
         own = not tensor.is_contiguous()
         self.values[number] = Value(cell, given.shape, given.dtype, own)
 
@@ -158,123 +170,114 @@ class Evaluation:
             for number in references(step):
                 self.values[number].cell.fixed = True
         else:
-            self._call(step, ROWS[step.op])
+            self._call(step, record_of(step.op))
 
-    def _call(self, step: Step, row: Row) -> None:
+    def infer(self, step: Step) -> CallValues:
+        """Return what is known of a step from the types of its operands."""
+        return record_of(step.op).infer(step, lambda r: self.values[r.index].type)
+
+    def _call(self, step: Step, record: Record) -> None:
         operands = [self.values[r.index] for r in operands_of(step)]
-        if not self.may_write(step, row):
+        if not self.may_write(step, record):
             raise AssertionError("an argument is written that must not be")
-        dtypes = row.dtypes([v.dtype for v in operands], step.args, step.kwargs)
+        call = self.infer(step)
+        types = outputs(call)
+        if types is None or len(types) != len(step.results):
+            raise AssertionError("a step has results of other types")
+        written = record.written(step)
+        dtypes = [t.dtype for t in types] + [self.values[r.index].dtype for r in written]
+        shapes = [t.static_shape for t in types] + [self.values[r.index].shape for r in written]
         if self.noise is None:
-            found, exact = self._quietly(row, step, operands, dtypes)
+            found = _finished(record.compute(step, self._quiet), dtypes, shapes)
+            exact = is_exact(record, step, operands, found, dtypes)
             self.exact.append(exact)
         else:
             exact = self.exact[self.done]
-            found = self._noisily(row, step, dtypes, exact)
+            found = self._noisily(record, step, dtypes, shapes, exact)
         self.done += 1
-        written = row.written(step)
-        results, contents = found[: len(step.results)], found[len(step.results) :]
-        for number, tensor, dtype in zip(step.results, results, dtypes, strict=False):
-            self._bind(number, tensor, dtype, exact, row, operands)
-        for ref, tensor in zip(written, contents, strict=True):
+        view = call.out.slot if isinstance(call.out, View) else None
+        constant = not operands or record.op.view_elsewhere
+        for number, tensor, dtype in zip(step.results, found, dtypes, strict=False):
+            if view is not None:
+                of = operands[0]
+                self.values[number] = Value(of.cell, tuple(tensor.shape), dtype, of.own)
+            else:
+                cell = Cell(tensor.reshape(-1), exact)
+                self.values[number] = Value(cell, tuple(tensor.shape), dtype, constant)
+        for ref, tensor in zip(written, found[len(types) :], strict=True):
             value = self.values[ref.index]
             value.cell.data, value.cell.exact = tensor.reshape(-1), exact
 
-    def may_write(self, step: Step, row: Row) -> bool:
+    def may_write(self, step: Step, record: Record) -> bool:
         """Whether a step may write what it writes: no memory that it is given twice, since what it
         means then is not said, and nothing that is fixed.
         """
-        written = [self.values[r.index] for r in row.written(step)]
+        written = [self.values[r.index] for r in record.written(step)]
         cells = [self.values[r.index].cell for r in operands_of(step)] if written else []
         return not any(v.fixed or sum(c is v.cell for c in cells) > 1 for v in written)
 
-    def _bind(
-        self,
-        number: int,
-        tensor: torch.Tensor,
-        dtype: str,
-        exact: bool,
-        row: Row,
-        operands: list[Value],
-    ) -> None:
-        shape = tuple(tensor.shape)
-        if row.view:
-            first = operands[0]
-            self.values[number] = Value(first.cell, shape, dtype, first.own)
-            return
-        self.values[number] = Value(Cell(tensor.reshape(-1), exact), shape, dtype, row.constant)
+    def _quiet(self, ref: Ref) -> torch.Tensor:
+        return self.values[ref.index].tensor
 
-    def _quietly(
-        self, row: Row, step: Step, operands: list[Value], dtypes: Sequence[str]
-    ) -> tuple[list[torch.Tensor], bool]:
-        found = _finished(row.compute(*self._arguments(step, lambda v: v.tensor)), dtypes)
-        if not all(v.exact for v in operands):
-            return found, False
-        if row.rounding == "none":
-            return found, True
-        if row.rounding == "round":
-            fits = (representable(t, d) for t, d in zip(found, dtypes, strict=True) if is_float(d))
-            return found, all(fits)
-        if row.rounding == "always" or not any(map(is_float, dtypes)):
-            return found, not any(map(is_float, dtypes))
-        unit = 1.0
-        for g in (grain(v.tensor) for v in operands if is_float(v.dtype)):
-            unit = min(unit, g) if row.rounding == "add" else unit * g
-        unit = min([unit, *(grain(t) for t in found)])  # numbers among the operands, too
-        largest = row.magnitude or row.compute
-        absolute = self._arguments(
-            step, lambda v: v.tensor.abs() if is_float(v.dtype) else v.tensor
-        )
-        sizes = _finished(largest(*absolute), dtypes)
-        return found, all(
-            holds_sums(t, unit, d) for t, d in zip(sizes, dtypes, strict=True) if is_float(d)
-        )
+    def _size(self, ref: Ref) -> torch.Tensor:
+        x = self._quiet(ref)
+        return x.abs() if x.is_floating_point() else x
 
     def _noisily(
-        self, row: Row, step: Step, dtypes: Sequence[str], exact: bool
+        self,
+        record: Record,
+        step: Step,
+        dtypes: Sequence[str],
+        shapes: Sequence[tuple[int, ...]],
+        exact: bool,
     ) -> list[torch.Tensor]:
         noise = self.noise
         assert noise is not None
-        if exact or row.rounding == "none":
-            plain = self._arguments(step, lambda v: v.tensor)
-            return self._backwards(row, plain, _finished(row.compute(*plain), dtypes), dtypes)
+        exact = exact or record.moves
+        sizes: list[float] = []
+        plain = record.degree and record.op.elementwise
 
-        def shaken(v: Value) -> torch.Tensor:
-            return noise(v.tensor, v.dtype) if is_float(v.dtype) else v.tensor
+        def backwards(x: torch.Tensor, dtype: str, cancels: bool) -> torch.Tensor:
+            if not (noise.backwards and x.requires_grad):
+                return x
+            return _Shaken.apply(x, noise, noise.unit(dtype), sizes, cancels)  # type: ignore
 
-        given = (lambda v: v.tensor) if row.rounding == "round" else shaken
-        args, kwargs = self._arguments(step, given)
-        found = _finished(row.compute(args, kwargs), dtypes)
-        inner = None if row.inner is None else row.inner(*args, **kwargs)
-        inners = inner if isinstance(inner, list) else [inner] * len(found)
-        for i, one in enumerate(inners):
-            if isinstance(one, tuple) and one[0] == "operand":
-                inners[i] = self.values[operands_of(step)[0].index].dtype, one[1]
-        moved = [
-            noise(t, d, i) if is_float(d) else t
-            for t, d, i in zip(found, dtypes, inners, strict=True)
+        def given(ref: Ref) -> torch.Tensor:
+            value = self.values[ref.index]
+            if not is_float(value.dtype):
+                return value.tensor
+            x = value.tensor if exact else noise(value.tensor, value.dtype)
+            return backwards(x, value.dtype, not (record.moves or plain))
+
+        found = _finished(record.compute(step, given), dtypes, shapes)
+        if not exact:
+            inner = self._inner(record, step, len(found))
+            found = [
+                noise(t, d, i) if is_float(d) else t
+                for t, d, i in zip(found, dtypes, inner, strict=True)
+            ]
+        return [backwards(t, d, False) for t, d in zip(found, dtypes, strict=True)]
+
+    def _inner(self, record: Record, step: Step, count: int) -> list[Any]:
+        """Return how large the numbers are that cancel inside of a step, for each result.
+
+        Of products that are added, these; else the operands and 1, of one element if the operator
+        is elementwise.
+        """
+        floats = [
+            v.tensor.detach().abs().nan_to_num(0, 0, 0)
+            for v in (self.values[r.index] for r in operands_of(step))
+            if is_float(v.dtype)
         ]
-        return self._backwards(row, (args, kwargs), moved, dtypes)
-
-    def _backwards(
-        self, row: Row, call: Call, found: list[torch.Tensor], dtypes: Sequence[str]
-    ) -> list[torch.Tensor]:
-        """Move the gradients that pass a step."""
-        noise = self.noise
-        if noise is None or not noise.backwards:
-            return found
-        slope = None if row.slope is None else row.slope(noise.shake, *call[0], **call[1])
-        return [
-            noise.of_gradient(t, d, slope) if t.requires_grad else t
-            for t, d in zip(found, dtypes, strict=True)
-        ]
-
-    def _arguments(self, step: Step, given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        def change(ref: Ref) -> Any:
-            return given(self.values[ref.index])
-
-        args = tuple(substitute(a, change) for a in step.args)
-        return args, {k: substitute(v, change) for k, v in step.kwargs.items()}
+        if record.degree and record.op.elementwise:
+            return [0.0] * count
+        if record.degree:
+            with torch.no_grad():
+                sizes = record.compute(step, self._size)
+            return [t.abs().double().nan_to_num(0, 0, 0) for t in sizes]
+        if record.op.elementwise:
+            return [1.0 + sum(floats, torch.zeros(()))] * count
+        return [1.0 + max((float(x.max()) for x in floats if x.numel()), default=0.0)] * count
 
     # Control flow.
 
@@ -328,18 +331,38 @@ _CONTROL = {
 }
 
 
-def _finished(found: Any, dtypes: Sequence[str]) -> list[torch.Tensor]:
+def _finished(
+    found: list[torch.Tensor], dtypes: Sequence[str], shapes: Sequence[tuple[int, ...]]
+) -> list[torch.Tensor]:
     """Return results as the dtypes hold them: integers wrap, floats stay in float64."""
-    tensors = list(found) if isinstance(found, tuple | list) else [found]
-    if len(tensors) != len(dtypes):
-        raise AssertionError(f"a reference gives {len(tensors)} results, not {len(dtypes)}")
-    return [_held(t, d) for t, d in zip(tensors, dtypes, strict=True)]
+    if [tuple(t.shape) for t in found] != list(shapes):
+        raise AssertionError("an oracle gives other shapes than the type function")
+    return [native(t, d) for t, d in zip(found, dtypes, strict=True)]
 
 
-def _held(tensor: torch.Tensor, dtype: str) -> torch.Tensor:
-    if is_float(dtype):
-        return tensor.double()
-    return tensor.bool() if dtype == "bool" else wrapped(tensor.long(), dtype)
+def is_exact(
+    record: Record,
+    step: Step,
+    operands: Sequence[Value],
+    found: Sequence[torch.Tensor],
+    dtypes: Sequence[str],
+) -> bool:
+    """Whether a kernel has to give these very elements."""
+    floats = [(t.detach(), d) for t, d in zip(found, dtypes, strict=True) if is_float(d)]
+    if not all(v.exact for v in operands) or not all(representable(t, d) for t, d in floats):
+        return False
+    if not floats or record.moves:
+        return True
+    if not record.degree:
+        return False
+    values = [v.tensor.detach() for v in operands if v.tensor.is_floating_point()]
+    numbers = [a for a in (*step.args, *step.kwargs.values()) if isinstance(a, float)]
+    values += [torch.tensor([n], dtype=torch.float64) for n in numbers]
+    unit = min((grain(x) for x in values), default=0.0) ** record.degree
+    largest = max((float(x.abs().max()) for x in values if x.numel()), default=0.0)
+    terms = 1 if record.op.elementwise else max((x.numel() for x in values), default=1)
+    most = (largest * max(len(values), 1)) ** record.degree * terms
+    return unit > 0 and all(most <= unit * 2.0 ** BITS[d] for _, d in floats)
 
 
 def evaluate(
@@ -363,6 +386,8 @@ class Expected:
     bound: torch.Tensor
 
 
+REFUSED = (ArithmeticError, AssertionError, LookupError, MetaError, RuntimeError, ValueError)
+"""What type functions and oracles raise for arguments that do not fit."""
 SLACK = 2.0
 ULPS = 4.0
 TINY = {"float64": 1e-307, "float32": 1.2e-38, "float16": 2.5e-7, "bfloat16": 1.2e-38}

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tools.fuzz_models.draw import is_writer
-from tools.fuzz_models.evaluate import Evaluation, evaluate
+from tools.fuzz_models.evaluate import REFUSED, Evaluation, evaluate
 from tools.fuzz_models.face import smallest
 from tools.fuzz_models.precision import is_float, rounded
 from tools.fuzz_models.program import (
@@ -39,7 +39,7 @@ def _sound(program: Program) -> bool:
     """Whether the references can evaluate a program: a smaller extent may fit no more."""
     try:
         evaluate(program)
-    except (RuntimeError, IndexError, ValueError, AssertionError, TypeError, KeyError):
+    except (*REFUSED, TypeError):
         return False
     return True
 

@@ -10,34 +10,16 @@ from tools.fuzz_models.draw import Style, generate
 from tools.fuzz_models.face import Case, Face, Failure, Record, examine
 from tools.fuzz_models.minimise import minimise
 from tools.fuzz_models.program import Program, source
-from tools.fuzz_models.rows import ROWS
 from tools.fuzz_models.run import DIALECTS, EXECUTORS, Way, check
 from tools.fuzz_models.script import script
-
-EXTENT_FREE = (
-    *(name for name, row in ROWS.items() if row.draw.__module__.endswith((".unary", ".binary"))),
-    *(
-        name  # of many numbers the partial products overflow, or not
-        for name, row in ROWS.items()
-        if row.reference.__qualname__.startswith("along.") and name != "prod"
-    ),
-    *("permute_dims", "swapaxes", "expand_dims", "concat", "stack", "where", "astype", "flip"),
-    *("softmax", "log_softmax", "layer_norm", "rms_norm", "bias_add", "cumsum", "sort", "argsort"),
-    *("matmul", "matmul_nt", "matmul_tn", "dense", "batch_matmul", "batch_matmul_nt"),
-    *("tril", "triu", "mse_loss", "l1_loss", "huber_loss", "addcmul", "lerp", "linear_scan"),
-)
-"""Operators whose arguments do not follow from extents, for programs of symbolic dimensions."""
 
 
 def style_of(case: Case) -> Style:
     """Return what kind of program a case has, which follows from the case alone."""
     random = Random(case.seed ^ 0x5EED)
     gradient = case.way.gradient
-    smooth, writes = gradient, not gradient and case.way.executor != "autocast"
-    only = case.only
-    if case.way.executor == "dynamic":
-        only = tuple(name for name in only or EXTENT_FREE if name in EXTENT_FREE)
-        writes = False
+    smooth, only = gradient, case.only
+    writes = not gradient and case.way.executor not in ("autocast", "dynamic")
     # Under autocast what a branch or a loop carries changes its dtype, which is an error.
     control = case.way.executor not in ("autocast", "dynamic")
     if case.quick:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 
 BITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
@@ -24,15 +22,6 @@ def is_float(dtype: str) -> bool:
 def epsilon(dtype: str) -> float:
     """Return the distance from 1 to the next number."""
     return 2.0 ** (1 - BITS[dtype])
-
-
-def wrapped(values: torch.Tensor, dtype: str) -> torch.Tensor:
-    """Return int64 values modulo the range of an integer dtype."""
-    if dtype == "int64":
-        return values
-    bits = INTS[dtype]
-    low = 0 if dtype == "uint8" else -(1 << (bits - 1))
-    return (values - low) % (1 << bits) + low
 
 
 def rounded(values: torch.Tensor, dtype: str) -> torch.Tensor:
@@ -58,11 +47,3 @@ def grain(values: torch.Tensor) -> float:
         if bool((scaled == scaled.round()).all()):
             return 2.0**-k
     return 0.0
-
-
-def holds_sums(magnitude: torch.Tensor, unit: float, dtype: str) -> bool:
-    """Whether all sums of multiples of ``unit`` up to a magnitude are exact in a dtype."""
-    if unit == 0.0:
-        return False
-    most = float(magnitude.detach().abs().max()) if magnitude.numel() else 0.0
-    return math.isfinite(most) and most <= unit * 2.0 ** BITS[dtype]

@@ -13,6 +13,9 @@ from typing import Any
 import torch
 
 from meta.base.dtype import TO_TORCH
+from meta.base.registry import OPERATORS
+from meta.op.core.op import ComposedOp
+from meta.testing.layout import LAYOUTS
 
 CONTROL = ("cond", "while_loop", "scan")
 """Steps with blocks; all others are names of operators."""
@@ -56,8 +59,9 @@ class Step:
     """A call: ``results = op(*args, **kwargs)``.
 
     results: the numbers of the values it makes. blocks: those of control flow. A ``while_loop``
-    has the number of turns as its first argument, and carries the others. first: whether
-    they are the first of what the operator returns, in a tuple.
+    has the number of turns as its first argument, and carries the others. unpack: whether the
+    results are the first of what the operator returns, in a tuple. case: which of the operator's
+    records says what the call means.
     """
 
     op: str
@@ -65,7 +69,8 @@ class Step:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     results: tuple[int, ...] = ()
     blocks: tuple[Block, ...] = ()
-    first: bool = False
+    unpack: bool = False
+    case: int = 0
 
 
 @dataclass(frozen=True)
@@ -94,8 +99,8 @@ def substitute(value: Any, change: Callable[[Ref], Any]) -> Any:
     """Return an argument with every reference, in tuples too, changed."""
     if isinstance(value, Ref):
         return change(value)
-    if isinstance(value, tuple):
-        return tuple(substitute(v, change) for v in value)
+    if isinstance(value, tuple | list):
+        return type(value)(substitute(v, change) for v in value)
     return value
 
 
@@ -103,7 +108,7 @@ def refs_in(value: Any) -> list[Ref]:
     """Return the references in an argument, or in a tuple of them, in order."""
     if isinstance(value, Ref):
         return [value]
-    return [r for v in value for r in refs_in(v)] if isinstance(value, tuple) else []
+    return [r for v in value for r in refs_in(v)] if isinstance(value, tuple | list) else []
 
 
 def operands(step: Step) -> list[Ref]:
@@ -132,29 +137,26 @@ def without_unused(program: Program, writers: Callable[[Step], bool]) -> Program
     return replace(program, inputs=inputs, steps=tuple(reversed(kept)))
 
 
-MAKERS = ("zeros", "ones", "full", "arange", "one_hot")
-"""Operators that are told where their result is to live."""
-
-
-def _placed(steps: tuple[Step, ...], device: str) -> tuple[Step, ...]:
-    """Tell them."""
-    found = []
-    for step in steps:
-        blocks = tuple(replace(b, steps=_placed(b.steps, device)) for b in step.blocks)
-        told = {"device": device} if step.op in MAKERS else {}
-        found.append(replace(step, kwargs={**step.kwargs, **told}, blocks=blocks))
-    return tuple(found)
-
-
 # Text.
 
 
 def source(program: Program, device: str = "cpu") -> str:
     """Return the program as a Python function of its inputs, which are on ``device``, in order."""
     names = ", ".join(f"x{i}" for i in program.inputs)
-    steps = program.steps if device == "cpu" else _placed(program.steps, device)
+    steps = program.steps if device == "cpu" else _on(program.steps, device)
     lines = [f"def model({names}):", *_lines(steps, program.results, "    ")]
     return "\n".join(lines)
+
+
+def _on(steps: tuple[Step, ...], device: str) -> tuple[Step, ...]:
+    """Return steps whose results are on a device: operators that make tensors take it."""
+    found = []
+    for step in steps:
+        blocks = tuple(replace(b, steps=_on(b.steps, device)) for b in step.blocks)
+        takes = step.op not in CONTROL and "device" in OPERATORS[step.op].schema.index
+        kwargs = {**step.kwargs, "device": device} if takes else step.kwargs
+        found.append(replace(step, kwargs=kwargs, blocks=blocks))
+    return tuple(found)
 
 
 def _lines(steps: tuple[Step, ...], results: tuple[int, ...], indent: str) -> list[str]:
@@ -166,18 +168,17 @@ def _tuple(results: tuple[int, ...]) -> str:
     return "(" + "".join(f"x{i}, " for i in results).rstrip(" ") + ")"
 
 
-BY_SCHEMA = ("group_norm", "instance_norm", "layer_norm", "rms_norm")
-"""Operators that are called with the arguments of their schema, which take any axis."""
-
-
 def _step_lines(step: Step) -> list[str]:
-    target = f"{_tuple(step.results)} = " if len(step.results) > 1 else ""
-    if len(step.results) == 1:
-        target = f"x{step.results[0]}{', *_' * step.first} = "
+    names = [f"x{i}" for i in step.results]
+    target = f"({', '.join([*names, '*_'])}) = " if names and step.unpack else ""
+    if names and not step.unpack:
+        target = f"{_tuple(step.results)} = " if names[1:] else f"{names[0]} = "
     if step.op in CONTROL:
         return _CONTROL_LINES[step.op](step, target)
     arguments = [repr(a) for a in step.args] + [f"{k}={v!r}" for k, v in step.kwargs.items()]
-    called = f"{step.op}.plain" if step.op in BY_SCHEMA else step.op
+    op = OPERATORS[step.op]
+    by_schema = isinstance(op, ComposedOp) and not op.takes_schema
+    called = f"{step.op}.plain" if by_schema else step.op
     return [f"{target}op.{called}({', '.join(arguments)})"]
 
 
@@ -232,23 +233,8 @@ _CONTROL_LINES: dict[str, Callable[[Step, str], list[str]]] = {
 # Arrays.
 
 
-def storage(tensor: torch.Tensor, layout: str) -> torch.Tensor:
-    """Return the values in another memory layout."""
-    if layout == "transposed":
-        backwards = tuple(reversed(range(tensor.ndim)))
-        return tensor.permute(backwards).contiguous().permute(backwards)
-    if layout == "sliced":
-        buffer = torch.zeros(
-            [2 * n + 1 for n in tensor.shape], dtype=tensor.dtype, device=tensor.device
-        )
-        view = buffer[tuple(slice(1, 2 * n + 1, 2) for n in tensor.shape)]
-        return view.copy_(tensor)
-    if layout == "expanded" and tensor.numel():
-        return tensor[tuple(slice(0, 1) for _ in tensor.shape)].expand(tensor.shape)
-    return tensor
-
-
 def tensor_of(given: Input, device: str = "cpu") -> torch.Tensor:
     """Return a fresh tensor of an input."""
     values = given.values.reshape(given.shape)
-    return storage(values.to(TO_TORCH[given.dtype]).to(device).clone(), given.layout)
+    found = values.to(TO_TORCH[given.dtype]).to(device).clone()
+    return LAYOUTS[given.layout](found) if given.layout in LAYOUTS else found

@@ -1,4 +1,4 @@
-"""Random graphs: each node is drawn for the values that there are, and evaluated at once.
+"""Random graphs: each node is a sample with values of the graph in place of its inputs.
 
 A node is kept if the reference evaluator takes it at every size, gives the dtype that ONNX infers,
 numbers of a moderate size, and results that rounding does not change much.
@@ -7,25 +7,29 @@ numbers of a moderate size, and results that rounding does not change much.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from random import Random
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper
 
+from tools.fuzz_models.generator import Generator, Missing, renamed_extents
+from tools.fuzz_models.onnx_graphs.control import CONTROL
+from tools.fuzz_models.onnx_graphs.faults import is_miscomputed
 from tools.fuzz_models.onnx_graphs.program import Program, kind_of, moved, names_in, values_of
+from tools.fuzz_models.onnx_graphs.samples import NodeSample, is_known, samples
 
 SIZES = (("N", (2, 3, 1)), ("M", (4, 2, 5)))
 """Extents that differ from run to run."""
 RUNS = 3
-OPSETS = (*range(9, 24), 21, 22, 23)
+OPSETS = (*range(9, 24), *(22, 23) * 6)
 MOST, FEWEST = 4096, 1e-3
 LARGEST = 1e3
+RANK = 5
 
 
-class Rejected(Exception):
+class Rejected(Missing):
     """A node that is not kept."""
 
 
@@ -38,8 +42,13 @@ class Value:
     is_constant: bool = False
 
     @property
+    def array(self) -> Any:
+        """Its elements in the first run."""
+        return self.arrays[0][0]
+
+    @property
     def dtype(self) -> str:
-        return str(self.arrays[0][0].dtype.name)
+        return str(self.array.dtype.name)
 
     @property
     def ndim(self) -> int:
@@ -69,56 +78,46 @@ class Value:
         return "int" in self.dtype
 
 
-@dataclass(frozen=True)
-class Node:
-    """What a row draws."""
-
-    op: str
-    inputs: tuple[str, ...]
-    attributes: dict[str, Any] = field(default_factory=dict)
-    outputs: int = 1
-
-
-Row = Callable[["Draw"], Node | None]
-
-
-class Draw:
+class Draw(Generator[str]):
     """A graph under construction.
 
     Attributes
     ----------
-    random, numbers: where the choices and the numbers come from. opset: the version. values: that
-    can be used. constants: the initializers.
+    numbers: where the numbers come from. opset: the version. constants: the initializers. dims: the
+    inputs of the graph. steps: how many operators are drawn, of which some are several nodes.
     """
 
-    def __init__(self, seed: int) -> None:
-        self.random = Random(seed)
+    def __init__(self, seed: int, only: Sequence[str] = ()) -> None:
+        super().__init__(seed)
         self.numbers = np.random.default_rng(seed)
-        self.opset = self.random.choice(OPSETS)
-        self.values: list[Value] = []
+        self.opset = self.choice(OPSETS)
+        self.only = only
+        self.known: dict[str, Value] = {}
         self.constants: dict[str, Any] = {}
         self.nodes: list[Any] = []
         self.dims: dict[str, tuple[int | str, ...] | None] = {}
-        self.count = 0
 
-    def fresh(self, prefix: str = "v") -> str:
+    def name(self, prefix: str = "v") -> str:
         """Return a new name."""
-        self.count += 1
-        return f"{prefix}{self.count}"
+        return f"{prefix}{self.fresh() + 1}"
 
-    def chance(self, probability: float) -> bool:
-        return self.random.random() < probability
+    def value(self, key: str) -> Value:
+        """Return what is known of a value."""
+        return self.known[key]
 
-    def pick(self, fits: Callable[[Value], bool] = lambda v: True) -> Value:
-        """Return a value that fits, a late one mostly; `Rejected` if there is none."""
-        found = [v for v in self.values if fits(v)]
-        if not found:
-            raise Rejected("no value fits")
-        return (
-            found[-self.random.randint(1, min(4, len(found)))]
-            if self.chance(0.7)
-            else (self.random.choice(found))
-        )
+    def pick(self, *fits: Callable[[Value], Any]) -> Value:
+        """Return a value that fits; Missing if there is none."""
+        return self.known[self.choose(*fits)]
+
+    def mark(self) -> int:
+        """Return how many nodes there are."""
+        return len(self.nodes)
+
+    def forget(self, mark: int) -> None:
+        """Forget the nodes that are new."""
+        gone = {o for node in self.nodes[mark:] for o in node.output}
+        del self.nodes[mark:]
+        self.scope = [n for n in self.scope if n not in gone]
 
     def array(
         self, shape: Sequence[int], dtype: str = "float32", low: Any = -2, high: Any = 2
@@ -131,66 +130,142 @@ class Draw:
         return self.numbers.uniform(low, high, shape).astype(dtype)
 
     def constant(self, values: Any, dtype: str | None = None) -> str:
-        """Return the name of an initializer."""
-        name = self.fresh("c")
+        """Return the name of an initializer, or at times of what a node makes of one."""
+        name = self.name("c")
         self.constants[name] = np.asarray(values, dtype)
+        if self.chance(0.05):
+            (copy,) = self.add(helper.make_node("Identity", [name], [self.name()]))
+            return copy.name
         return name
-
-    def ints(self, *values: int) -> str:
-        """Return the name of a vector of int64."""
-        return self.constant(np.array(values, np.int64))
 
     def input(self, dims: tuple[int | str, ...], dtype: str, low: Any = -2, high: Any = 2) -> Value:
         """Add an input of the graph."""
-        name, sizes = self.fresh("x"), dict(SIZES)
-        arrays = []
-        for run in range(RUNS):
-            shape = tuple(sizes[d][run] if isinstance(d, str) else d for d in dims)
-            values = self.array(shape, dtype, low, high)
-            arrays.append((values, moved(values, 1)))
+        sizes = dict(SIZES)
+        shapes = [
+            tuple(sizes[d][run] if isinstance(d, str) else d for d in dims) for run in range(RUNS)
+        ]
+        arrays = [self.array(shape, dtype, low, high) for shape in shapes]
+        return self.input_of(arrays, dims)
+
+    def input_of(self, arrays: Sequence[Any], dims: tuple[int | str, ...]) -> Value:
+        """Add an input with these values in the runs."""
+        name = self.name("x")
         self.dims[name] = dims
-        self.values.append(Value(name, tuple(arrays)))
-        return self.values[-1]
+        self.known[name] = Value(name, tuple((a, moved(a, 1)) for a in arrays))
+        self.scope.append(name)
+        return self.known[name]
 
     def given(self, names: Sequence[str]) -> list[dict[str, Any]]:
         """Return the values of names: for each run as it is, then moved."""
-        known = {v.name: v for v in self.values}
         found = []
         for run in range(RUNS):
             for how in range(2):
-                one = {}
-                for name in names:
-                    if name in known:
-                        one[name] = known[name].arrays[run][how]
-                    else:
-                        values = self.constants[name]
-                        one[name] = moved(values, 2) if how else values
-                found.append(one)
+                found.append(
+                    {
+                        n: self.known[n].arrays[run][how]
+                        if n in self.known
+                        else (moved(self.constants[n], 2) if how else self.constants[n])
+                        for n in names
+                    }
+                )
         return found
 
-    def add(self, node: Node, proto: Any = None, used: Sequence[str] = ()) -> list[Value]:
+    def add(self, node: Any) -> list[Value]:
         """Append a node, if it is to be kept; return its results."""
-        outputs = [self.fresh() for _ in range(node.outputs)]
-        if proto is None:
-            proto = helper.make_node(node.op, node.inputs, outputs, **node.attributes)
-        outputs = [o for o in proto.output if o]
-        names = sorted({n for n in (*node.inputs, *used) if n})
+        outputs = [o for o in node.output if o]
+        names = sorted(n for n in names_in(node) if n in self.known or n in self.constants)
         given = self.given(names)
         try:
-            found = values_of([proto], self.opset, given, outputs)
+            found = values_of([node], self.opset, given, outputs, (0, 3) * RUNS)
         except Exception as error:  # the evaluator's are of many kinds
-            raise Rejected(f"{node.op}: {type(error).__name__}: {error}") from error
-        kinds = _inferred(proto, given[0], outputs, self.opset)
+            raise Rejected(f"{node.op_type}: {type(error).__name__}: {error}") from error
+        kinds = _inferred(node, given[0], outputs, self.opset)
         results = []
         for i, name in enumerate(outputs):
             arrays = [np.asarray(one[i]) for one in found]
             pairs = tuple((arrays[2 * r], arrays[2 * r + 1]) for r in range(RUNS))
             for plain, other in pairs:
-                _require_sound(node.op, plain, other, kinds.get(name))
+                _require_sound(node.op_type, plain, other, kinds.get(name))
             results.append(Value(name, pairs))
-        self.nodes.append(proto)
-        self.values += results
+        operands = [self.known[n].arrays[0][0] if n in self.known else self.constants[n]
+                    for n in node.input if n in self.known or n in self.constants]  # fmt: skip
+        if is_miscomputed(node, self.opset, operands, [v.arrays[0][0] for v in results]):
+            raise Rejected(f"{node.op_type}: the evaluator computes something else")
+        self.nodes.append(node)
+        self.known |= {v.name: v for v in results}
+        self.scope += [v.name for v in results]
         return results
+
+    def draw(self) -> bool:
+        """Draw a node and add it."""
+        found = samples()
+        name = self.choice([n for n in (*found, *CONTROL) if not self.only or n in self.only])
+        if name in CONTROL:
+            CONTROL[name](self)
+            return True
+        sample = self.choice(found[name])
+        node = sample.at(self.opset)
+        if node is None or not is_known(sample):
+            return False
+        names = [n for n in node.input if n]
+        data = [n for n in names if sample.inputs.get(n) is not None]
+        bound = self._bound(sample, data) if data else {}
+        new = onnx.NodeProto()
+        new.CopyFrom(node)
+        new.input[:] = [bound.get(n, "") for n in node.input]
+        new.output[:] = [self.name() if o else "" for o in node.output]
+        self.add(new)
+        return True
+
+    def _bound(self, sample: NodeSample, names: Sequence[str]) -> dict[str, str]:
+        """Return a value, a constant or an input of the graph in place of each input of a node."""
+        first = names[0] if self.chance(0.8) else self.choice(names)
+        like = sample.inputs[first]
+        wider = like.dtype.kind == "f" and self.chance(0.2)
+        alike = all(sample.inputs[n].shape == like.shape for n in names)
+        free = alike and self.chance(0.2)  # of any rank: the evaluator says whether it fits
+        value = self.pick(
+            lambda v: v.dtype == like.dtype.name or (wider and v.is_float),
+            lambda v: free or v.ndim == like.ndim,
+        )
+        extents = renamed_extents(like.shape, tuple(zip(*value.shapes, strict=True))) or {}
+        bound = {first: value.name}
+        for name in names:
+            if name not in bound:
+                bound[name] = self._other(sample.inputs[name], like, value, extents)
+        return bound
+
+    def _other(self, x: Any, like: Any, value: Value, extents: dict[int, Any]) -> str:
+        dtype = value.dtype if x.dtype == like.dtype else x.dtype.name
+        same = [v for v in self.scope if self.known[v].dtype == dtype]
+        if same and (x.dtype, x.shape) == (like.dtype, like.shape) and self.chance(0.25):
+            return str(self.choice(same))  # whether it broadcasts, the evaluator says
+        if x.ndim == 1 and x.dtype.kind == "i" and self.chance(0.8):
+            fixed = {old: new[0] for old, new in extents.items() if len(set(new)) == 1}
+            if self.chance(0.3):
+                x = np.array([fixed.get(int(n), n) for n in x], x.dtype)
+            return self.constant(x)
+        runs = [tuple(extents[n][r] if n in extents else n for n in x.shape) for r in range(RUNS)]
+        matching = [n for n in same if self.known[n].shapes == tuple(runs)]
+        if matching and x.dtype.kind != "i" and self.chance(0.6):
+            return str(self.choice(matching))
+        arrays = [_resized(x, shape).astype(dtype) for shape in runs]
+        if len(set(runs)) == 1 and self.chance(0.8):
+            return self.constant(arrays[0])
+        named = {sizes: letter for letter, sizes in SIZES}
+        dims = []
+        for axis in zip(*runs, strict=True):
+            if len(set(axis)) > 1 and axis not in named:
+                raise Rejected("an extent without a name")
+            dims.append(axis[0] if len(set(axis)) == 1 else named[axis])
+        return self.input_of(arrays, tuple(dims)).name
+
+
+def _resized(x: Any, shape: tuple[int, ...]) -> Any:
+    """Return a sample's values, repeated or cut to a shape; indices are 0 if there are fewer."""
+    count = int(np.prod(shape))
+    found = np.resize(x, shape) if x.size else np.zeros(shape, x.dtype)
+    return found * 0 if count < x.size and x.dtype.kind in "iu" else found
 
 
 def _inferred(proto: Any, given: dict[str, Any], outputs: list[str], opset: int) -> dict[str, int]:
@@ -222,7 +297,7 @@ def _require_sound(op: str, plain: Any, other: Any, kind: int | None) -> None:
         raise Rejected(f"{op}: the window is larger than the input")
     if kind and kind != kind_of(plain):
         raise Rejected(f"{op}: the reference gives {plain.dtype}")
-    if plain.size > MOST or plain.ndim > 5:
+    if plain.size > MOST or plain.ndim > RANK:
         raise Rejected(f"{op}: too large")
     if plain.dtype.kind != "f":
         if not np.array_equal(plain, other):
@@ -241,36 +316,18 @@ def _require_sound(op: str, plain: Any, other: Any, kind: int | None) -> None:
 
 def generate(seed: int, quick: bool = False, only: Sequence[str] = ()) -> Program:
     """Return the graph of a seed."""
-    from tools.fuzz_models.onnx_graphs.rows import ROWS
-
-    draw = Draw(seed)
+    draw = Draw(seed, only)
     random = draw.random
     _inputs(draw)
-    chosen = [(name, row) for name, row in ROWS.items() if not only or name in only]
     wanted = random.randint(2, 5) if quick else random.choice((4, 6, 8, 12, 16))
-    for _ in range(8 * wanted):
-        if len(draw.nodes) >= wanted:
-            break
-        count = len(draw.nodes)
-        _, row = random.choice(chosen)
-        try:
-            node = row(draw)
-            if node is not None:
-                draw.add(node)
-        except Rejected:
-            gone = {o for made in draw.nodes[count:] for o in made.output}
-            del draw.nodes[count:]
-            draw.values = [v for v in draw.values if v.name not in gone]
+    draw.grow(wanted, 16 * wanted)
     used = {n for node in draw.nodes for n in names_in(node)}
     made = [o for node in draw.nodes for o in node.output if o]
     outputs = [o for o in made if o not in used or random.random() < 0.15]
     if not outputs:  # nothing could be drawn
         draw.nodes.append(helper.make_node("Neg", ["x1"], ["y"]))
         outputs = ["y"]
-    runs = tuple(
-        {n: v.arrays[run][0] for v in draw.values for n in (v.name,) if n in draw.dims}
-        for run in range(RUNS)
-    )
+    runs = tuple({n: draw.known[n].arrays[run][0] for n in draw.dims} for run in range(RUNS))
     return Program(
         tuple(draw.nodes), draw.constants, draw.dims, tuple(outputs), draw.opset, runs
     ).pruned()

@@ -22,6 +22,7 @@ LIMITS = (
     "depends? on the values of inputs",
     "not known while converting",
     "extents that depend on values",
+    "must be a vector of known extent",
     "whole numbers only",
     r"are not all of the axis of \?",
 )

@@ -6,15 +6,19 @@ A statement is run for every call at once as it is drawn, and kept if eager PyTo
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from dataclasses import dataclass, replace
+from functools import cache
 from random import Random
 from typing import Any
 
 import torch
 
+from tools.fuzz_models.generator import Generator, Missing
 from tools.fuzz_models.torch_compile import rows
 from tools.fuzz_models.torch_compile.observe import observe
+from tools.fuzz_models.torch_compile.overloads import calls
 from tools.fuzz_models.torch_compile.program import (
     Call,
     Extent,
@@ -26,7 +30,7 @@ from tools.fuzz_models.torch_compile.program import (
     namespace,
     without_unused,
 )
-from tools.fuzz_models.torch_compile.tokens import Missing, Tokens
+from tools.fuzz_models.torch_compile.tokens import Tokens
 
 LARGEST = 1000.0
 """Values beyond this are avoided."""
@@ -45,10 +49,12 @@ WEIGHTS = {
     rows.VIEWS: 5.0,
     rows.COPIES: 2.0,
     rows.WRITES: 3.0,
-    rows.ELEMENTWISE: 3.0,
-    rows.REDUCTIONS: 2.0,
+    rows.ELEMENTWISE: 2.0,
+    rows.REDUCTIONS: 1.0,
     rows.LAYERS: 2.0,
+    "overloads": 4.0,
 }
+"""How often a statement of each table is drawn."""
 KINDS = {
     "A": lambda x: True,
     "N": lambda x: x.dtype != torch.bool,
@@ -83,21 +89,23 @@ def _parsed(block: str) -> list[Row]:
     return found
 
 
-TABLE = {block: _parsed(block) for block in WEIGHTS}
+@cache
+def _table(block: str) -> list[Row]:
+    if block != "overloads":
+        return _parsed(block)
+    return [Row("N", 0, 5, 1.0, text, False) for text in calls()]
 
 
-class Draw:
+class Draw(Generator[int]):
     """A program that grows, and what its values are in each of its calls."""
 
     def __init__(self, seed: int, quick: bool) -> None:
-        self.random = Random(seed)
+        super().__init__(seed)
         self.train = self.random.random() < 0.4
         self.dtype = self.random.choice(FLOATS)
         self.calls = _calls(self.random)
         self.inputs: dict[int, Given] = {}
         self.steps: list[Step] = []
-        self.scope: list[int] = []
-        self.number = 0
         self.most = self.random.randint(2, 5 if quick else 8)
         # The values of each call; None after a statement that eager PyTorch refuses.
         names = {"torch": torch, "F": torch.nn.functional}
@@ -204,40 +212,40 @@ class Draw:
                 if values is not None:
                     values.pop(name(self.number), None)
 
-    def step(self) -> None:
+    def value(self, key: int) -> torch.Tensor:
+        """Return a value in the main call."""
+        return self.tensor(key)
+
+    def mark(self) -> tuple[int, dict[int, Given], list[int]]:
+        """Return what there is."""
+        return self.number, dict(self.inputs), list(self.scope)
+
+    def forget(self, mark: tuple[int, dict[int, Given], list[int]]) -> None:
+        """Forget what is new."""
+        self.number, self.inputs, self.scope = mark
+
+    def draw(self) -> bool:
         """Draw a statement; keep it if it runs."""
-        random = self.random
-        (block,) = random.choices(list(WEIGHTS), list(WEIGHTS.values()))
-        table = TABLE[block]
-        (row,) = random.choices(table, [r.weight for r in table])
-        recent = random.random() < 0.6
-        scope = self.scope[-3:] if recent else self.scope
-        fit = [
-            v
-            for v in scope
-            if KINDS[row.kind](x := self.tensor(v)) and row.least <= x.ndim <= row.most
-        ]
-        if not fit:
-            return
-        before = self.number, dict(self.inputs), list(self.scope)
-        tokens = Tokens(self, random.choice(fit))
+        (block,) = self.random.choices(list(WEIGHTS), list(WEIGHTS.values()))
+        table = _table(block)
+        (row,) = self.random.choices(table, [r.weight for r in table])
+        first = self.choose(KINDS[row.kind], lambda x: row.least <= x.ndim <= row.most)
+        tokens = Tokens(self, first)
         try:
             text = tokens.fill(row.text)
-        except (Missing, IndexError):
-            self.number, self.inputs, self.scope = before
-            return
-        count = 0
+        except IndexError:  # there is nothing of the kind
+            return False
+        made: tuple[int, ...] = ()
         if not row.writes:
-            count = 1 + ("r1" in text) if "r0" in text else 1
             text = text if "r0" in text else f"r0 = {text}"
-        made = tuple(range(self.number, self.number + count))
+            count = len(set(re.findall(r"\br\d\b", text)))
+            made = tuple(self.fresh() for _ in range(count))
         step = Step(text, tuple(tokens.args), made)
-        self.number += count
-        if self._runs(step):
-            self.steps.append(step)
-            self.scope += made
-        else:
-            self.number, self.inputs, self.scope = before
+        if not self._runs(step):
+            return False
+        self.steps.append(step)
+        self.scope += made
+        return True
 
     def _runs(self, step: Step) -> bool:
         """Whether a statement runs in the main call, and in others that are to be kept."""
@@ -332,10 +340,7 @@ def _attempt(seed: int, quick: bool) -> Program | None:
     draw = Draw(seed, quick)
     for _ in range(draw.random.choice((1, 1, 2, 2, 3))):
         draw.argument()
-    for _ in range(60):
-        if len(draw.steps) >= draw.most:
-            break
-        draw.step()
+    draw.grow(draw.most, 60)
     calls = [c for c, v in zip(draw.calls, draw.values, strict=True) if v is not None]
     random = draw.random
     program = without_unused(

@@ -9,9 +9,7 @@ from typing import Any, Protocol
 
 import torch
 
-
-class Missing(Exception):
-    """There is nothing to put here: another row is drawn."""
+from tools.fuzz_models.generator import Missing
 
 
 class Scope(Protocol):
