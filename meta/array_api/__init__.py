@@ -1,6 +1,7 @@
 """The Array API standard, 2024.12, as a namespace: ``xp = x.__array_namespace__()``.
 
-A name here is the operator or function of `meta` of that name. The files of this folder have what
+A name here is the operator or function of `meta` of that name; operators state that the standard
+has them (`@op(names=...)`). The files of this folder have what
 differs from the standard in `meta` itself: other arguments, defaults, or dtypes of results.
 docs/array_api.md says where this namespace differs.
 """
@@ -39,26 +40,19 @@ from meta.array_api.reduction import (
 )
 from meta.base.dtype_info import can_cast, finfo, iinfo, isdtype, result_type
 from meta.base.methods import Methods
+from meta.op.core.names import named_in
 from meta.runtime.ndarray import asarray, from_dlpack
 
 __array_api_version__ = "2024.12"
 newaxis = None
 
-_SAME = (
-    *("abs", "acos", "acosh", "add", "all", "any", "arange", "argmax", "argmin", "asin", "asinh"),
-    *("atan", "atan2", "atanh", "bitwise_and", "bitwise_invert", "bitwise_left_shift"),
-    *("bitwise_or", "bitwise_right_shift", "bitwise_xor", "broadcast_arrays", "broadcast_to"),
-    *("ceil", "concat", "copysign", "cos", "cosh", "count_nonzero", "diff", "divide", "empty"),
-    *("empty_like", "equal", "exp", "expand_dims", "expm1", "eye", "flip", "floor", "floor_divide"),
-    *("greater", "greater_equal", "hypot", "imag", "isfinite", "isinf", "isnan", "less"),
-    *("less_equal", "linspace", "log", "log10", "log1p", "log2", "logaddexp", "logical_and"),
-    *("logical_not", "logical_or", "logical_xor", "matmul", "matrix_transpose", "max", "maximum"),
-    *("mean", "min", "minimum", "moveaxis", "multiply", "negative", "nextafter", "nonzero"),
-    *("not_equal", "ones", "permute_dims", "positive", "pow", "reciprocal", "roll"),
-    *("round", "sign", "signbit", "sin", "sinh", "sqrt", "square", "squeeze", "stack", "subtract"),
-    *("take", "tan", "tanh", "tensordot", "tile", "tril", "triu", "trunc", "unique_all"),
-    *("unique_counts", "unique_inverse", "unique_values", "unstack", "vecdot", "where", "zeros"),
+_COMPOSED = (
+    *("broadcast_arrays", "count_nonzero", "diff", "empty", "empty_like", "eye", "linspace"),
+    *("matrix_transpose", "moveaxis", "positive", "tensordot", "unique_all", "unique_counts"),
+    *("unique_inverse", "unique_values", "unstack", "vecdot"),
 )
+"""Functions of the standard that are composed of operators."""
+_SAME = (*named_in("array_api"), *_COMPOSED)
 globals().update({name: getattr(op, name) for name in _SAME})
 globals().update({name: name for name in DTYPES})
 

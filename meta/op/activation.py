@@ -33,6 +33,7 @@ from meta.op.core.elementwise import (
     with_docstring,
 )
 from meta.op.core.function import as_operand
+from meta.op.core.names import EVERYWHERE, NO_NAMES, Names
 
 
 def _floating(x: TensorType) -> TensorType:
@@ -63,12 +64,13 @@ FUNCTIONS = {
     "and at 6, as torch.",
 }
 """Functions without arguments, by what they are."""
+NAMES = {"hardswish": Names(onnx="HardSwish"), "mish": Names("onnx"), "softsign": Names("onnx")}
 # Klambauer et al., 2017, equation 14.
 SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805
 
 
 def _define(name: str, what: str) -> Op:
-    @op(name=name, elementwise=True)
+    @op(name=name, elementwise=True, names=NAMES.get(name, NO_NAMES))
     @with_docstring(
         f"{what}\n\n``x``: floating point of any shape. Raises TypeInferError for other dtypes."
     )
@@ -90,7 +92,7 @@ def leaky_relu(x: Tensor, negative_slope: Scalar = 0.01) -> Tensor:
     return _floating(x)
 
 
-@op(elementwise=True)
+@op(elementwise=True, names=Names("onnx"))
 def elu(x: Tensor, alpha: Scalar = 1.0) -> Tensor:
     """x where x > 0, else alpha * (exp(x) - 1). ``x``: floating point of any shape.
 
@@ -99,7 +101,7 @@ def elu(x: Tensor, alpha: Scalar = 1.0) -> Tensor:
     return _floating(x)
 
 
-@op(elementwise=True)
+@op(elementwise=True, names=Names("onnx"))
 def softplus(x: Tensor, beta: Scalar = 1.0, threshold: Scalar = 20.0) -> Tensor:
     """log(1 + exp(beta * x)) / beta, without overflow; x where beta * x > threshold.
 
@@ -202,7 +204,7 @@ def _clip(x: Any, min: Any = None, max: Any = None) -> Any:
     return clip.plain(x, least if min is None else min, most if max is None else max)
 
 
-@op(elementwise=True)
+@op(elementwise=True, names=Names("onnx"))
 def celu(x: Tensor, alpha: Scalar = 1.0) -> Tensor:
     """x where x > 0, else alpha * (exp(x / alpha) - 1). ``x``: floating point; ``alpha`` > 0.
 
@@ -266,7 +268,7 @@ def log_softmax_dx() -> None:
     """
 
 
-@op(elementwise=True)
+@op(elementwise=True, names=Names("onnx"))
 def relu(x: Scalar | Tensor) -> Tensor:
     """max(x, 0), elementwise.
 
@@ -287,7 +289,7 @@ def _require_form(approximate: str) -> None:
     require(fits, "unknown form of gelu", expected=expected, found=approximate)
 
 
-@op(elementwise=True)
+@op(elementwise=True, names=Names("onnx"))
 def gelu(x: Scalar | Tensor, approximate: str = "none") -> Tensor:
     """Gaussian error linear unit: x * (1 + erf(x / sqrt(2))) / 2.
 
@@ -300,9 +302,12 @@ def gelu(x: Scalar | Tensor, approximate: str = "none") -> Tensor:
     return floating(lambda n: _gelu(n, approximate), x)
 
 
-tanh = define_real("tanh", np.tanh, "Hyperbolic tangent.", complex=True)
+tanh = define_real("tanh", np.tanh, "Hyperbolic tangent.", EVERYWHERE, complex=True)
 sigmoid = define_real(
-    "sigmoid", lambda n: 1 / (1 + np.exp(-n)), "1 / (1 + exp(-x)), without overflow."
+    "sigmoid",
+    lambda n: 1 / (1 + np.exp(-n)),
+    "1 / (1 + exp(-x)), without overflow.",
+    Names("onnx relax relay"),
 )
 
 

@@ -33,6 +33,7 @@ from meta.op.core.check import (
 )
 from meta.op.core.elementwise import Function, arithmetic, real, same, with_docstring
 from meta.op.core.indices import divisors, exponents
+from meta.op.core.names import EVERYWHERE, NO_NAMES, Names
 
 Addend = Annotated[float | int | bool, Takes("x1", "x2", "otherwise")]
 """A number that takes the operands' dtype, which need not be that of ``out``."""
@@ -74,7 +75,13 @@ def _where_true(
     return otherwise
 
 
-@op(elementwise=True, commutative=True, complex=True, promotes=("x1", "x2"))
+@op(
+    elementwise=True,
+    commutative=True,
+    complex=True,
+    promotes=("x1", "x2"),
+    names=Names("array_api onnx relax"),
+)
 def add(
     x1: Addend | Tensor,
     x2: Addend | Tensor,
@@ -93,7 +100,13 @@ def add(
     return _where_true(operator.add, True, x1, x2, otherwise, where)
 
 
-@op(elementwise=True, schema=add, complex=True, promotes=("x1", "x2"))
+@op(
+    elementwise=True,
+    schema=add,
+    complex=True,
+    promotes=("x1", "x2"),
+    names=Names("array_api relax", onnx="Sub"),
+)
 def subtract(*arguments: Any) -> Tensor:
     """x1 - x2, with ``otherwise`` and ``where`` as in `add`; integers wrap. Not for two bools.
 
@@ -251,6 +264,13 @@ BINARY: dict[str, tuple[Callable[[Function, Any, Any], TensorType], Function, st
 INDICES = {"floor_divide": divisors, "remainder": divisors, "fmod": divisors, "pow": exponents}
 """What is refused of values."""
 COMMUTATIVE = ("multiply", "hypot", "logaddexp", "logaddexp2")
+NAMES = {
+    **dict.fromkeys(("copysign", "divide", "hypot", "logaddexp"), Names("array_api")),
+    **dict.fromkeys(("floor_divide", "maximum", "minimum"), Names("array_api relax relay")),
+    "multiply": Names("array_api relax relay", onnx="Mul"),
+    "pow": Names("array_api", relax="power", relay="power"),
+}
+"""What others call them."""
 
 
 def _define(
@@ -263,6 +283,7 @@ def _define(
         complex=name in OF_COMPLEX,
         promotes=("x1", "x2"),
         indices=INDICES.get(name),
+        names=NAMES.get(name, NO_NAMES),
     )
     @with_docstring(f"{what}\n\n``x1``, ``x2``: {OPERANDS[type_of]}")
     def function(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
@@ -273,7 +294,7 @@ for _name, _row in BINARY.items():
     _define(_name, *_row)
 
 
-@op(elementwise=True, promotes=("x1", "x2"))
+@op(elementwise=True, promotes=("x1", "x2"), names=Names("array_api"))
 def nextafter(x1: Tensor, x2: Tensor) -> Tensor:
     """The number of the dtype that follows x1 on the way to x2; x2 where they are equal.
 
@@ -328,7 +349,7 @@ def lerp(x: Tensor, end: Tensor, weight: Scalar | Tensor) -> Tensor:
 ROUNDINGS = ("upward", "nearest")
 
 
-@op(elementwise=True)
+@op(elementwise=True, names=Names("relay"))
 def fixed_point_multiply(
     x: Tensor, multiplier: Scalar | Tensor, shift: Scalar | Tensor, rounding: str = "upward"
 ) -> Tensor:
@@ -375,7 +396,7 @@ def bias_add(x: Tensor, bias: Weight, axis: int = 1) -> Tensor:
     return x
 
 
-@op(elementwise=True, complex=True)
+@op(elementwise=True, complex=True, names=Names("array_api relax relay", onnx="Neg"))
 def negative(x: Scalar | Tensor) -> Tensor:
     """-x. ``x``: numbers of any shape and dtype; the result has its type.
 
@@ -388,7 +409,7 @@ def negative(x: Scalar | Tensor) -> Tensor:
     return same(lambda n: -n, x)
 
 
-@op(elementwise=True, complex=True)
+@op(elementwise=True, complex=True, names=EVERYWHERE)
 def abs(x: Scalar | Tensor) -> Tensor:
     """Absolute value. ``x``: any shape and dtype; the result has its type, of complex numbers that
     of their parts. Integers wrap.

@@ -16,13 +16,14 @@ from meta.op.core.check import (
     require_same_dtype,
 )
 from meta.op.core.indices import IndexRange
+from meta.op.core.names import Names
 
 
 def _filled(shape: Ints, dtype: str) -> TensorType:
     return TensorType(extents_of(shape), dtype)
 
 
-@op(float8=True)
+@op(float8=True, names=Names("array_api"))
 def zeros(shape: Ints, dtype: DType = "float32", device: DeviceName = "cpu") -> Tensor:
     """A tensor of zeros. shape: extents; an int is one axis. dtype, device: of the result.
 
@@ -31,7 +32,7 @@ def zeros(shape: Ints, dtype: DType = "float32", device: DeviceName = "cpu") -> 
     return _filled(shape, dtype)
 
 
-@op(like=zeros, float8=True)
+@op(like=zeros, float8=True, names=Names("array_api"))
 def ones() -> None:
     """A tensor of ones. See `zeros`."""
 
@@ -54,7 +55,7 @@ def bounds(start: int | float, stop: int | float | None) -> tuple[int | float, i
     return (0, start) if stop is None else (start, stop)
 
 
-@op
+@op(names=Names("array_api"))
 def arange(
     start: int | float,
     stop: int | float | None = None,
@@ -139,13 +140,13 @@ def one_hot(
     return TensorType((*indices.shape[:place], depth, *indices.shape[place:]), dtype)
 
 
-@op(elementwise=True, float8=True)
+@op(elementwise=True, float8=True, names=Names("relay"))
 def zeros_like(x: Tensor, dtype: DType | None = None) -> Tensor:
     """A tensor of zeros of the shape and device of ``x``. dtype: None is that of ``x``."""
     return x if dtype is None else x.with_dtype(dtype)
 
 
-@op(elementwise=True, like=zeros_like, float8=True)
+@op(elementwise=True, like=zeros_like, float8=True, names=Names("relay"))
 def ones_like() -> None:
     """A tensor of ones of the shape and device of ``x``. See `zeros_like`."""
 

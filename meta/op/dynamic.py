@@ -25,6 +25,7 @@ from meta.op.core.check import (
     require_same_dtype,
     shapes_compatible,
 )
+from meta.op.core.names import Names
 from meta.op.creation import one_hot
 from meta.op.movement import pad
 from meta.op.resize import resize2d
@@ -53,7 +54,7 @@ def upper_bound_argwhere(condition: Tensor) -> tuple[Tensor, Tensor]:
     return TensorType((size, condition.ndim), "int64"), TensorType((2,), "int64")
 
 
-@op(complex=True)
+@op(complex=True, names=Names("array_api"))
 def nonzero(x: Tensor) -> tuple[Tensor, ...]:
     """The columns of `argwhere` as a tuple: one vector of int64 per axis, all of one length.
 

@@ -22,38 +22,47 @@ from meta.op.core import DType, Scalar, Tensor, TensorType, numbers, op
 from meta.op.core.check import require, require_float
 from meta.op.core.elementwise import define_real, gradient_by_x_or_y, real, same, with_docstring
 from meta.op.core.function import as_operand
+from meta.op.core.names import EVERYWHERE, NO_NAMES, Names
 from meta.op.shapes import reshape_like
 
-REAL: dict[str, tuple[Callable[..., Any], str]] = {
-    "exp": (np.exp, "e**x."),
-    "log": (np.log, "Natural logarithm; -inf at 0, NaN below."),
-    "rsqrt": (lambda n: 1 / np.sqrt(n), "1 / sqrt(x); inf at 0, NaN below."),
-    "log2": (np.log2, "Logarithm to base 2; -inf at 0, NaN below."),
-    "log10": (np.log10, "Logarithm to base 10; -inf at 0, NaN below."),
-    "log1p": (np.log1p, "log(1 + x) without loss for small x; -inf at -1, NaN below."),
-    "expm1": (np.expm1, "exp(x) - 1 without loss for small x."),
-    "reciprocal": (np.reciprocal, "1 / x; infinite at 0, with its sign."),
-    "sin": (np.sin, "Sine."),
-    "cos": (np.cos, "Cosine."),
-    "tan": (np.tan, "Tangent."),
-    "asin": (np.arcsin, "Inverse sine, between -pi/2 and pi/2; NaN for |x| > 1."),
-    "acos": (np.arccos, "Inverse cosine, between 0 and pi; NaN for |x| > 1."),
-    "atan": (np.arctan, "Inverse tangent, between -pi/2 and pi/2."),
-    "sinh": (np.sinh, "Hyperbolic sine."),
-    "cosh": (np.cosh, "Hyperbolic cosine."),
-    "asinh": (np.arcsinh, "Inverse hyperbolic sine."),
-    "acosh": (np.arccosh, "Inverse hyperbolic cosine, not negative; NaN for x < 1."),
-    "atanh": (np.arctanh, "Inverse hyperbolic tangent; infinite at 1 and -1, NaN beyond."),
-    "deg2rad": (np.deg2rad, "Degrees in radians: x * pi / 180."),
-    "rad2deg": (np.rad2deg, "Radians in degrees: x * 180 / pi."),
-    "exp2": (np.exp2, "2**x."),
+REAL: dict[str, tuple[Callable[..., Any], str, Names]] = {
+    "exp": (np.exp, "e**x.", EVERYWHERE),
+    "log": (np.log, "Natural logarithm; -inf at 0, NaN below.", EVERYWHERE),
+    "rsqrt": (lambda n: 1 / np.sqrt(n), "1 / sqrt(x); inf at 0, NaN below.", Names("relax relay")),
+    "log2": (np.log2, "Logarithm to base 2; -inf at 0, NaN below.", Names("array_api relay")),
+    "log10": (np.log10, "Logarithm to base 10; -inf at 0, NaN below.", Names("array_api relay")),
+    "log1p": (
+        np.log1p,
+        "log(1 + x) without loss for small x; -inf at -1, NaN below.",
+        Names("array_api"),
+    ),
+    "expm1": (np.expm1, "exp(x) - 1 without loss for small x.", Names("array_api")),
+    "reciprocal": (np.reciprocal, "1 / x; infinite at 0, with its sign.", Names("array_api onnx")),
+    "sin": (np.sin, "Sine.", EVERYWHERE),
+    "cos": (np.cos, "Cosine.", EVERYWHERE),
+    "tan": (np.tan, "Tangent.", EVERYWHERE),
+    "asin": (np.arcsin, "Inverse sine, between -pi/2 and pi/2; NaN for |x| > 1.", EVERYWHERE),
+    "acos": (np.arccos, "Inverse cosine, between 0 and pi; NaN for |x| > 1.", EVERYWHERE),
+    "atan": (np.arctan, "Inverse tangent, between -pi/2 and pi/2.", EVERYWHERE),
+    "sinh": (np.sinh, "Hyperbolic sine.", EVERYWHERE),
+    "cosh": (np.cosh, "Hyperbolic cosine.", EVERYWHERE),
+    "asinh": (np.arcsinh, "Inverse hyperbolic sine.", EVERYWHERE),
+    "acosh": (np.arccosh, "Inverse hyperbolic cosine, not negative; NaN for x < 1.", EVERYWHERE),
+    "atanh": (
+        np.arctanh,
+        "Inverse hyperbolic tangent; infinite at 1 and -1, NaN beyond.",
+        EVERYWHERE,
+    ),
+    "deg2rad": (np.deg2rad, "Degrees in radians: x * pi / 180.", NO_NAMES),
+    "rad2deg": (np.rad2deg, "Radians in degrees: x * 180 / pi.", NO_NAMES),
+    "exp2": (np.exp2, "2**x.", NO_NAMES),
 }
-"""Real functions: of a Python number, and what they are."""
+"""Real functions: of a Python number, what they are, and what others call them."""
 OF_ANGLES = ("deg2rad", "rad2deg")
 """What is of real numbers only."""
-for _name, (_function, _summary) in REAL.items():
-    define_real(_name, _function, _summary, complex=_name not in OF_ANGLES)
-sqrt = define_real("sqrt", np.sqrt, "Square root; NaN below zero.", complex=True)
+for _name, _row in REAL.items():
+    define_real(_name, *_row, complex=_name not in OF_ANGLES)
+sqrt = define_real("sqrt", np.sqrt, "Square root; NaN below zero.", EVERYWHERE, complex=True)
 sqrt_dx = gradient_by_x_or_y(sqrt, "dy / (2 * y), infinite at 0")
 
 
@@ -72,22 +81,29 @@ def detach(x: Scalar | Tensor) -> Tensor:
     return same(lambda n: n, x)
 
 
-ROUNDINGS: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "ceil": (np.ceil, "The smallest whole number not below x."),
-    "floor": (np.floor, "The largest whole number not above x."),
+ROUNDINGS: dict[str, tuple[Callable[[Any], Any], str, Names]] = {
+    "ceil": (np.ceil, "The smallest whole number not below x.", EVERYWHERE),
+    "floor": (np.floor, "The largest whole number not above x.", EVERYWHERE),
     "round": (
         np.round,
         "The nearest whole number, halves to the even one: 0.5 to 0, 1.5 to 2.\n\n"
         "In a call ``decimals=2`` keeps two digits, as in NumPy, and ``decimals=-2`` gives "
         "hundreds, of floating point only.",
+        Names("array_api onnx relax"),
     ),
-    "trunc": (np.trunc, "x without its fraction, rounded towards 0."),
+    "trunc": (
+        np.trunc,
+        "x without its fraction, rounded towards 0.",
+        Names("array_api relax relay"),
+    ),
 }
-"""Roundings: of a Python float, and what they are."""
+"""Roundings: of a Python float, what they are, and what others call them."""
 
 
-def _define_rounding(name: str, on_float: Callable[[Any], Any], summary: str) -> None:
-    @op(name=name, elementwise=True, complex=name == "round", composed=name == "round")
+def _define_rounding(name: str, on_float: Callable[[Any], Any], summary: str, names: Names) -> None:
+    composed = name == "round"
+
+    @op(name=name, elementwise=True, complex=composed, composed=composed, names=names)
     @with_docstring(
         f"{summary}\n\n``x``: any shape and dtype; the result has its type. Infinities and NaN "
         "stay what they are."
@@ -96,8 +112,8 @@ def _define_rounding(name: str, on_float: Callable[[Any], Any], summary: str) ->
         return same(lambda n: numbers.of_float(on_float, n) if isinstance(n, float) else n, x)
 
 
-for _name, (_function, _summary) in ROUNDINGS.items():
-    _define_rounding(_name, _function, _summary)
+for _name, _rounding in ROUNDINGS.items():
+    _define_rounding(_name, *_rounding)
 
 
 def _round(x: Any, decimals: int = 0) -> Any:
@@ -122,7 +138,7 @@ def _round(x: Any, decimals: int = 0) -> Any:
 OPERATORS["round"].calls(_round)
 
 
-@op(elementwise=True, complex=True)
+@op(elementwise=True, complex=True, names=EVERYWHERE)
 def sign(x: Scalar | Tensor) -> Tensor:
     """1 where x is positive, -1 where it is negative, 0 where it is 0, NaN where it is NaN.
 
@@ -143,7 +159,7 @@ def frac(x: Scalar | Tensor) -> Tensor:
     return numbers.of_float(lambda n: n - np.trunc(n), x)  # type: ignore[return-value]
 
 
-@op(elementwise=True, promotes=("x1", "x2"))
+@op(elementwise=True, promotes=("x1", "x2"), names=Names("array_api relax"))
 def atan2(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """The angle of the point (x2, x1) from the x axis, from -pi to pi; signed zeros count as in C.
 
@@ -154,7 +170,7 @@ def atan2(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     return real(numbers.of_floats(np.arctan2), x1, x2)
 
 
-@op(elementwise=True, complex=True)
+@op(elementwise=True, complex=True, names=Names("array_api relax"))
 def square(x: Scalar | Tensor) -> Tensor:
     """x * x. ``x``: numbers of any shape and dtype; the result has its type; integers wrap.
 
@@ -216,7 +232,7 @@ def _require_real(x: TensorType, dtype: str) -> None:
     require(fits, f"complex numbers have no value in {dtype}", expected=expected)
 
 
-@op(schema=reshape_like, float8=True)
+@op(schema=reshape_like, float8=True, names=Names("relay"))
 def cast_like(x: Tensor, like_type: Tensor) -> Tensor:
     """``x`` in the dtype of ``like_type``, converted as by `astype`."""
     _require_real(x, like_type.dtype)

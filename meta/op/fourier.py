@@ -12,6 +12,7 @@ from meta.base.dtype import COMPLEX, REAL_OF, complex_of
 from meta.base.errors import TypeInferError
 from meta.op.core import Ints, Tensor, op
 from meta.op.core.check import broadcast_shapes, normalize_axes, require, require_same_dtype
+from meta.op.core.names import Names
 
 SCALES = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
 """Where a transform is divided, and where it is in the transform with the same factor that goes the
@@ -69,7 +70,7 @@ def real(x: Tensor) -> Tensor:
     return x.with_dtype(REAL_OF[x.dtype])
 
 
-@op(elementwise=True, like=real, complex=True, view_elsewhere=True)
+@op(elementwise=True, like=real, complex=True, view_elsewhere=True, names=Names("array_api"))
 def imag() -> None:
     """The imaginary parts of complex numbers, as float32 or float64.
 

@@ -25,6 +25,7 @@ from meta.op.core.check import (
 )
 from meta.op.core.function import as_operand
 from meta.op.core.indices import IndexRange, into_axis
+from meta.op.core.names import Names
 from meta.op.shapes import broadcast_to, padding_row, require_index
 
 
@@ -306,7 +307,7 @@ def _gathered_range(x: Tensor, axis: int | None, mode: str) -> tuple[IndexRange,
     return (into_axis("indices", x, axis, "x", from_end=True),) if mode == "raise" else ()
 
 
-@op(complex=True, indices=_gathered_range)
+@op(complex=True, indices=_gathered_range, names=Names("array_api"))
 def take(x: Tensor, indices: Tensor, axis: int | None = None, mode: str = "raise") -> Tensor:
     """The slices of ``x`` along ``axis`` (None: of flattened ``x``) that ``indices`` name.
 

@@ -22,6 +22,7 @@ from meta.op.core.check import (
 from meta.op.core.elementwise import with_docstring
 from meta.op.core.function import as_operand
 from meta.op.core.indices import IndexRange, IndexRule
+from meta.op.core.names import Names
 from meta.op.core.subscripts import subscripts
 
 
@@ -41,7 +42,7 @@ def _product(x1: TensorType, x2: TensorType, ndim: int, t1: bool, t2: bool) -> T
     return x1.with_shape((*broadcast_shapes(x1.shape[:-2], x2.shape[:-2]), m, n))
 
 
-@op(composed=True, complex=True, promotes=("x1", "x2"))
+@op(composed=True, complex=True, promotes=("x1", "x2"), names=Names("array_api"))
 def matmul(x1: Tensor, x2: Tensor) -> Tensor:
     """Matrix product ``x1 @ x2``.
 

@@ -18,6 +18,7 @@ from meta.base.errors import TypeInferError
 from meta.op.core import AnyScalar, DType, Scalar, Tensor, TensorType, op
 from meta.op.core.check import broadcast_shapes, require, require_same_dtype, shape_of
 from meta.op.core.elementwise import Function, arithmetic, comparison, logical, with_docstring
+from meta.op.core.names import EVERYWHERE, NO_NAMES, Names
 
 
 def _require_integers(*operands: Any, bools: bool) -> None:
@@ -39,7 +40,12 @@ def _bitwise(function: Function, x1: Any, x2: Any, *, bools: bool = True) -> Ten
     return arithmetic(function, x1, x2)
 
 
-@op(elementwise=True, commutative=True, promotes=("x1", "x2"))
+@op(
+    elementwise=True,
+    commutative=True,
+    promotes=("x1", "x2"),
+    names=EVERYWHERE,
+)
 def bitwise_and(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """The bits that both have; of bools the logical and.
 
@@ -49,19 +55,32 @@ def bitwise_and(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     return _bitwise(operator.and_, x1, x2)
 
 
-@op(elementwise=True, commutative=True, promotes=("x1", "x2"))
+@op(
+    elementwise=True,
+    commutative=True,
+    promotes=("x1", "x2"),
+    names=EVERYWHERE,
+)
 def bitwise_or(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """The bits that one or both have; of bools the logical or. Arguments as of `bitwise_and`."""
     return _bitwise(operator.or_, x1, x2)
 
 
-@op(elementwise=True, commutative=True, promotes=("x1", "x2"))
+@op(
+    elementwise=True,
+    commutative=True,
+    promotes=("x1", "x2"),
+    names=EVERYWHERE,
+)
 def bitwise_xor(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """The bits that exactly one has; of bools whether they differ. Arguments as `bitwise_and`."""
     return _bitwise(operator.xor, x1, x2)
 
 
-@op(elementwise=True)
+@op(
+    elementwise=True,
+    names=Names("array_api", onnx="BitwiseNot", relax="bitwise_not", relay="bitwise_not"),
+)
 def bitwise_invert(x: Scalar | Tensor) -> Tensor:
     """All bits inverted, -x - 1 for signed integers; of bools the logical not.
 
@@ -80,7 +99,11 @@ def _left_shift(x1: int, x2: int) -> int:
     return bits - 2**64 if bits >= 2**63 else bits
 
 
-@op(elementwise=True, promotes=("x1", "x2"))
+@op(
+    elementwise=True,
+    promotes=("x1", "x2"),
+    names=Names("array_api", relax="left_shift", relay="left_shift"),
+)
 def bitwise_left_shift(x1: Scalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
     """x1 * 2**x2 modulo the dtype's range; 0 for an ``x2`` that is negative or beyond the bits.
 
@@ -90,7 +113,11 @@ def bitwise_left_shift(x1: Scalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
     return _bitwise(_left_shift, x1, x2, bools=False)
 
 
-@op(elementwise=True, promotes=("x1", "x2"))
+@op(
+    elementwise=True,
+    promotes=("x1", "x2"),
+    names=Names("array_api", relax="right_shift", relay="right_shift"),
+)
 def bitwise_right_shift(x1: Scalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
     """floor(x1 / 2**x2); for an ``x2`` that is negative or beyond the bits 0, or -1 if x1 < 0.
 
@@ -100,7 +127,7 @@ def bitwise_right_shift(x1: Scalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
     return _bitwise(lambda a, b: a >> (b if 0 <= b < 64 else 64), x1, x2, bools=False)
 
 
-@op(elementwise=True)
+@op(elementwise=True, names=Names("relay"))
 def reinterpret(x: Tensor, dtype: DType) -> Tensor:
     """The bits of every element of ``x`` read as ``dtype``: 1.0 in float32 is int32 0x3f800000.
 
@@ -137,7 +164,7 @@ OF_COMPLEX = (
 
 
 def _define_answer(name: str, on_number: Callable[[Any], bool], summary: str) -> None:
-    @op(name=name, elementwise=True, complex=name in OF_COMPLEX)
+    @op(name=name, elementwise=True, complex=name in OF_COMPLEX, names=NAMES.get(name, NO_NAMES))
     @with_docstring(f"{summary} ``x``: any shape and dtype; the result is bool.")
     def answer(x: Scalar | Tensor) -> Tensor:
         if isinstance(x, TensorType):
@@ -145,6 +172,19 @@ def _define_answer(name: str, on_number: Callable[[Any], bool], summary: str) ->
         return on_number(x)  # type: ignore[return-value]
 
 
+COMMON = Names("array_api relax relay")
+NAMES = {
+    **dict.fromkeys(("isnan", "isinf", "isfinite", "not_equal"), COMMON),
+    **dict.fromkeys(("less", "greater", "equal"), EVERYWHERE),
+    "greater_equal": Names("array_api relax relay", onnx="GreaterOrEqual"),
+    "less_equal": Names("array_api relax relay", onnx="LessOrEqual"),
+    "logical_and": Names("array_api relax", onnx="And"),
+    "logical_not": Names("array_api relax", onnx="Not"),
+    "logical_or": Names("array_api relax", onnx="Or"),
+    "logical_xor": Names("array_api relax", onnx="Xor"),
+    "signbit": Names("array_api"),
+}
+"""What others call them."""
 SAME_DTYPE = "for operands of one dtype; the result is bool"
 ANY_DTYPES = "Any dtypes; the result is bool."
 COMPARISONS: dict[str, tuple[Callable[..., TensorType], Function, str]] = {
@@ -185,6 +225,7 @@ def _define_comparison(
         commutative=name in COMMUTATIVE,
         complex=name in OF_COMPLEX,
         promotes=together,
+        names=NAMES[name],
     )
     @with_docstring(summary)
     def compare(x1: AnyScalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
@@ -197,7 +238,7 @@ for _name, _row in COMPARISONS.items():
     _define_comparison(_name, *_row)
 
 
-@op(elementwise=True, complex=True, promotes=("x", "y"))
+@op(elementwise=True, complex=True, promotes=("x", "y"), names=Names("array_api onnx relax"))
 def where(condition: Tensor, x: Scalar | Tensor, y: Scalar | Tensor) -> Tensor:
     """``x`` where ``condition`` is nonzero, else ``y``.
 

@@ -20,12 +20,13 @@ from meta.op.core.check import (
     shapes_compatible,
 )
 from meta.op.core.function import as_operand
+from meta.op.core.names import Names
 from meta.op.core.slicing import is_full_slice, slice_ranges
 from meta.op.core.window import MODES, TORCH_MODES, flat_widths, max_padding, pad_pairs
 from meta.op.shapes import require_index, split_bounds, split_points
 
 
-@op(complex=True)
+@op(complex=True, names=Names("array_api"))
 def flip(x: Tensor, axis: Ints | None = None) -> Tensor:
     """``x`` with the elements along each of the axes in reversed order.
 
@@ -77,7 +78,7 @@ def sequence_mask(
     return x
 
 
-@op(complex=True)
+@op(complex=True, names=Names("array_api"))
 def roll(x: Tensor, shift: Ints, axis: Ints | None = None) -> Tensor:
     """``x`` shifted along axes; what leaves at one end comes back at the other.
 
@@ -107,7 +108,7 @@ def roll_shifts(
     return found
 
 
-@op(complex=True)
+@op(complex=True, names=Names("array_api"))
 def tile(x: Tensor, reps: Ints) -> Tensor:
     """``x`` repeated as a whole ``reps[i]`` times along axis i.
 
@@ -127,7 +128,7 @@ def tile_counts(
     return (1,) * (ndim - len(counts)) + counts, (1,) * (ndim - len(shape)) + tuple(shape)
 
 
-@op(complex=True)
+@op(complex=True, names=Names("array_api"))
 def triu(x: Tensor, k: int = 0) -> Tensor:
     """``x`` with 0 below diagonal k of its matrices, the last two axes.
 
@@ -137,7 +138,7 @@ def triu(x: Tensor, k: int = 0) -> Tensor:
     return x
 
 
-@op(like=triu, complex=True)
+@op(like=triu, complex=True, names=Names("array_api"))
 def tril() -> None:
     """``x`` with 0 above diagonal k of its matrices, the last two axes. See `triu`."""
 
@@ -297,7 +298,7 @@ def _alike(arrays: tuple[Tensor, ...]) -> None:
     require_same_dtype(*arrays)
 
 
-@op(float8=True, promotes=("arrays",))
+@op(float8=True, promotes=("arrays",), names=Names("array_api"))
 def concat(arrays: tuple[Tensor, ...], axis: int | None = 0) -> Tensor:
     """Join tensors along an axis. They agree in dtype and in all other extents.
 
@@ -369,7 +370,7 @@ def _unknown_sizes(indices_or_sections: int | tuple[int, ...]) -> list[Dim]:
     return [*(b - a for a, b in pairwise(begun)), UNKNOWN]
 
 
-@op(float8=True, promotes=("arrays",))
+@op(float8=True, promotes=("arrays",), names=Names("array_api"))
 def stack(arrays: tuple[Tensor, ...], axis: int = 0) -> Tensor:
     """Join tensors of equal shape and dtype along a new axis (-1: behind the last)."""
     _alike(arrays)

@@ -20,6 +20,7 @@ from meta.op.core.check import (
     require_shape,
 )
 from meta.op.core.elementwise import with_docstring
+from meta.op.core.names import Names
 from meta.op.core.reduction import reduction, sum_dtype
 
 Axes = Ints | None
@@ -69,7 +70,7 @@ def sum_dx(x: Tensor, dy: Tensor, *options: Any) -> Tensor:
     return _back(x, dy, *options)
 
 
-@op(complex=True)
+@op(complex=True, names=Names("array_api"))
 def mean(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The arithmetic mean; NaN if there are no elements.
 
@@ -124,7 +125,7 @@ ALL: dict[str, tuple[Callable[[str], str], str]] = {
 
 
 def _define(name: str, dtype_of: Callable[[str], str], what: str) -> None:
-    @op(name=name, complex=name in ALL)
+    @op(name=name, complex=name in ALL, names=Names("array_api"))
     @with_docstring(f"{what}\n\n{CHOSEN}" if name in CHOICES else what)
     def reduce(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
         if name in CHOICES:

@@ -30,6 +30,7 @@ from meta.op.core.check import (
     swap_permutation,
 )
 from meta.op.core.function import as_operand
+from meta.op.core.names import Names
 from meta.op.core.reduction import sum_dtype
 from meta.op.core.slicing import reshape_result
 from meta.runtime.ndarray import ndarray
@@ -72,7 +73,7 @@ def _reshape(x: Any, shape: Any, copy: bool | None = None) -> Any:
     return OPERATORS["copy"](found) if copy else found
 
 
-@op(float8=True, view_elsewhere=True)
+@op(float8=True, view_elsewhere=True, names=Names("array_api"))
 def permute_dims(x: Tensor, axes: Ints | None = None) -> Tensor:
     """Permute axes: axis i of the result is axis ``axes[i]`` of ``x``. None reverses them."""
     return x.with_shape(tuple(x.shape[a] for a in permutation(axes, x.ndim)))
@@ -91,7 +92,7 @@ def batch_flatten(x: Tensor) -> Tensor:
     return x.with_shape((x.shape[0], product(x.shape[1:])))
 
 
-@op(float8=True)
+@op(float8=True, names=Names("array_api"))
 def expand_dims(x: Tensor, axis: int, num_newaxis: int = 1) -> Tensor:
     """Insert ``num_newaxis`` axes of extent 1 before ``axis``. A view.
 
@@ -109,7 +110,7 @@ def squeezed_axes(x: Tensor, axis: int | tuple[int, ...] | None) -> tuple[int, .
     return normalize_axes(axis, x.ndim)
 
 
-@op(float8=True)
+@op(float8=True, names=Names("array_api"))
 def squeeze(x: Tensor, axis: Ints | None = None) -> Tensor:
     """Remove axes of extent 1: those named, or all of them. A view.
 
@@ -173,7 +174,7 @@ def padding_row(x: Tensor, padding_idx: int) -> int:
     return padding_idx % rows
 
 
-@op(float8=True, view_elsewhere=True)
+@op(float8=True, view_elsewhere=True, names=Names("array_api"))
 def broadcast_to(x: Tensor, shape: Ints) -> Tensor:
     """``x`` repeated along axes of extent 1, and along new leading axes, to have ``shape``."""
     wanted = extents_of(shape)

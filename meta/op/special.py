@@ -16,6 +16,7 @@ import torch
 from meta.op.core import Scalar, Tensor, op
 from meta.op.core.check import require, require_same_dtype
 from meta.op.core.elementwise import define_real, floating, gradient, real
+from meta.op.core.names import NO_NAMES, Names
 
 
 def _of_numbers(function: Callable[..., torch.Tensor], *numbers: Any) -> float:
@@ -50,8 +51,9 @@ REAL: dict[str, tuple[Callable[..., Any], str]] = {
     "i1e": (torch.special.i1e, "exp(-|x|) * i1(x), which does not overflow."),
 }
 """Real functions: of a Python number, and what they are."""
+NAMES = {"erf": Names("onnx relax relay")}
 for _name, (_function, _summary) in REAL.items():
-    define_real(_name, partial(_of_numbers, _function), _summary)
+    define_real(_name, partial(_of_numbers, _function), _summary, NAMES.get(_name, NO_NAMES))
 
 
 @op(elementwise=True)

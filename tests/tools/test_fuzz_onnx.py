@@ -15,10 +15,10 @@ from meta.frontend.onnx.registry import onnx as converters
 from tools.fuzz_models.campaign import cases_of
 from tools.fuzz_models.face import Case, face_of
 from tools.fuzz_models.onnx_graphs import FACE, run
+from tools.fuzz_models.onnx_graphs.control import CONTROL
 from tools.fuzz_models.onnx_graphs.draw import generate
 from tools.fuzz_models.onnx_graphs.minimise import CANDIDATES, is_sound
 from tools.fuzz_models.onnx_graphs.program import values_of
-from tools.fuzz_models.onnx_graphs.control import CONTROL
 from tools.fuzz_models.onnx_graphs.run import Way, check
 from tools.fuzz_models.onnx_graphs.samples import samples
 

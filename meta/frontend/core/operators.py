@@ -18,21 +18,6 @@ from meta.frontend.core.arguments import (
 from meta.frontend.core.arithmetic import cast_number, cast_to, truncated_quotient
 from meta.frontend.core.converter import Unconvertible
 
-_SAME = """
-abs acos acosh asin asinh atan atanh bitwise_and bitwise_or bitwise_xor ceil cos cosh
-equal erf exp floor floor_divide greater greater_equal isfinite isinf isnan less
-less_equal log maximum minimum multiply negative not_equal rsqrt sigmoid sign sin
-sinh sqrt tan tanh trunc
-"""
-_RENAMED = {
-    "bitwise_not": op.bitwise_invert,
-    "left_shift": op.bitwise_left_shift,
-    "power": op.pow,
-    "right_shift": op.bitwise_right_shift,
-}
-ELEMENTWISE = {name: getattr(op, name) for name in _SAME.split()} | _RENAMED
-"""Elementwise operators by the name that Relay and Relax have for them."""
-
 
 def full_tensor(value, shape, dtype, call):
     """A tensor of one number, which is known or not."""

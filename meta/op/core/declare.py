@@ -15,6 +15,7 @@ from meta.base.registry import FUNCTIONS, OPERATORS
 from meta.base.source import definition_span
 from meta.ir.operators import OP_RESOLVERS
 from meta.op.core.indices import IndexRule
+from meta.op.core.names import NO_NAMES, Names
 from meta.op.core.op import ComposedOp, Op
 from meta.op.core.schema import Schema
 
@@ -50,6 +51,7 @@ def op(
     indices: IndexRule | None = ...,
     promotes: tuple[str, ...] = ...,
     view_elsewhere: bool = ...,
+    names: Names = ...,
 ) -> Callable[[Callable[..., Any]], Op]: ...
 def op(
     function: Callable[..., Any] | None = None,
@@ -68,6 +70,7 @@ def op(
     composed: bool = False,
     promotes: tuple[str, ...] = (),
     view_elsewhere: bool = False,
+    names: Names = NO_NAMES,
 ) -> Any:
     """Make a base operator of a type function and register it under the function's name.
 
@@ -92,6 +95,7 @@ def op(
     promotes: names of the slots whose operands are cast to one dtype in a user's call; see
         `promotion.py`.
     view_elsewhere: NumPy and PyTorch return a view of the first argument; this is a copy of it.
+    names: what other systems call the operator, where it takes the same operands; see `names.py`.
 
     Raises RegistrationError for a name that is taken (naming both sites) or no word, an annotation
     that is no slot kind, and for ``indices`` and ``promotes`` of what is no argument.
@@ -127,6 +131,7 @@ def op(
             indices=indices,
             promotes=promotes,
             view_elsewhere=view_elsewhere,
+            names=names,
         )
         if like is not None:
             made.type_function = like.type_function

@@ -17,6 +17,7 @@ from meta.op.core.check import (
     require_same_dtype,
     shape_of,
 )
+from meta.op.core.names import NO_NAMES, Names
 
 Function = Callable[[Any, Any], Any]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -115,13 +116,18 @@ def gradient_by_x_or_y(forward: Op, formula: str) -> Op:
 
 
 def define_real(
-    name: str, on_number: Callable[[Any], Any], summary: str, complex: bool = False
+    name: str,
+    on_number: Callable[[Any], Any],
+    summary: str,
+    names: Names = NO_NAMES,
+    *,
+    complex: bool = False,
 ) -> Op:
     """Make the operator of a real function of one tensor, in the caller's family; with ``complex``
-    also of complex numbers, of which it is the holomorphic function.
+    also of complex numbers, of which it is the holomorphic function. ``names``: see `op`.
     """
 
-    @op(name=name, elementwise=True, complex=complex)
+    @op(name=name, elementwise=True, complex=complex, names=names)
     @with_docstring(f"{summary}\n\n{OF_ANY_DTYPE}")
     def function(x: Scalar | Tensor) -> Tensor:
         return floating(on_number, x)

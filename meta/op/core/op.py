@@ -29,6 +29,7 @@ from meta.ir.types import TensorType, TupleType, Type
 from meta.op.core.call import CallValues, call_text, runtime_args
 from meta.op.core.check import array_limit_error
 from meta.op.core.indices import IndexRange, IndexRule
+from meta.op.core.names import NO_NAMES, Names
 from meta.op.core.phases import phase_slots
 from meta.op.core.schema import Schema, Slot
 from meta.runtime import trace_checks
@@ -83,6 +84,7 @@ class Op(OpNode):
     promotes: the slots whose operands a user's call may give in several dtypes; see `promotion.py`.
     view_elsewhere: whether NumPy and PyTorch return a view of the first argument, of which this
     returns a copy, which users are not to write; see `meta.runtime.view_copies`.
+    names: what other systems call it; see `names.py`.
     aspects: gradient, cast rule, dialect operators, converters.
     """
 
@@ -101,6 +103,7 @@ class Op(OpNode):
         indices: IndexRule | None = None,
         promotes: tuple[str, ...] = (),
         view_elsewhere: bool = False,
+        names: Names = NO_NAMES,
     ) -> None:
         super().__init__(name)
         self.schema = schema
@@ -111,6 +114,7 @@ class Op(OpNode):
         self.complex = complex or float8
         self.indices, self.promotes = indices, promotes
         self.view_elsewhere = view_elsewhere
+        self.names = names.of(name)
         self.site: Span = definition_span(function)
         self.aspects = Aspects()
         self._declare: Declare | None = None

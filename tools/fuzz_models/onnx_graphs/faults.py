@@ -48,6 +48,11 @@ RULES: dict[str, Rule] = {
     # Statistics are computed.
     "BatchNormalization": lambda node, opset, inputs, a: opset < 14,
     "Unsqueeze": lambda node, opset, inputs, a: opset < 13 and min(a.get("axes", [0])) < 0,
+    # A quotient by 0 is 0.
+    **dict.fromkeys(
+        ("Div", "Mod"),
+        lambda node, opset, inputs, a: inputs[1].dtype.kind != "f" and not inputs[1].all(),
+    ),
     # In training it draws random numbers.
     "Dropout": lambda node, opset, inputs, a: len(inputs) > 1,
     # What ONNX does not allow is taken: other numbers of parameters and lengths, indices of another

@@ -14,7 +14,7 @@ from meta.frontend.core import Unconvertible
 from meta.frontend.core.arguments import constant_number, reshape_as
 from meta.frontend.core.arithmetic import cast_to, clip_to_bounds, truncated_quotient
 from meta.frontend.onnx.converters.movement import flattened
-from meta.frontend.onnx.registry import onnx
+from meta.frontend.onnx.registry import attributes_of, onnx
 from meta.frontend.onnx.values import (
     FORMATS,
     SCALE,
@@ -24,69 +24,7 @@ from meta.frontend.onnx.values import (
     cast_narrow,
     name_of,
 )
-
-_SAME = {
-    "Abs": op.abs,
-    "Acos": op.acos,
-    "Acosh": op.acosh,
-    "Asin": op.asin,
-    "Asinh": op.asinh,
-    "Atan": op.atan,
-    "Atanh": op.atanh,
-    "BitwiseAnd": op.bitwise_and,
-    "BitwiseNot": op.bitwise_invert,
-    "BitwiseOr": op.bitwise_or,
-    "BitwiseXor": op.bitwise_xor,
-    "Ceil": op.ceil,
-    "Celu": op.celu,
-    "Cos": op.cos,
-    "Cosh": op.cosh,
-    "Elu": op.elu,
-    "Erf": op.erf,
-    "Exp": op.exp,
-    "Floor": op.floor,
-    "Gelu": op.gelu,
-    "GreaterOrEqual": op.greater_equal,
-    "HardSwish": op.hardswish,
-    "LessOrEqual": op.less_equal,
-    "Log": op.log,
-    "Mish": op.mish,
-    "Neg": op.negative,
-    "Not": op.logical_not,
-    "Reciprocal": op.reciprocal,
-    "Relu": op.relu,
-    "Round": op.round,
-    "Sigmoid": op.sigmoid,
-    "Sign": op.sign,
-    "Sin": op.sin,
-    "Sinh": op.sinh,
-    "Softplus": op.softplus,
-    "Softsign": op.softsign,
-    "Sqrt": op.sqrt,
-    "Tan": op.tan,
-    "Tanh": op.tanh,
-    "Where": op.where,
-    "com.microsoft.Gelu": op.gelu,
-}
-for _name, _base in _SAME.items():
-    onnx.same(_name, _base)
-onnx.same("LeakyRelu", op.leaky_relu, alpha="negative_slope")
-onnx.same("ThresholdedRelu", op.threshold, alpha="threshold", otherwise={"value": 0.0})
-
-_BINARY = {
-    "Add": (op.add,),
-    "And": (op.logical_and,),
-    "Div": (op.divide, op.floor_divide, op.fmod),
-    "Equal": (op.equal,),
-    "Greater": (op.greater,),
-    "Less": (op.less,),
-    "Mul": (op.multiply,),
-    "Or": (op.logical_or,),
-    "Sub": (op.subtract,),
-    "Xor": (op.logical_xor,),
-}
-"""Of two tensors, with axes of their own before opset 7: the function, and what else it may become.
-"""
+from meta.op.core.names import named_in
 
 
 def aligned(x, y, axis, broadcast, call):
@@ -103,16 +41,25 @@ def _divided(x, y):
     return op.divide(x, y) if is_float(x.dtype) else truncated_quotient(x, y)
 
 
-def _binary(name, base, *others):
-    function = _divided if name == "Div" else base
+def _binary(name, function, *becomes):
+    """Of two tensors, which before opset 7 may say along which axes: the function, and what it may
+    become.
+    """
 
-    @onnx(name, base, *others, op.reshape)
+    @onnx(name, *becomes, op.reshape)
     def converter(x, y, *, axis, broadcast, call):
         return function(x, aligned(x, y, axis, broadcast, call))
 
 
-for _name, _bases in _BINARY.items():
-    _binary(_name, *_bases)
+for _name, _base in named_in("onnx").items():
+    if "broadcast" in (attributes_of(_name) or ()):
+        _binary(_name, _base, _base)
+    else:
+        onnx.same(_name, _base)
+_binary("Div", _divided, op.divide, op.floor_divide, op.fmod)
+onnx.same("com.microsoft.Gelu", op.gelu)
+onnx.same("LeakyRelu", op.leaky_relu, alpha="negative_slope")
+onnx.same("ThresholdedRelu", op.threshold, alpha="threshold", otherwise={"value": 0.0})
 
 
 def _variadic(name, *becomes, last=None):

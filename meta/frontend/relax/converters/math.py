@@ -11,13 +11,13 @@ from meta.base.dtype import is_float
 from meta.frontend.core import Unconvertible, constant_value
 from meta.frontend.core.arguments import broadcast_along
 from meta.frontend.core.arithmetic import clip_to_bounds, quotient
-from meta.frontend.core.operators import ELEMENTWISE, mean, scan
+from meta.frontend.core.operators import mean, scan
 from meta.frontend.relax.values import relax
 from meta.op.core.check import normalize_axes
+from meta.op.core.names import named_in
 from meta.runtime.ndarray import array
 
-_SAME = "add atan2 logical_and logical_not logical_or logical_xor round square subtract where"
-for _name, _base in (ELEMENTWISE | {name: getattr(op, name) for name in _SAME.split()}).items():
+for _name, _base in named_in("relax").items():
     relax.same(_name, _base)
 
 relax.same("floor_mod", op.remainder)

@@ -22,13 +22,13 @@ from meta.frontend.core.arithmetic import (
     rounded,
     truncated_quotient,
 )
-from meta.frontend.core.operators import ELEMENTWISE, mean, scan
+from meta.frontend.core.operators import mean, scan
 from meta.frontend.relay import ast
 from meta.frontend.relay.registry import relay, result_dtype
 from meta.op.core.check import normalize_axes, normalize_axis
+from meta.op.core.names import named_in
 
-_SAME = "cast_like fixed_point_multiply log10 log2 ones_like reinterpret zeros_like"
-for _name, _base in (ELEMENTWISE | {name: getattr(op, name) for name in _SAME.split()}).items():
+for _name, _base in named_in("relay").items():
     relay.same(_name, _base)
 
 relay.same("cast", op.astype)
