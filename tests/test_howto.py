@@ -22,8 +22,40 @@ def test_the_page_touches_four_files() -> None:
     ]
 
 
+MORE = {
+    "meta/op/elementwise.py": (
+        "@op(elementwise=True)\ndef isru",
+        'ISRU = Names("array_api relax relay", onnx="com.acme.Isru")\n\n\n'
+        "@op(elementwise=True, names=ISRU)\ndef isru",
+    ),
+    "meta/amp/rules.py": ("\nnever(op.expm1,", "\nnever(op.isru)\nnever(op.expm1,"),
+    # As if ATen's sinc were it.
+    "meta/dialect/torch/aten_calls.py": (
+        'op.sinc: "sinc special_sinc"',
+        'op.isru: "sinc", op.sinc: "special_sinc"',
+    ),
+}
+"""What the page says in words: names elsewhere, a rule of mixed precision, a row of ATen's."""
+EVERYWHERE = """
+import meta, meta.array_api, meta.frontend.onnx, meta.frontend.relax, meta.frontend.relay
+from meta.amp.core.rule import rule_of as cast_rule
+from meta.frontend.aten.registry import aten
+from meta.grad import grad
+from meta.interop.torch.overloads import overloads_of
+from meta.passes.distributed.sharding_rules import rule_of
+from meta.testing.opcheck import dialects_of
+from tools.fuzz_models.records import record_of
+from tools.fuzz_models.torch_compile.overloads import calls
+op = meta.op.isru
+print(meta.array_api.isru is op, sorted(op.aspects.converters), sorted(dialects_of(op)))
+print(cast_rule(op).casts.word, aten["sinc"].becomes == (op,), overloads_of(op))
+print(rule_of(op).__name__, record_of("isru").smooth, "torch.ops.aten.sinc.default({0})" in calls())
+"""
+
+
 def test_following_the_page_adds_an_operator(tmp_path: Path) -> None:
-    for folder in ("meta", "tests"):
+    """By four files; by six one with names elsewhere, mixed precision, and ATen's."""
+    for folder in ("meta", "tests", "tools"):
         shutil.copytree(
             ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__")
         )
@@ -37,6 +69,17 @@ def test_following_the_page_adds_an_operator(tmp_path: Path) -> None:
         tmp_path, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "tests/op", "-k", "isru"
     )
     assert re.search(r"\b22 passed", report), report
+    for name, (old, new) in MORE.items():
+        source = (tmp_path / name).read_text("utf-8")
+        assert source.count(old) == 1
+        (tmp_path / name).write_text(source.replace(old, new), "utf-8")
+    assert len({name for name, _ in BLOCK.findall(PAGE)} | set(MORE)) == 6
+    printed = _run(tmp_path, "-W", "ignore", "-c", EVERYWHERE)
+    assert printed == (
+        "True ['aten sinc', 'onnx com.acme.Isru', 'relax isru', 'relay isru'] ['torch', 'tvm']\n"
+        "never True ('sinc',)\n"
+        "elementwise True True\n"
+    ), printed
 
 
 def test_following_the_optimizer_page_adds_an_optimizer(tmp_path: Path) -> None:

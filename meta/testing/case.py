@@ -39,8 +39,7 @@ class Spec:
         return self.text
 
 
-LEAST, MOST = -2.0, 2.0
-"""The bounds of floats of which a record states none."""
+LEAST, MOST = -2.0, 2.0  # the bounds of floats of which a record states none
 
 
 def F(*shape: int, low: float = LEAST, high: float = MOST) -> Spec:
@@ -50,8 +49,8 @@ def F(*shape: int, low: float = LEAST, high: float = MOST) -> Spec:
         values = torch.empty(shape, dtype=torch.float64).uniform_(low, high, generator=generator)
         return values.to(TO_TORCH[dtype])
 
-    bounds = {"low": low if low != LEAST else None, "high": high if high != MOST else None}
-    return Spec(make, f"F{list(shape)}", **bounds)
+    bounds = low if low != LEAST else None, high if high != MOST else None
+    return Spec(make, f"F{list(shape)}", False, False, *bounds)
 
 
 def I(*shape: int, low: int, high: int, dtype: str = "int64") -> Spec:  # noqa: E743

@@ -8,7 +8,6 @@ operator rounds is found by trying its oracle on the records' samples: `Record.m
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -46,11 +45,11 @@ class Record:
 
     @property
     def weight(self) -> float:
-        """How often it is drawn: what many foreign operators are converted to is common, and most
-        steps of a program are elementwise.
+        """How often it is drawn: what several systems have is common, and most steps of a
+        program are elementwise.
         """
-        common = 0.5 + math.sqrt(len(self.op.aspects.converters))
-        return common * (2 if self.op.elementwise else 1)
+        systems = {name.split()[0] for name in self.op.aspects.converters}
+        return (1 + len(systems & {"onnx", "relax", "relay"})) * (2 if self.op.elementwise else 1)
 
     @property
     def writes(self) -> bool:

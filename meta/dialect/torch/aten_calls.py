@@ -12,6 +12,8 @@ from typing import Any
 import torch
 
 from meta import op
+from meta.base.registry import OPERATORS
+from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.correspondence import (
     BOOL,
     INTEGER,
@@ -360,6 +362,14 @@ _NAMESPACES = (torch, torch._C._nn, torch.special)
 def functions_of(*bases: Op) -> dict[Op, Callable[..., Any]]:
     """Return the functions of torch that compute operators, of the first record of each."""
     return {base: _function(BY_OPERATOR[base.name][0]) for base in bases}
+
+
+def without_kernel(family: str) -> list[Op]:
+    """Return the elementwise operators of one argument in a family that have a record, and no
+    kernel of this dialect yet: their function is one.
+    """
+    known = [OPERATORS[name] for name in BY_OPERATOR if name not in dialect.ops]
+    return [o for o in known if o.family == family and o.elementwise and len(o.slots) == 1]
 
 
 def _function(call: AtenCall) -> Callable[..., Any]:

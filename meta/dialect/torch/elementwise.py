@@ -13,7 +13,7 @@ from meta import op
 from meta.base.dtype import TO_TORCH, prepare_cast
 from meta.dialect.core import LIBRARY
 from meta.dialect.torch import torch as dialect
-from meta.dialect.torch.aten_calls import functions_of
+from meta.dialect.torch.aten_calls import functions_of, without_kernel
 from meta.dialect.torch.operands import all_rounded_once, of_binary, of_unary, rounded_once
 
 
@@ -64,8 +64,6 @@ of_unary(
         op.trunc: _of_floats(torch.trunc),
     }
 )
-of_unary(functions_of(op.sqrt, op.square, op.exp, op.log, op.rsqrt, op.log2, op.log10))
-of_unary(functions_of(op.reciprocal, op.frac, op.asinh, op.acosh))
 of_unary(
     functions_of(
         *(op.sin, op.cos, op.tan, op.asin, op.acos, op.atan, op.sinh, op.cosh, op.atanh),
@@ -75,6 +73,7 @@ of_unary(
 of_binary(functions_of(op.atan2), plevel=LIBRARY)
 all_rounded_once(functions_of(op.exp2), plevel=LIBRARY)
 all_rounded_once(functions_of(op.deg2rad, op.rad2deg))
+of_unary(functions_of(*without_kernel("elementwise")))
 
 
 @rounded_once(op.sqrt_dx)

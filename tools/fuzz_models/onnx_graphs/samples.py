@@ -6,6 +6,7 @@ onnx tests is drawn, and nothing else names it.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -14,10 +15,10 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import numpy_helper, version_converter
+from onnx.backend.test.loader import load_model_tests
 
 from meta.frontend.onnx.registry import onnx as converters
 from tools.fuzz_models.onnx_graphs.program import kind_of, values_of
-from tools.onnx_node_tests import cases
 
 DTYPES = (*("float32", "float64", "float16", "int64", "int32", "int16", "int8", "uint8", "bool"),)
 MOST = 1 << 12
@@ -42,7 +43,10 @@ class NodeSample:
 def samples() -> Mapping[str, tuple[NodeSample, ...]]:
     """Return the samples of each operator."""
     found: dict[str, list[NodeSample]] = {}
-    for case in cases(""):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tests = load_model_tests(kind="node")
+    for case in tests:
         nodes = case.model.graph.node
         if len(nodes) != 1 or nodes[0].domain or nodes[0].op_type not in converters:
             continue
