@@ -24,16 +24,15 @@ FLOATS = ("float16", "bfloat16", "float32", "float64")
 @dataclass(frozen=True)
 class Spec:
     """A tensor argument to be made: ``make(dtype, generator)``; ``given`` says that it has floats
-    which are no accident, ``numbers`` that all its values are given; ``low`` and ``high`` are the
-    bounds that the record states, None where other values do as well.
+    which are no accident, ``numbers`` that all its values are given. bounds: as the record states
+    them, None where other values do as well.
     """
 
     make: Callable[[str, torch.Generator], torch.Tensor]
     text: str
     given: bool = False
     numbers: bool = False
-    low: float | None = None
-    high: float | None = None
+    bounds: tuple[float | None, float | None] = (None, None)
 
     def __repr__(self) -> str:
         return self.text
@@ -50,7 +49,7 @@ def F(*shape: int, low: float = LEAST, high: float = MOST) -> Spec:
         return values.to(TO_TORCH[dtype])
 
     bounds = low if low != LEAST else None, high if high != MOST else None
-    return Spec(make, f"F{list(shape)}", False, False, *bounds)
+    return Spec(make, f"F{list(shape)}", bounds=bounds)
 
 
 def I(*shape: int, low: int, high: int, dtype: str = "int64") -> Spec:  # noqa: E743
@@ -59,7 +58,7 @@ def I(*shape: int, low: int, high: int, dtype: str = "int64") -> Spec:  # noqa: 
     def make(_: str, generator: torch.Generator) -> torch.Tensor:
         return torch.randint(low, high, shape, generator=generator).to(TO_TORCH[dtype])
 
-    return Spec(make, f"I{list(shape)}", low=low, high=high - 1)
+    return Spec(make, f"I{list(shape)}", bounds=(low, high - 1))
 
 
 def B(*shape: int) -> Spec:
@@ -159,9 +158,8 @@ class OpCase:
     op: the operator's name.
     samples: arguments to try.
     oracle: an independent implementation on torch tensors: floating point tensors come as float64,
-    others as they are. For
-        an operator with in-out slots it returns the operator's own results, then the new values of
-        the written arguments.
+        others as they are. For an operator with in-out slots it returns the operator's own results,
+        then the new values of the written arguments.
     dtypes: what `F` and `C` make.
     dialects: who has to implement the operator, if it computes.
     devices: kinds of device on which the samples make sense: one of them may name its device.

@@ -22,9 +22,7 @@ from tests.op.elementwise import (
 
 SHAPES = [(3, 5), (), (0, 3), (2, 1, 7)]
 
-
 FAR = [-1000.0, 1000.0, -30.0, 30.0, -4.0, 4.0, 0.0]
-
 
 DY = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
 
@@ -87,7 +85,6 @@ PRELU = [
     sample(F(2, 1, 3), F(1)),
 ]
 
-
 GLU = [
     sample(F(3, 4)),
     sample(F(4)),
@@ -97,13 +94,11 @@ GLU = [
     sample(F(0, 2)),
 ]
 
-
 CLIPS = [
     sample(C([-1.0, 0.0, 0.5, 1.0, math.inf, -math.inf, math.nan]), 0.0, 1.0),
     sample(C([-1.0, 0.5, 3.0]), 2, -2),
     sample(C([1.0, math.nan]), math.nan, 1.0),
 ]
-
 
 INT_CLIPS = [
     *[sample(s.args[0], -1, 2) for s in INTEGERS],
@@ -112,12 +107,10 @@ INT_CLIPS = [
     sample(I(3, low=0, high=2**32, dtype="uint32"), 3, 2**31 + 5),
 ]
 
-
 INT_THRESHOLDS = [
     *[sample(s.args[0]) for s in INTEGERS],
     sample(I(6, low=-4, high=5, dtype="int32"), 2, 7),
 ]
-
 
 CASES = [
     *_cases("silu", nn.silu, low=-4.0, high=4.0),
@@ -141,19 +134,15 @@ CASES = [
     OpCase("clip", samples=INT_CLIPS, oracle=_clip, dtypes=("float32",), grad=False),
 ]
 
-
 _ONES = I(2, 3, low=0, high=2)
 
-
 NO_FLOATS = [error(_ONES, match="x must be floating point"), error(B(3), match="found: .*bool")]
-
 
 NO_PAIR = [
     error(F(2, 3), F(3, 2), match="dy does not match x"),
     error(F(2, 3), C([[1.0] * 3] * 2, "float64"), match='float32 one: meta.astype.x, "float64"'),
     error(_ONES, _ONES, match="x must be floating point"),
 ]
-
 
 CASES += refusals(
     {
@@ -179,7 +168,6 @@ CASES += refusals(
     }
 )
 
-
 SMOOTH_FAR = [-1000.0, 1000.0, -30.0, 30.0, -4.0, 4.0]
 
 
@@ -203,9 +191,7 @@ def _mish_dx(x, dy):
 
 MISH_DX = [sample(F(*s, low=-4.0, high=4.0), F(*s)) for s in SHAPES]
 
-
 MISH_FAR = [sample(C(SMOOTH_FAR), C([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]))]
-
 
 CASES += [
     *_smooth_cases("mish", nn.mish),
@@ -224,9 +210,7 @@ CASES += [
     *_smooth_cases("hardshrink", nn.hardshrink, (1.5,), (1,), kinks=[-0.5, 0.5]),
 ]
 
-
 _FLOATS_ONLY = [error(I(3, low=0, high=2), match="x must be floating point")]
-
 
 CASES += refusals(
     {
@@ -238,7 +222,6 @@ CASES += refusals(
         ],
     }
 )
-
 
 ROWS = [
     sample(F(3, 5)),
@@ -253,7 +236,6 @@ ROWS = [
     sample(C([[-1e4, 0.0, 1e4], [3.0, 3.0, 3.0]])),
 ]
 
-
 PAIRS = [
     sample(F(3, 5), F(3, 5)),
     sample(F(2, 3, 4), F(2, 3, 4), axis=0),
@@ -263,7 +245,6 @@ PAIRS = [
     sample(F(0, 5), F(0, 5)),
     sample(F(2, 130), F(2, 130)),
 ]
-
 
 CASES += [
     OpCase("softmax", ROWS, lambda x, axis=-1: torch.softmax(x, axis)),
@@ -283,9 +264,7 @@ CASES += [
     ),
 ]
 
-
 SOFTMAX_FLOATS_ONLY = error(I(2, 3, low=0, high=3), match="x must be floating point")
-
 
 NO_AXIS = [
     error(F(2, 3), axis=2, match="axis 2 is out of range for ndim 2"),
@@ -293,12 +272,10 @@ NO_AXIS = [
     SOFTMAX_FLOATS_ONLY,
 ]
 
-
 SOFTMAX_NO_PAIR = [
     error(F(2, 3), F(3, 2), match="dy is not of y's type"),
     error(F(2, 3), F(2, 3), axis=-3, match="axis -3 is out of range"),
 ]
-
 
 CASES += refusals(
     {
@@ -306,7 +283,6 @@ CASES += refusals(
         "softmax_dx log_softmax_dx": SOFTMAX_NO_PAIR,
     }
 )
-
 
 KINK = [0.0, 1.0, -1.0]
 
@@ -321,9 +297,7 @@ def _gelu_tanh_dx(x, y, dy, approximate):
 
 TANH_FORM = [sample(F(3, 5), "tanh"), sample(F(), approximate="tanh"), sample(F(0, 3), "tanh")]
 
-
 TANH_FORM_DX = [sample(F(3, 4), None, F(3, 4), "tanh"), sample(F(), None, F(), approximate="tanh")]
-
 
 CASES += [
     _unary_floats("relu", torch.relu, TENSORS),
@@ -342,7 +316,6 @@ CASES += [
     _derivative_case("tanh_dx", torch.tanh, -2, 2, lambda y: 1 - y * y, -1),
     _derivative_case("sigmoid_dx", torch.sigmoid, -2, 2, lambda y: y * (1 - y)),
 ]
-
 
 CASES += refusals(
     {

@@ -51,7 +51,6 @@ def _pair_ints(low=-9, high=10, low2=-9, high2=10):
 
 PAIR_BOOLS = [sample(B(4, 3), B(3)), sample(B(3), True)]
 
-
 NAN = [C([math.nan, 1.0, math.nan, 0.0, math.inf]), C([1.0, math.nan, math.nan, 0.0, -math.inf])]
 
 
@@ -75,7 +74,6 @@ CHOSEN = [
     sample(F(4), F(4), otherwise=F(3, 4), where=B(3, 1)),
     sample(F(3), 2.5, otherwise=F(3), where=I(3, low=0, high=2, dtype="int32")),
 ]
-
 
 INT_CHOSEN = [
     sample(I(3, low=0, high=9), 2, otherwise=I(3, low=0, high=9, dtype="int32"), where=B(3)),
@@ -113,7 +111,6 @@ QUOTIENTS = [
     sample(C(5.0), C(3.0)),
 ]
 
-
 INT_QUOTIENTS = [
     *_pair_ints(low2=1),
     sample(I(3, low=1, high=5, dtype="int32"), -2),
@@ -122,12 +119,9 @@ INT_QUOTIENTS = [
     sample(C([-(2**63), 2**63 - 1], "int64"), C([-1, -1], "int64")),
 ]
 
-
 DIVISORS = [*_pair_ints(low2=1), sample(B(3), B(3)), sample(I(3, low=1, high=4), 2)]
 
-
 EQUAL = sample(C([1.0, 2.0]), C([1.0, 3.0]))
-
 
 POWERS = [
     *_pair_shapes(0.5, 2.0),
@@ -140,7 +134,6 @@ POWERS = [
     sample(F(4, low=0.5), C([0.0, 1.0, 2.0, 3.0])),
     sample(0.0, C([1.0, 2.0])),
 ]
-
 
 INT_POWERS = [
     *_pair_ints(-3, 4, 0, 5),
@@ -185,12 +178,9 @@ CASES = [
     _pair_others("remainder", _pair_tensors(torch.remainder), *INT_QUOTIENTS),
 ]
 
-
 _HALF, _INT = C([1.0, 2.0, 3.0], "float16"), I(3, low=1, high=5)
 
-
 NO_BROADCAST = error(F(2, 3), F(2), match="shapes cannot be broadcast together")
-
 
 MIXED = [
     error(F(3), _INT, match='cast the int64 one: meta.astype.x, "float32"'),
@@ -200,9 +190,7 @@ MIXED = [
     NO_BROADCAST,
 ]
 
-
 TWO_BOOLS = error(B(3), B(3), match="not defined for two bool operands")
-
 
 NOT_CHOSEN = [
     error(F(3), F(3), None, B(3), match="where is given without otherwise"),
@@ -211,7 +199,6 @@ NOT_CHOSEN = [
     error(F(3), F(3), _INT, B(3), match="otherwise cannot hold the result"),
     error(1, 2.5, _INT, B(3), match="a Python float does not fit a tensor of int64"),
 ]
-
 
 CASES += refusals(
     {
@@ -234,9 +221,7 @@ CASES += refusals(
     }
 )
 
-
 FLOAT_INTS = ("uint8", "int8", "int32", "int64", "uint16", "uint32")
-
 
 INF, FLOAT_NAN = math.inf, math.nan
 
@@ -300,29 +285,23 @@ FLOAT_QUOTIENTS = [
     sample(C(5.0), C(3.0)),
 ]
 
-
 TRAPS = [
     sample(C([-128, -128, 5], "int8"), C([-1, 1, -1], "int8")),
     sample(C([-(2**63), 2**63 - 1], "int64"), C([-1, -1], "int64")),
 ]
-
 
 ENDS = [
     sample(C([1.0, -0.0, INF, FLOAT_NAN, 0.0, -INF]), C([-0.0, 1.0, -INF, -1.0, FLOAT_NAN, -INF])),
     sample(C([INF, -INF, INF, 2.0]), C([INF, -INF, FLOAT_NAN, FLOAT_NAN])),
 ]
 
-
 STEPS = sample(
     C([1.0, -0.0, 2.0, FLOAT_NAN, 0.0, -INF]), C([-0.0, 1.0, 2.0, -1.0, FLOAT_NAN, -INF])
 )
 
-
 FLOAT_BOOLS = [sample(B(4, 3), B(3))]
 
-
 TIES = sample(C([1.0, 2.0, -1.0]), C([1.0, 3.0, -2.0]))
-
 
 CASES += [
     _floats("fmod", _tensors(torch.fmod), *FLOAT_QUOTIENTS),
@@ -369,18 +348,15 @@ def _ints(dtype):
 
 MORE = [sample(F(3), F(3), F(3, low=0.5), 0.5), sample(F(3), F(3), F(3, low=0.5), value=-2)]
 
-
 PRODUCTS = [sample(*_ints(d)) for d in ("uint8", "int32", "uint16", "uint32")] + [
     sample(*_ints("int64"), 3)
 ]
-
 
 WEIGHTS = [
     sample(F(2, 3), F(3), 0.25),
     sample(F(2, 3), F(3), weight=2),
     sample(C([1.0, 2.0, 3.0]), C([5.0, -1.0, 0.1]), C([0.0, 1.0, 0.5])),
 ]
-
 
 CASES += [
     OpCase("addcmul", [*_triples(), *MORE], _scaled(torch.addcmul)),
@@ -422,12 +398,9 @@ def _fixed_ints(*shape, low=-(2**31), high=2**31):
 
 HALVES = C([-7, -6, -5, -3, -2, -1, 0, 1, 2, 3, 5, 6, 7], "int32")
 
-
 EXTREMES = C([-(2**31), 2**31 - 1, -1, 1, 0], "int32")
 
-
 FACTORS = (2**30, 2**31 - 1, 1288490188, 0, -(2**30))
-
 
 CASES += [
     OpCase(
@@ -511,7 +484,6 @@ CASES += [
     ),
 ]
 
-
 CASES += refusals(
     {
         "bias_add": [
@@ -523,7 +495,6 @@ CASES += refusals(
     }
 )
 
-
 CASES += [
     _unary_floats("negative", torch.neg, TENSORS),
     _unary_others("negative", torch.neg, [*OTHERS[:-1], sample(C(EDGES))]),
@@ -531,7 +502,6 @@ CASES += [
     _unary_others("abs", torch.abs, [*OTHERS[:-1], sample(C(EDGES))]),
     _unary_others("abs", torch.clone, [sample(B(3, 2))]),
 ]
-
 
 CASES += refusals(
     {

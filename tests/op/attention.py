@@ -159,16 +159,12 @@ def backward(b, h, l, d, g, s, e, mask=None, **how):  # noqa: E741
 
 HIDDEN = C([[0.0, -INF, 1.0], [-INF, -INF, -INF]])
 
-
 HIDDEN_4 = C([[-INF] * 4, [0.0, 1.0, -INF, -INF], [0.5] * 4, [-INF, -INF, 1.0, 2.0]])
-
 
 SEEN = C([[True, False, True], [False, False, False]], "bool")
 
-
 # Results are sums of products of the order of 5; ATen rounds probabilities to half precision.
 COARSE = {"float16": 2e-2, "bfloat16": 2e-1}
-
 
 CASES = [
     OpCase(
@@ -346,12 +342,9 @@ CASES += [
     ),
 ]
 
-
 _Q, _K, _V = F(2, 4, 3, 5), F(2, 2, 6, 5), F(2, 2, 6, 7)
 
-
 _RESULTS = F(2, 4, 3, 7), F(2, 4, 3)
-
 
 CASES += refusals(
     {
@@ -419,7 +412,6 @@ SHAPES = [
     ((2, 70, 32), (70, 16), {}),
 ]
 
-
 CASES += [
     OpCase(
         "rotary_embedding",
@@ -448,9 +440,7 @@ CASES += [
     ),
 ]
 
-
 _X, _TABLE = F(2, 3, 4), F(3, 2)
-
 
 CASES += refusals(
     {

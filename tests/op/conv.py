@@ -111,7 +111,6 @@ WINDOWS = [
     ((2, 2, 1, 9), (2, 2, 1, 3), ((1, 2), (0, 3), 3, 1), (2, 2, 1, 5)),
 ]
 
-
 # By 1x1 with the channels last: a product of matrices, of each pixel or of some.
 POINTWISE = [
     ((2, 7, 6, 3), (5, 3, 1, 1), (step, 0, 1, 1, "NHWC", "OIHW", "NHWC"), shape)
@@ -216,7 +215,6 @@ def refused(count):
 
 CASES += refused(2)
 
-
 # x, w, stride, padding, dilation, groups, and the shape of the result
 WINDOWS_1D = [
     ((1, 1, 3), (1, 1, 2), (1, 0, 1, 1), (1, 1, 2)),
@@ -226,7 +224,6 @@ WINDOWS_1D = [
     ((2, 2, 7), (3, 2, 1), (4, 0, 1, 1), (2, 3, 2)),
 ]
 
-
 CASES += cases(
     "conv1d",
     conv,
@@ -235,9 +232,7 @@ CASES += cases(
     [sample(F(1, 1, 2), F(1, 1, 2), F(1, 1, 2), (1, 1, 3), *WINDOWS_1D[0][2])],
 )
 
-
 CASES += refused(1)
-
 
 # x, w, stride, padding, dilation, groups, and the shape of the result
 WINDOWS_3D = [
@@ -251,14 +246,12 @@ WINDOWS_3D = [
     ),
 ]
 
-
 CASES += cases(
     "conv3d",
     conv,
     WINDOWS_3D + arranged(3, conv, (2, 1, 1)),
     [sample(F(0, 2, 3, 3, 3), F(2, 2, 2, 2, 2))],
 )
-
 
 CASES += refused(3)
 
@@ -277,7 +270,6 @@ def transposed(x, w, stride=1, padding=0, output_padding=0, dilation=1, groups=1
 
 conv_transpose = in_layout(transposed, "IO")
 
-
 # x, w, stride, padding, output_padding, dilation, groups, and the shape of the result
 TRANSPOSED_WINDOWS = [
     ((1, 1, 2, 2), (1, 1, 2, 2), (1, 0, 0, 1, 1), (1, 1, 3, 3)),
@@ -285,7 +277,6 @@ TRANSPOSED_WINDOWS = [
     ((1, 4, 3, 4), (4, 2, 2, 3), ((2, 3), (1, 0), (0, 2), 1, 2), (1, 4, 4, 14)),
     ((1, 2, 3, 3), (2, 3, 3, 2), (1, (0, 1, 2, 0), 0, (2, 1), 1), (1, 3, 5, 3)),
 ]
-
 
 CASES += cases(
     "conv_transpose2d",
@@ -295,7 +286,6 @@ CASES += cases(
     [sample(F(1, 1, 2, 2), F(1, 1, 3, 3), F(1, 1, 3, 3), (1, 1, 2, 2), *TRANSPOSED_WINDOWS[0][2])],
 )
 
-
 # x, w, stride, padding, output_padding, dilation, groups, and the shape of the result
 TRANSPOSED_WINDOWS_1D = [
     ((1, 1, 2), (1, 1, 2), (1, 0, 0, 1, 1), (1, 1, 3)),
@@ -304,14 +294,12 @@ TRANSPOSED_WINDOWS_1D = [
     ((1, 2, 3), (2, 3, 3), (1, (0, 2), 0, 2, 1), (1, 3, 5)),
 ]
 
-
 CASES += cases(
     "conv_transpose1d",
     conv_transpose,
     TRANSPOSED_WINDOWS_1D + arranged(1, conv_transpose, (2, 1, 1, 1), transposed=True),
     [sample(F(0, 2, 3), F(2, 1, 2))],
 )
-
 
 # x, w, stride, padding, output_padding, dilation, groups, and the shape of the result
 TRANSPOSED_WINDOWS_3D = [
@@ -324,7 +312,6 @@ TRANSPOSED_WINDOWS_3D = [
         (1, 1, 3, 4, 5),
     ),
 ]
-
 
 CASES += cases(
     "conv_transpose3d",

@@ -20,7 +20,6 @@ DTYPES = [
     "float64",
 ]
 
-
 KINDS = {bool: torch.bool, int: torch.int64, float: torch.float32}
 
 
@@ -59,9 +58,7 @@ def _one_hot(indices, depth, on_value=1, off_value=0, axis=-1, dtype=None, **_):
 
 SHAPES = [sample(3), sample((2, 3)), sample(()), sample((0, 2)), sample((1, 4, 1), device="cpu")]
 
-
 FILLED = SHAPES + [sample((2, 3), dtype=dtype) for dtype in DTYPES]
-
 
 LIKE = [
     sample(F(2, 3), dtype="int32"),
@@ -79,7 +76,6 @@ LIKE = [
         B(4),
     )
 ]
-
 
 CASES = [
     OpCase("zeros", FILLED, _filled(0), dtypes=(), grad=False),
@@ -156,9 +152,7 @@ CASES = [
     ),
 ]
 
-
 NEGATIVE = "a shape has no negative extents"
-
 
 CASES += refusals(
     {

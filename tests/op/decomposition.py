@@ -114,7 +114,6 @@ SHAPES = [(4, 3), (3, 4), (3, 3), (2, 3, 2), (1, 1)]
 MATRICES = [regular(*shape) for shape in SHAPES]
 EMPTY = [F(0, 3), F(3, 0), F(0, 2, 3)]
 
-
 CASES = [
     OpCase("linalg_inv", [*SQUARES, *NOTHING], torch.linalg.inv, **REGULAR),
     OpCase("linalg_pinv", [sample(x) for x in MATRICES], pinv, **REGULAR),
@@ -247,7 +246,6 @@ CASES = [
     OpCase("linalg_eigvals", EIGEN, torch.linalg.eigvals, grad=False, **REGULAR),
     OpCase("linalg_matrix_exp", [*SQUARES, *NOTHING], matrix_exp, **REGULAR),
 ]
-
 
 _VECTOR, _WIDE = F(3), F(2, 3)
 MATRIX = [

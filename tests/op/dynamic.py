@@ -49,7 +49,6 @@ PLACES = [
     sample(F(0, 3)),
 ]
 
-
 CASES = [
     OpCase("argwhere", [*PLACES, sample(F())], argwhere, dialects=("torch",), grad=False),
     OpCase(
@@ -84,7 +83,6 @@ CASES = [
     ),
 ]
 
-
 CASES += refusals({"nonzero": [error(F(), match="x has no axis")]})
 
 
@@ -105,9 +103,7 @@ def sparse_fill_empty_rows(indices, values, shape, default):
 
 ENTRIES = C([[3, 1], [0, 3], [0, 1], [2, 0]], "int64")
 
-
 NONE = C([[0, 0]], "int64")
-
 
 CASES += [
     OpCase(
@@ -330,15 +326,12 @@ CASES += [
          expand_dims),
 ]  # fmt: skip
 
-
 _X = F(2, 3)
-
 
 NO_VECTOR = [
     error(_X, C(1, "int64"), match="must be a vector"),
     error(_X, F(2), match="indices must be integers"),
 ]
-
 
 CASES += refusals(
     {

@@ -8,15 +8,11 @@ from meta.testing import B, C, F, I, OpCase, error, refusals, sample
 
 TENSORS = [sample(F(3, 5)), sample(F()), sample(F(0, 3)), sample(F(2, 1, 7))]
 
-
 POSITIVE = [sample(F(*s, low=0.25, high=4.0)) for s in ((3, 5), (), (0, 3), (2, 1, 7))]
-
 
 EDGES = [0.0, -0.0, math.inf, -math.inf, math.nan]
 
-
 INTEGERS = [sample(I(2, 3, low=-4, high=5, dtype=d)) for d in ("int8", "int32", "int64")]
-
 
 OTHERS = [
     *INTEGERS,
@@ -91,9 +87,7 @@ CASES = [
     _unary_others("detach", torch.clone, [*TENSORS, *OTHERS, sample(C(EDGES))]),
 ]
 
-
 _INTS = I(3, low=0, high=2)
-
 
 MISMATCHED = [
     error(F(2), None, F(3), match="x does not match dy"),
@@ -101,19 +95,15 @@ MISMATCHED = [
     error(_INTS, None, F(3), match="x must be floating point"),
 ]
 
-
 NO_ARGUMENT = error(None, None, F(3), match="neither x nor y is given")
 
-
 NO_X = error(None, F(3), F(3), match="x is not given")
-
 
 CASES += refusals(
     {
         "sqrt_dx": [*MISMATCHED, NO_ARGUMENT],
     }
 )
-
 
 CASES += [
     *_real("log2", torch.log2, POSITIVE, [8.0, -1.0, *EDGES]),
@@ -123,13 +113,10 @@ CASES += [
     *_real("reciprocal", torch.reciprocal, POSITIVE, [-4.0, 1e-3, *EDGES]),
 ]
 
-
 # Each well inside a step, so that rounding to half precision changes nothing.
 STEPS = [sample(C([[0.25, -0.75, 1.25], [2.75, -3.25, -0.25]])), sample(C(1.75)), sample(F(0, 3))]
 
-
 STEPS += [sample(F(2, 3, low=0.1, high=0.4))]
-
 
 HALVES = [sample(C([0.5, -0.5, 1.5, 2.5, -2.5, 100.5, -1.0, 3.0, *EDGES]))]
 
@@ -155,9 +142,7 @@ CASES += [
     OpCase("frac", samples=HALVES, oracle=torch.frac, grad=False),
 ]
 
-
 TURNS = [1e-3, -1e3, 1.0, -2.0, *EDGES]
-
 
 SIGNED_ZEROS = [0.0, 0.0, -0.0, -0.0, 1.0, -1.0, math.inf, math.nan]
 
@@ -182,14 +167,12 @@ ANGLES = [
     sample(C([0.0, 1.0, -1.0]), C([0.0, 0.0, -2.0])),
 ]
 
-
 ANGLES_OF_OTHERS = [
     sample(C(SIGNED_ZEROS), C([0.0, -0.0, 0.0, -0.0, -0.0, 0.0, -math.inf, 1.0])),
     sample(I(3, low=-4, high=5, dtype="int32"), I(2, 3, low=-4, high=5, dtype="int32")),
     sample(I(3, low=-4, high=5, dtype="int8"), 2),
     sample(B(3), B(3)),
 ]
-
 
 CASES += [
     *_real("sin", torch.sin, _shapes(-4, 4), TURNS),
@@ -209,7 +192,6 @@ CASES += [
     OpCase("atan2", samples=ANGLES_OF_OTHERS, oracle=_atan2, grad=False),
 ]
 
-
 CASES += refusals(
     {
         "atan2": [
@@ -227,29 +209,24 @@ def _others_of_special(name, oracle, *samples):
 
 square = torch.square
 
-
 CASES += [
     *_real("exp2", torch.exp2, TENSORS, [-1000.0, 10.0, *EDGES]),
     OpCase("square", samples=TENSORS, oracle=square),
     _others_of_special("square", square, *INTEGERS, sample(C(EDGES))),
 ]
 
-
 NUMBERS = [*TENSORS, sample(F(4), 1.0, 2.0, -2.0), sample(C([1.0, *EDGES]), posinf=3.0, neginf=-1)]
-
 
 REPLACED = [
     sample(C([1.0, *EDGES]), 0.5, 4.0, -8.0),
     sample(C([1.0, *EDGES]), neginf=-1.0, posinf=2),
 ]
 
-
 CASES += [
     OpCase("nan_to_num", samples=NUMBERS, oracle=torch.nan_to_num),
     OpCase("nan_to_num", samples=REPLACED, oracle=torch.nan_to_num, grad=False),
     OpCase("nan_to_num", OTHERS, torch.nan_to_num, ("float32",), grad=False),
 ]
-
 
 CASES += [
     OpCase(
@@ -265,10 +242,8 @@ CASES += [
     ),
 ]
 
-
 # Rounding to the dtype under test, which may be coarser than the argument's.
 COARSE = dict.fromkeys(("float16", "bfloat16", "float32", "float64"), 1e-2)
-
 
 CASES += [
     OpCase(
@@ -300,7 +275,6 @@ CASES += [
         why="rounding has no numeric derivative; see test_like.py",
     ),
 ]
-
 
 CASES += refusals(
     {

@@ -82,9 +82,7 @@ def scatter_nd(data, indices, updates, mode="update"):
 # Both ends, with duplicates.
 TWICE = C([[0, 2, 0], [2, 1, 1]], "int64")
 
-
 APART = C([[2, 0, 1], [1, 2, 0]], "int64")
-
 
 CASES = [
     OpCase(
@@ -223,9 +221,7 @@ CASES = [
     ),
 ]  # fmt: skip
 
-
 _X, _AT = F(3, 4), I(3, 2, low=0, high=3)
-
 
 NO_PLACE = [
     error(_X, _AT, 2, match="axis 2 is out of range"),
@@ -234,7 +230,6 @@ NO_PLACE = [
     error(F(3, 0), _AT, 1, match="an axis without elements cannot be indexed"),
 ]
 
-
 NO_COORDINATES = [
     error(_X, I(3, 5, low=0, high=3), match="at most 2 coordinates"),
     error(_X, I(low=0, high=3), match="a first axis of coordinates"),
@@ -242,13 +237,11 @@ NO_COORDINATES = [
     error(F(0, 4), I(1, 5, low=0, high=3), match="an axis without elements cannot be indexed"),
 ]
 
-
 NO_SOURCE = [
     error(_X, 1, _AT, F(3, 1), match="index does not fit src"),
     error(_X, 1, _AT, C([[1.0, 2.0]] * 3, "float64"), match="differ in dtype"),
     error(_X, -3, _AT, F(3, 2), match="axis -3 is out of range"),
 ]
-
 
 CASES += refusals(
     {
@@ -310,9 +303,7 @@ INPUTS = [
     (F(1, 3), I(2, low=0, high=1), I(1, low=0, high=3)),
 ]
 
-
 DYS = [F(4, 3), F(4), F(2, 3, 2), F(2, 2), F(), F(4, 2), F(0, 2), F(0, 2), F(3, 0), F(2, 3), F(2)]
-
 
 CASES += [
     OpCase(
@@ -326,7 +317,6 @@ CASES += [
     ),
     OpCase("adv_index_dx", samples=list(map(sample, DYS, INPUTS)), oracle=adv_index_dx),
 ]
-
 
 CASES += refusals(
     {

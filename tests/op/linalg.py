@@ -57,9 +57,7 @@ CASES = [
     *(_of_integers(f"batch_matmul{f}", *t, (2,), (1,)) for f, t in FORMS.items()),
 ]
 
-
 _SQUARE = F(3, 3)
-
 
 PRODUCTS = [
     error(_SQUARE, F(4, 4), match="the inner extents 3 and 4 differ"),
@@ -67,14 +65,12 @@ PRODUCTS = [
     error(B(3, 3), B(3, 3), match="bools have no product"),
 ]
 
-
 BATCHES = [
     error(F(2, 3, 3), _SQUARE, match="x2 must have 3 axes"),
     error(F(2, 3, 3), F(5, 3, 3), match="broadcast"),
     error(F(2, 3, 3), F(2, 4, 4), match="the inner extents 3 and 4 differ"),
     error(F(2, 3, 3), I(2, 3, 3, low=0, high=2), match="cast the int64 one"),
 ]
-
 
 CASES += refusals(
     {
@@ -153,7 +149,6 @@ def _groups(t1, t2):
 
 _ENDS, _ROWS, _OF_GROUPS = C([1, 3, 3], "int32"), F(3, 3), F(3, 3, 3)
 
-
 GROUPED = [
     error(_OF_GROUPS, _OF_GROUPS, _ENDS, match="are no matrices in groups"),
     error(F(3), _OF_GROUPS, _ENDS, match="are no matrices in groups"),
@@ -167,14 +162,12 @@ GROUPED = [
     error(_ROWS, _integers(3, 3, 3), _ENDS, match="the operands differ in dtype"),
 ]
 
-
 CASES += [
     OpCase(
         f"grouped_matmul{f}", _groups(*t), _grouped(*t), dialects=("torch",), errors=GROUPED, **HALF
     )
     for f, t in FORMS.items()
 ]
-
 
 CASES += refusals(
     {
@@ -196,9 +189,7 @@ def _scaled(x1, x2, scale1, scale2, dtype="bfloat16"):
 
 _SMALL = float8(3, 16), float8(5, 16)
 
-
 _ONE = C(1.0, "float32")
-
 
 CASES += [
     OpCase(

@@ -54,14 +54,11 @@ ROWS = [
     sample(F(3, 2, low=-30.0, high=30.0), F(9, 2), _labels(3, 9)),
 ]
 
-
 _SMALL = F(33, 17, low=-0.5, high=0.5), F(70, 17, low=-0.5, high=0.5)
 MILD = sample(*_SMALL, _labels(33, 70, dtype="int32"), F(70))
 """Of which exponentials are no larger than hundreds for any logsumexp."""
 
-
 _X, _WEIGHT, _LABELS = F(3, 2), F(4, 2), I(3, low=0, high=4)
-
 
 ERRORS = [
     error(F(3), _WEIGHT, _LABELS, match="x must have 2 axes"),
@@ -86,7 +83,6 @@ def _with_rows(one):
 
 
 _OF_ROWS = _rows(3)
-
 
 CASES = [
     OpCase(

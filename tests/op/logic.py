@@ -41,9 +41,7 @@ PAIRS = [
     sample(-2, _ints(3, dtype="int8")),
 ]
 
-
 BOOLS = [sample(B(4, 3), B(3)), sample(B(3), True)]
-
 
 SHIFTS = [
     *[sample(_ints(4, 5, dtype=d), _ints(5, dtype=d, low=-2, high=10)) for d in DTYPES],
@@ -69,7 +67,6 @@ def _case(name, function, samples):
 
 NOTS = [sample(s.args[0]) for s in PAIRS[:-1]] + [sample(B(3, 2))]
 
-
 CASES = [
     _case("bitwise_and", torch.bitwise_and, PAIRS + BOOLS),
     _case("bitwise_or", torch.bitwise_or, PAIRS + BOOLS),
@@ -81,9 +78,7 @@ CASES = [
     _case("bitwise_right_shift", torch.bitwise_right_shift, SHIFTS),
 ]
 
-
 _INT8 = I(3, low=0, high=5, dtype="int8")
-
 
 MISMATCHED_PAIRS = [
     error(F(3), _INT8, match="only integers have bits"),
@@ -91,7 +86,6 @@ MISMATCHED_PAIRS = [
     error(_INT8, I(3, low=0, high=5), match="cast the int8 one"),
     error(_INT8, I(2, low=0, high=5, dtype="int8"), match="broadcast"),
 ]
-
 
 CASES += refusals(
     {
@@ -130,7 +124,6 @@ CASES += [
     ),
 ]
 
-
 CASES += refusals(
     {
         "reinterpret": [
@@ -140,9 +133,7 @@ CASES += refusals(
     }
 )
 
-
 SAMPLES = [*TENSORS, *OTHERS, sample(C([1.0, *EDGES, -3e4]))]
-
 
 CASES += [
     OpCase("isnan", samples=SAMPLES, oracle=torch.isnan, grad=False),
@@ -153,7 +144,6 @@ CASES += [
     OpCase("signbit", samples=SAMPLES, oracle=torch.signbit, grad=False),
 ]
 
-
 COMPARED = [
     *_pair_shapes(),
     *_pair_ints(),
@@ -163,7 +153,6 @@ COMPARED = [
     sample(C([1.0, 2.0, 3.0]), C([1.0, 3.0, 2.0])),
     sample(2, C([1, 2, 3], "int8")),
 ]
-
 
 LOGICAL = [
     *_pair_shapes(),
@@ -192,7 +181,6 @@ CONDITIONS = [
     sample(I(5, low=-1, high=2), F(5), F(1)),
 ]
 
-
 CHOICES = [
     sample(C([1.0, 0.0, 2.0]), F(3), F(3)),
     sample(F(3), I(3, low=0, high=5, dtype="int32"), I(3, low=0, high=5, dtype="int32")),
@@ -202,7 +190,6 @@ CHOICES = [
     sample(B(3), True, False),
     sample(C([1.0, 0.0, math.nan]), C([1.0, math.nan, 2.0]), C([math.nan, 2.0, 3.0])),
 ]
-
 
 CASES += [
     _pair_bools("less", torch.lt, COMPARED),
@@ -217,7 +204,6 @@ CASES += [
     _pair_floats("where", _where, *CONDITIONS),
     _pair_others("where", _where, *CHOICES),
 ]
-
 
 CASES += refusals(
     {
@@ -248,12 +234,10 @@ CLOSE = [
     sample(C(1.0), C(1.0)),
 ]
 
-
 CASES += [
     _floats("isclose", _tensors(_isclose), *CLOSE, grad=False),
     _others("isclose", _tensors(_isclose), *_float_ints(), *FLOAT_BOOLS),
 ]
-
 
 CASES += [
     _unary_others("logical_not", torch.logical_not, [*TENSORS, *OTHERS, sample(C(EDGES))]),

@@ -67,7 +67,6 @@ CLASSES = [
     sample(F(40, 5), C([4, -100, 0, -100, 3] * 8, "int64")),
 ]
 
-
 PADDED = [
     sample(F(5, 8), _labels(5, 3), classes=3),
     sample(F(3, 72), C([66, -100, 0], "int64"), classes=67),
@@ -75,13 +74,11 @@ PADDED = [
     sample(F(2, 5), _labels(2, 5), classes=5),
 ]
 
-
 NOTHING_COUNTS = [
     # Large enough to be left out of the numeric gradients: the loss is NaN, its gradient 0.
     sample(F(17, 4), I(17, low=-100, high=-99)),
     sample(F(0, 4), I(0, low=0, high=1)),
 ]
-
 
 PAIRS = [
     sample(F(3, 4), F(3, 4)),
@@ -89,7 +86,6 @@ PAIRS = [
     sample(F(1, 5, 1), F(1, 5, 1)),
     sample(F(400), F(400)),
 ]
-
 
 EMPTY = sample(F(0, 2), F(0, 2))
 
@@ -113,7 +109,6 @@ OF_ROWS = [
     sample(F(), F(4, 70), C([69, -100, 0, 3], "int64"), _statistics(4), _statistics(4)),
     sample(F(), F(3, 72), C([66, 5, 0], "int32"), _statistics(3), _statistics(3), classes=67),
 ]
-
 
 CASES = [
     OpCase("smooth_l1_loss", [*PAIRS, EMPTY], nn.smooth_l1_loss),
@@ -144,9 +139,7 @@ CASES = [
     OpCase("cross_entropy_dtarget", _with_dy(CLASSES), _zeros, grad=False),
 ]
 
-
 _LABELS, _SCORES = I(3, low=0, high=4), F(3, 4)
-
 
 LABELS = [
     error(_SCORES, F(3), match="labels must be integers"),
@@ -156,11 +149,9 @@ LABELS = [
     error(F(3, 0), _LABELS, match="prediction has no class"),
 ]
 
-
 NO_CLASSES = [
     error(_SCORES, _LABELS, classes=n, match="(?s)not so many classes.*1 to 4") for n in (0, 5)
 ]
-
 
 FORMS = [
     error(F(), I(low=0, high=1), match="prediction has no axis of classes"),
@@ -184,19 +175,16 @@ MORE_FORMS = [
     error(_SCORES, _SCORES, reduction="batchmean", match="there is no such reduction"),
 ]
 
-
 LABELS_DX = [
     error(F(2), _SCORES, _LABELS, match="dy does not fit"),
     *[error(F(), *one.args, match=one.match) for one in LABELS],
 ]
-
 
 VALUES = [
     error(F(3), F(2), match="prediction and target differ"),
     error(F(3), I(3, low=0, high=2), match="cast the int64 one"),
     error(_LABELS, _LABELS, match="prediction must be floating point"),
 ]
-
 
 CASES += refusals(
     {
@@ -214,7 +202,6 @@ CASES += refusals(
         "smooth_l1_loss smooth_l1_loss_dpred smooth_l1_loss_dtarget": VALUES,
     }
 )
-
 
 INF, NAN = float("inf"), float("nan")
 
@@ -310,12 +297,10 @@ def _both(name, samples, loss, values=(), further=(), dtypes=FLOATS, **bounds):
 
 REALS = _pairs(-2.0, 2.0, -2.0, 2.0)
 
-
 SPECIAL = [
     sample(C([0.0, INF, 0.5, 1.0, NAN, -INF]), C([0.0, 1.0, INF, NAN, 0.0, 0.5]), "none"),
     sample(C([NAN, 0.0]), C([1.0, -1.0])),
 ]
-
 
 HUBER = [
     sample(F(3, 4), F(3, 4), "mean", 0.5),
@@ -323,21 +308,16 @@ HUBER = [
     sample(F(7), F(7), "sum", 0.25),
 ]
 
-
 PROBABILITIES = _pairs(0.1, 0.9, 0.1, 0.9)
 
-
 CERTAIN = [sample(C([0.0, 1.0, 0.0, 1.0]), C([0.0, 1.0, 1.0, 0.0]), "none")]
-
 
 LOGITS = [
     *_pairs(-3.0, 3.0, 0.0, 1.0),
     sample(F(20, low=-100.0, high=100.0), F(20, low=0.0, high=1.0), "none"),
 ]
 
-
 EXTREME = [sample(C([90.0, 90.0, -90.0, -90.0, NAN]), C([0.0, 1.0, 1.0, 0.0, 0.5]), "none")]
-
 
 DIVERGENCE = [
     *_pairs(-3.0, 0.0, 0.1, 0.9),
@@ -347,9 +327,7 @@ DIVERGENCE = [
     sample(F(5, low=-3.0, high=0.0), F(5, low=-3.0, high=0.0), "sum", log_target=True),
 ]
 
-
 NOTHING_TRUE = [sample(C([-1.0, 0.0, -2.0, -1.0]), C([0.0, 0.0, 1.0, NAN]), "none")]
-
 
 CASES += [
     *_both("mse_loss", REALS, _torchs(nn.mse_loss), SPECIAL, [ELEMENTWISE_EMPTY]),
@@ -376,12 +354,9 @@ CASES += [
     ),
 ]
 
-
 _NAMES = ["mse_loss", "l1_loss", "huber_loss", "kl_div"]
 
-
 _NAMES += ["binary_cross_entropy", "binary_cross_entropy_with_logits"]
-
 
 DIFFERENT = [
     error(F(3), F(2), match="prediction and target differ"),
@@ -395,13 +370,11 @@ WEIGHTS = [
     error(F(3), F(2), weight=F(2), match="differ|weight does not fit"),
 ]
 
-
 DIFFERENT_DX = [
     error(F(3), F(3), F(3), match="dy does not fit"),
     error(F(), F(3), F(3), reduction="none", match="dy does not fit"),
     *[error(F(), *one.args, match=one.match, **one.kwargs) for one in DIFFERENT],
 ]
-
 
 CASES += refusals(
     {

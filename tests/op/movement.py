@@ -83,7 +83,6 @@ def roll(x, shift, axis=None):
 
 NAN, INF = float("nan"), float("inf")
 
-
 TRIANGLES = [
     sample(F(3, 4)),
     sample(F(4, 3), 1),
@@ -245,12 +244,9 @@ CASES = [
     ),
 ]
 
-
 _X = F(2, 3)
 
-
 MATRICES = [error(F(3), match="x must hold matrices")]
-
 
 BLOCKS = [
     error(F(4, 2, 2), 2, match="x must have 4 axes"),
@@ -258,7 +254,6 @@ BLOCKS = [
     error(F(1, 4, 2, 2), 2, layout="CHWN", match="unknown layout"),
     error(F(1, 4, 2, 2), 2, mode="CDR", match="unknown mode"),
 ]
-
 
 CASES += refusals(
     {
@@ -395,7 +390,6 @@ CASES += [
     ),
 ]
 
-
 CASES += refusals(
     {
         "pad": [
@@ -449,9 +443,7 @@ CASES += [
     ),
 ]
 
-
 SET_X = F(4, 3)
-
 
 CASES += refusals(
     {

@@ -88,7 +88,6 @@ def statistics(*shape):
 
 HALVES = ("float16", "bfloat16", "float32")
 
-
 BATCH = [
     sample(F(4, 3), F(3), F(3, **POSITIVE)),
     sample(F(4, 3), F(3), F(3, **POSITIVE), F(3), F(3)),
@@ -97,7 +96,6 @@ BATCH = [
     sample(F(3, 1, 2), F(1), F(1, **POSITIVE), None, F(1)),
     sample(F(2, 4, 5, 3), F(3), F(3, **POSITIVE), F(3), F(3), axis=-1),
 ]
-
 
 LAYER = [
     sample(F(4, 6)),
@@ -110,15 +108,12 @@ LAYER = [
     sample(F(3, 200), F(200), F(200)),
 ]
 
-
 MIXED_BATCH = [
     sample(F(4, 3, 2, 2), wide(3), wide(3), wide(3), wide(3)),
     sample(F(4, 2, 2, 8), wide(8), wide(8), wide(8), wide(8), axis=3),
 ]
 
-
 MIXED_LAYER = [sample(F(4, 6), wide(6), wide(6))]
-
 
 CASES = [
     OpCase("batch_norm_train", BATCH, batch_norm_train),
@@ -174,12 +169,9 @@ CASES = [
     ),
 ]
 
-
 _X, _C = F(2, 3, 4), F(3)
 
-
 _FLOATS_ONLY = I(2, 3, 4, low=0, high=3)
-
 
 CHANNELS = [
     error(F(3), _C, _C, match="x must have a channel axis"),
@@ -190,14 +182,12 @@ CHANNELS = [
     error(_X, _C, _C, axis=3, match="axis 3 is out of range"),
 ]
 
-
 ALONG = [
     error(_X, axis=3, match="axis 3 is out of range"),
     error(_FLOATS_ONLY, match="x must be floating point"),
     error(_X, F(3), match="scale does not fit"),
     error(_X, F(4), C([1.0] * 4, "float64"), match="bias does not fit"),
 ]
-
 
 CASES += refusals(
     {
@@ -303,9 +293,7 @@ CASES += [
     ),
 ]
 
-
 GROUP_X = F(2, 4, 3)
-
 
 CASES += refusals(
     {
@@ -377,7 +365,6 @@ CASES += [
     ),
 ]
 
-
 CASES += refusals(
     {
         "rms_norm": [
@@ -388,7 +375,6 @@ CASES += refusals(
         "rms_norm_dx": [error(F(2, 3), None, F(3), match="dy is not of x's type")],
     }
 )
-
 
 INF, NAN = float("inf"), float("nan")
 
@@ -413,7 +399,6 @@ def l2_normalize(x, eps=1e-12, axis=None):
 
 STRONG = {"bias": 2.0, "alpha": 0.5, "beta": 1.5}
 
-
 SETTINGS = [
     ((2, 7, 3), {}),
     ((2, 7, 2, 3), {"size": 3, **STRONG}),
@@ -422,7 +407,6 @@ SETTINGS = [
     ((2, 3, 6), {"axis": -1, "size": 3, **STRONG}),
     ((5,), {"axis": 0, "size": 1, **STRONG}),
 ]
-
 
 CASES += [
     OpCase("lrn", [sample(F(*s), **how) for s, how in SETTINGS], lrn),
@@ -475,9 +459,7 @@ CASES += [
     ),
 ]
 
-
 _INTS = C([[1, 2], [3, 4]], "int64")
-
 
 CASES += refusals(
     {

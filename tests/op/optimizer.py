@@ -373,7 +373,6 @@ NO_LENGTH_OF_ONE = [
 # Rounded moments are read again to update the parameter.
 HALF = {"atol": {"float16": 5e-3, "bfloat16": 4e-2}, "grad": False}
 
-
 CASES = [
     OpCase("multi_tensor_sgd", SGD, _each(_sgd), **HALF),
     OpCase("multi_tensor_adam", FEW, _each(_adam), **HALF),

@@ -188,9 +188,7 @@ def cases(count, sizes, windows_, adaptive, last, ties):
 
 TIES = torch.tensor([[[[1.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 1.0]]]])
 
-
 SHAPES = [(2, 2, 6, 6), (1, 3, 7, 5), (1, 2, 5, 6), (1, 1, 7, 8), (2, 1, 5, 5), (1, 2, 6, 6)]
-
 
 WINDOWS = [
     (2, 2, 0, 1, False, True),
@@ -201,9 +199,7 @@ WINDOWS = [
     ((2, 3), 1, (1, 2), (2, 1), False, True),
 ]
 
-
 ADAPTIVE = [((2, 3, 6, 8), (3, 4)), ((1, 2, 7, 5), 3), ((1, 2, 3, 2), (5, 4)), ((2, 1, 4, 4), 1)]
-
 
 CASES = cases(2, SHAPES, WINDOWS, ADAPTIVE, (2, 6, 5, 3), (TIES, 2, 1, 0, 1, False, True))
 
@@ -244,7 +240,6 @@ def refused(count):
 
 CASES += refused(2)
 
-
 # kernel, stride, padding, dilation, ceil_mode, include_pad
 WINDOWS_1D = [
     (2, 2, 0, 1, False, True),
@@ -254,21 +249,15 @@ WINDOWS_1D = [
     (3, 1, 2, 2, False, True),
 ]
 
-
 SHAPES_1D = [(2, 2, 6), (1, 3, 8), (1, 2, 5), (2, 1, 6), (1, 2, 7)]
-
 
 ADAPTIVE_1D = [((2, 3, 8), (3,)), ((1, 2, 3), 5), ((2, 1, 4), 1)]
 
-
 TIES_1D = torch.tensor([[[1.0, 1.0, 0.0, 1.0, 1.0]]])
-
 
 CASES += cases(1, SHAPES_1D, WINDOWS_1D, ADAPTIVE_1D, (2, 5, 3), (TIES_1D, 2, 1, 0, 1, False, True))
 
-
 CASES += refused(1)
-
 
 # kernel, stride, padding, dilation, ceil_mode, include_pad
 WINDOWS_3D = [
@@ -277,19 +266,14 @@ WINDOWS_3D = [
     (2, (1, 2, 1), (1, 0, 0, 0, 1, 1), (1, 2, 1), False, False),
 ]
 
-
 SHAPES_3D = [(2, 2, 4, 4, 4), (1, 2, 3, 4, 6), (1, 1, 3, 4, 3)]
-
 
 ADAPTIVE_3D = [((1, 2, 3, 4, 5), (2, 4, 3)), ((2, 1, 2, 3, 1), 2)]
 
-
 TIES_3D = torch.tensor([1.0, 1.0, 0.0, 1.0] * 4 + [1.0, 0.0]).reshape(1, 1, 2, 3, 3)
-
 
 CASES += cases(
     3, SHAPES_3D, WINDOWS_3D, ADAPTIVE_3D, (1, 4, 5, 4, 3), (TIES_3D, 2, 1, 0, 1, False, True)
 )
-
 
 CASES += refused(3)

@@ -79,9 +79,7 @@ def random_integers(key, shape, low, last, dtype="int64"):
 
 KEY = C(0x0123456789ABCDEF, dtype="int64")
 
-
 NOTHING = C([], dtype="uint8")
-
 
 CASES = [
     OpCase(
@@ -164,9 +162,7 @@ CASES = [
     OpCase("random_key", [], lambda device="cpu": None),
 ]
 
-
 _KEY = C([1, 2], "int64")
-
 
 CASES += refusals(
     {
@@ -183,9 +179,7 @@ CASES += refusals(
     }
 )
 
-
 ROTATIONS = ((14, 16), (52, 57), (23, 40), (5, 37), (25, 33), (46, 12), (58, 22), (32, 32))
-
 
 ALL = 2**64 - 1
 
@@ -259,7 +253,6 @@ def state(key=(1, 0, 0, 0), path=(0, 0), counter=0, place=(2**63, 0)):
 
 LARGE = (2**64 - 1, 2**63, 0x0123456789ABCDEF, 0xFEDCBA9876543210)
 
-
 STATES = [
     state(),
     state(LARGE, (2**63 + 2**40, 0), 12, (2**39, 0)),
@@ -268,7 +261,6 @@ STATES = [
     state(LARGE, (2**64 - 1, 2**64 - 1), 2**64 - 2, (0, 0)),
     state(LARGE, (7, 9), 2**63, (0, 1)),
 ]
-
 
 CASES += [
     OpCase(
@@ -304,7 +296,6 @@ def uniform(bits, dtype="float32"):
 
 
 BITS = C([[0, 1, 2**64 - 1], [2**63, 0x0123456789ABCDEF, 0xFEDCBA9876543210]], "uint64")
-
 
 CASES += [
     OpCase(

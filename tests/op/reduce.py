@@ -68,9 +68,7 @@ def mean_dx(dy, shape, *args, **kwargs):
 
 mean = one_by_one(lambda z: z.mean(-1))
 
-
 product = one_by_one(lambda z: z.prod(-1))
-
 
 USUAL = [
     sample(F(3, 4)),
@@ -88,9 +86,7 @@ USUAL = [
     sample(F(300, 3), axis=0),
 ]
 
-
 EMPTY = [sample(F(0)), sample(F(2, 0), axis=1), sample(F(2, 0), axis=0, keepdims=True)]
-
 
 INTS = [
     sample(I(3, 4, low=-5, high=5), axis=0),
@@ -99,9 +95,7 @@ INTS = [
     sample(B(2, 3)),
 ]
 
-
 NAN = float("nan")
-
 
 SPECIAL = [
     sample(C([1.0, NAN, 2.0]), axis=0),
@@ -110,7 +104,6 @@ SPECIAL = [
     sample(C([float("-inf"), float("-inf")])),
     sample(C([float("inf"), 1.0, float("-inf")])),
 ]
-
 
 TIES = [sample(C([[1.0, 3.0, 3.0], [-2.0, -2.0, -2.0]]), axis=1), sample(C([0.0, 0.0]))]
 
@@ -139,16 +132,13 @@ def chosen(name):
 # A float sum of many numbers: the error grows with their count.
 LONG = {"rtol": {"float16": 1e-2, "float32": 1e-4}, "atol": {"float16": 1e-2, "float32": 1e-4}}
 
-
 # Products of hundreds of numbers are far from 1: compare them relatively.
 PRODUCT = [s for s in USUAL if "700" not in str(s) and "300" not in str(s)]
-
 
 ZEROS = [
     sample(C([[1.0, 0.0, 3.0], [0.0, 2.0, 0.0], [1.0, 2.0, 4.0]]), axis=1),
     sample(C([0.0, 2.0, 4.0])),
 ]
-
 
 CASES = [
     OpCase(
@@ -231,15 +221,12 @@ for name, function in (("all", torch.all), ("any", torch.any)):
 
 _X, _INTS = F(2, 3), I(2, 3, low=0, high=3)
 
-
 AXES = [
     error(_X, 2, match="axis 2 is out of range for ndim 2"),
     error(_X, (1, -1), match="an axis is named twice"),
 ]
 
-
 EXTREMES = [*AXES, error(F(0, 2), 0, match="no elements to choose from")]
-
 
 CASES += refusals(
     {
@@ -263,7 +250,6 @@ CASES += refusals(
         ],
     }
 )
-
 
 INF, MOMENTS_NAN = float("inf"), float("nan")
 
@@ -293,14 +279,12 @@ MOMENTS_USUAL = [
     sample(F(300, 3), axis=0),
 ]
 
-
 CORRECTED = [
     sample(F(3, 4), axis=1, correction=1),
     sample(F(3, 4), axis=1, correction=0.5),
     sample(F(2, 3, 4), axis=(1, 2), correction=2),
     sample(F()),
 ]
-
 
 DEGENERATE = [
     sample(F(), correction=1),
@@ -316,12 +300,9 @@ DEGENERATE = [
     sample(C([[1.0, 1.0], [1.0, 2.0]]), axis=1, correction=2),
 ]
 
-
 LARGE_MEAN = [sample(F(2, 50, low=1000.0, high=1001.0), axis=1)]
 
-
 NARROW = {"rtol": {"float32": 1e-3}}  # the numbers themselves are rounded to 6e-5 of a variance
-
 
 CASES += [
     OpCase("var", [*MOMENTS_USUAL, *CORRECTED], over(torch.var, correction=0)),
@@ -352,15 +333,12 @@ CASES += [
     ),
 ]
 
-
 _AXES = [
     error(F(2, 3), 2, match="axis 2 is out of range for ndim 2"),
     error(F(2, 3), (0, -2), match="an axis is named twice"),
 ]
 
-
 _FLOATS_ONLY = error(I(2, 3, low=0, high=3), match="x must be floating point")
-
 
 CASES += refusals(
     {

@@ -100,12 +100,9 @@ ROIS = C(
     ]
 )
 
-
 ONE = C([[0.0, 1.0, 0.5, 4.75, 3.5]])
 
-
 NONE = F(0, 5)
-
 
 OPTIONS = [
     ((2, 3), 1.0, 2),
@@ -117,9 +114,7 @@ OPTIONS = [
     ((1, 2), 1.0, 0, "NCHW", "max", True),
 ]
 
-
 LAST = ((3, 2), 0.75, -1, "NHWC")
-
 
 CALLS = [
     *((F(2, 3, 5, 6), ROIS, (2, 3, 6), options) for options in OPTIONS),
@@ -150,10 +145,8 @@ ODD = [
     for mode in ("avg", "max")
 ]  # fmt: skip
 
-
 # No kink is near: dy and x may be varied.
 WITHIN = dataclasses.replace(C([[0.0, 0.25, 0.5, 1.75, 1.5]]), given=False)
-
 
 CASES = [
     OpCase(
@@ -217,7 +210,6 @@ MAX_ROIS = C(
         [-1.0, 0.0, 0.0, 4.0, 4.0],
     ]
 )
-
 
 CASES += [
     OpCase(

@@ -144,9 +144,7 @@ CASES = [
     ),
 ]
 
-
 _X = F(1, 2, 4, 4)
-
 
 CASES += refusals(
     {
@@ -167,7 +165,6 @@ CASES += refusals(
     }
 )
 
-
 # (shape, size, further arguments)
 _CALLS_1D = [
     ((2, 3, 5), 8, "NCW"),
@@ -175,7 +172,6 @@ _CALLS_1D = [
     ((1, 5, 2), 3, "NWC", "nearest_neighbor", "asymmetric"),
     ((1, 1, 7), 4, "NCW", "cubic", "pytorch_half_pixel", "", -0.75),
 ]
-
 
 CASES += [
     OpCase("resize1d", [sample(F(*shape), *rest) for shape, *rest in _CALLS_1D], resize),
@@ -185,7 +181,6 @@ CASES += [
         resize_dx,
     ),
 ]
-
 
 CASES += refusals(
     {
@@ -198,7 +193,6 @@ CASES += refusals(
     }
 )
 
-
 # (shape, size, further arguments)
 _CALLS_3D = [
     ((1, 2, 3, 2, 4), (4, 3, 6), "NCDHW"),
@@ -206,7 +200,6 @@ _CALLS_3D = [
     ((1, 2, 3, 2, 3), (3, 4, 5), "NDHWC", "nearest_neighbor", "asymmetric"),
     ((1, 1, 3, 2, 4), (2, 4, 3), "NCDHW", "cubic", "half_pixel", "", -0.75, 1),
 ]
-
 
 CASES += [
     OpCase("resize3d", [sample(F(*shape), *rest) for shape, *rest in _CALLS_3D], resize),
@@ -216,7 +209,6 @@ CASES += [
         resize_dx,
     ),
 ]
-
 
 CASES += refusals(
     {
@@ -236,12 +228,9 @@ def grid_sample(x, grid, mode="bilinear", padding_mode="zeros", align_corners=Fa
 
 _N, _I = math.nan, math.inf
 
-
 STRANGE = [[[_N, 0.0], [0.0, _N], [_N, _N]], [[_I, 0.0], [-_I, 0.5], [0.5, _I]]]
 
-
 STRANGE_3D = [[[*place, 0.25] for place in row] for row in STRANGE]
-
 
 CASES += [
     OpCase(

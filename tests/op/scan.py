@@ -8,7 +8,6 @@ from meta.testing.case import FLOATS
 
 NAN, INF = float("nan"), float("inf")
 
-
 ZEROS = C([[2.0, 0.0, 3.0, 0.0, 0.5], [0.0, 1.0, -2.0, 3.0, 4.0]])
 
 
@@ -53,7 +52,6 @@ WIDE = [
     sample(ZEROS, 1, "float64", exclusive=True),
 ]
 
-
 # Their gradients are checked in float64 above, and integers have none.
 NARROW = [
     sample(F(3, 5), 1),
@@ -68,13 +66,10 @@ NARROW = [
     sample(C([1.0, NAN, 2.0, INF, -INF, 1.0]), 0),
 ]
 
-
 # Arguments are rounded to the dtype first, which several factors show.
 ROUNDED = [sample(F(6), 0, "float16"), sample(F(2, 6), 1, "bfloat16", exclusive=True)]
 
-
 LOOSE = {"float32": 1e-1}
-
 
 CASES = [
     case
@@ -112,16 +107,13 @@ CASES = [
     )
 ]
 
-
 _X = F(2, 3)
-
 
 NO_SCAN = [
     error(_X, 2, match="axis 2 is out of range"),
     error(F(), 0, match="at least one axis"),
     error(_X, 0, "bool", match="bool cannot be accumulated"),
 ]
-
 
 CASES += refusals(
     {

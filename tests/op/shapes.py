@@ -23,7 +23,6 @@ TRANSPOSES = [
     sample(I(3, 2, low=0, high=9), axes=(1, 0)),
 ]
 
-
 CASES = [
     OpCase(
         "reshape",
@@ -126,7 +125,6 @@ CASES = [
     ),
 ]
 
-
 CASES += [
     OpCase(
         "reshape_like",
@@ -174,7 +172,6 @@ CASES += [
     ),
 ]
 
-
 CASES += refusals(
     {
         "reshape_like": [error(F(2, 3), F(5), match="the number of elements differs")],
@@ -205,7 +202,6 @@ SAMPLES = [
     sample(I(2, 1, 3, low=0, high=9)),
     sample(B(4)),
 ]
-
 
 CASES += [
     OpCase(
@@ -249,7 +245,6 @@ CASES += [
         grad=False,
     ),
 ]
-
 
 CASES += refusals(
     {

@@ -8,9 +8,7 @@ from meta.testing import B, C, F, I, OpCase, error, refusals, sample
 
 NAN, INF = float("nan"), float("inf")
 
-
 TIES = C([[1, 0, 1, 0, 2], [3, 3, -1, 3, -1]])
-
 
 SPECIAL = C([[NAN, 1, -INF, INF, NAN], [0.0, -0.0, NAN, -1, 0.0]])
 
@@ -64,7 +62,6 @@ ORDERS = [
     sample(I(40, low=-9, high=9)),
     sample(B(9)),
 ]
-
 
 CASES = [
     OpCase(
@@ -124,12 +121,9 @@ CASES = [
     ),
 ]
 
-
 _X = F(2, 3)
 
-
 _LONG = F(129)
-
 
 CASES += refusals(
     {

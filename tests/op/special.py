@@ -18,19 +18,14 @@ from tests.op.elementwise import (
 
 FAR = [-30.0, 30.0, -7.5, 7.5, 8.5, -8.5]
 
-
 UNIT = [sample(F(*s, low=0.1, high=0.9)) for s in ((3, 5), (), (0, 3), (2, 1, 7))]
-
 
 INNER = [sample(F(*s, low=-0.95, high=0.95)) for s in ((3, 5), (), (0, 3), (2, 1, 7))]
 
-
 POSITIVE = [sample(F(*s, low=0.25, high=12.0)) for s in ((3, 5), (), (0, 3), (2, 1, 7))]
-
 
 # Between the poles of the gamma function.
 NEGATIVE = [sample(F(3, 5, low=-2.8, high=-2.2)), sample(F(7, low=-0.8, high=-0.2))]
-
 
 POLES = [-1.0, -2.0, *EDGES]
 
@@ -67,12 +62,9 @@ NOTHING = [
     sample(I(3, low=0, high=5, dtype="int32"), I(2, 3, low=1, high=5, dtype="int32")),
 ]
 
-
 LIMITED = [sample(F(3, 5, low=-0.5, high=1.5), 0.1), sample(F(), eps=0.25)]
 
-
 xlogy, xlog1py = _product(torch.xlogy), _product(torch.special.xlog1py)
-
 
 CASES = [
     *_real("erfc", torch.erfc, TENSORS, [-6.0, 3.0, *EDGES]),
@@ -139,12 +131,10 @@ CASES += [
     )
 ]
 
-
 CASES += [
     *_real("erf", torch.erf, TENSORS, [-6.0, 6.0, *EDGES]),
     _derivative_case("erf_dx", torch.erf, -2, 2),
 ]
-
 
 CASES += refusals(
     {

@@ -101,22 +101,16 @@ BOXES = [
     [1.0, 0.25, 9.0, 8.0, 12.0, 12.0],
 ]
 
-
 OTHERS = [[*row[:2], *(x + 1 for x in row[2:])] for row in reversed(BOXES)]
-
 
 DATA = C([BOXES, OTHERS])
 
-
 COUNTS = C([8, 5], "int32")
-
 
 NAMES = C([list(range(10, 18)), [3, -1, 5, 0, 1, 2, 4, 6]], "int32")
 
-
 ODD = C([[[0.5, NAN, 0.0, 2.0, 1.0], [0.5, 0.0, 0.0, 2.0, 2.0], [NAN, 0.0, 0.0, 2.0, 2.0],
           [0.25, 0.0, 0.0, 2.0, 2.0], [0.0, 0.0, 0.0, 2.0, 2.0]]])  # fmt: skip
-
 
 MANY = (
     F(2, 40, 6, low=0.0, high=3.0),
@@ -124,9 +118,7 @@ MANY = (
     I(2, 40, low=0, high=9, dtype="int32"),
 )
 
-
 BARE = {"coord_start": 0, "score_index": 4, "id_index": -1}
-
 
 CASES = [
     OpCase(
@@ -227,7 +219,6 @@ _CALLS = [
     ((1, 1, 6, 9), (3, 1, 3, 2, (1, 0)), (1, 1, 2, 2)),
 ]
 
-
 CASES += [
     OpCase(
         "correlation",
@@ -243,9 +234,7 @@ CASES += [
     ),
 ]
 
-
 _X = F(1, 2, 4, 5)
-
 
 CASES += refusals(
     {

@@ -135,7 +135,7 @@ def _operand(
     elif spec.numbers or not (is_float(dtype) or dtype == "bool"):
         values = native(x, dtype)
         return draw.input(dtype, shape, values=values, layout=layout)
-    low, high = spec.low, spec.high
+    low, high = spec.bounds
     if (low is None) != (high is None):
         low, high = (LEAST if low is None else low), (MOST if high is None else high)
     return draw.input(dtype, shape, low, high, layout=layout)
@@ -143,9 +143,9 @@ def _operand(
 
 def _within(value: Value, spec: Spec) -> bool:
     """Whether the elements of a value lie between the bounds that a record states."""
-    x = value.tensor
-    low = spec.low is None or bool((x >= spec.low).all())
-    return low and (spec.high is None or bool((x <= spec.high).all()))
+    x, (low, high) = value.tensor, spec.bounds
+    above = low is None or bool((x >= low).all())
+    return above and (high is None or bool((x <= high).all()))
 
 
 def _with_extents(value: Any, extents: dict[int, int]) -> Any:

@@ -34,6 +34,7 @@ def op(
     complex: bool = ...,
     indices: IndexRule | None = ...,
     promotes: tuple[str, ...] = ...,
+    names: Names = ...,
 ) -> Callable[[Callable[..., Any]], ComposedOp]: ...
 @overload
 def op(

@@ -1,6 +1,75 @@
-"""What the operators of `meta/op/shapes.py` and `movement.py` refuse."""
+"""What operators refuse: elementwise ones of one to three tensors, beside those of `arithmetic.py`;
+those of lists of tensors (fused tensors, contractions, steps of optimizers), and of a random state;
+and those of `meta/op/shapes.py` and `movement.py`.
+"""
 
-from meta.testing import F, I, error, refusals
+from meta.testing import B, C, F, I, error, refusals
+
+_INTS = I(3, low=1, high=3)
+PAIRS = [
+    error(F(3), C([1.0], "float64"), match="cast the float32 one"),
+    error(F(2), F(3), match="broadcast"),
+]
+TRIPLES = [
+    error(F(3), F(3), C([1.0], "float64"), match="cast the float32 one"),
+    error(F(3), F(2), F(3), match="broadcast"),
+]
+
+CASES = refusals(
+    {
+        "fmod": [
+            *PAIRS,
+            error(B(3), B(3), match="not defined for two bool operands"),
+            error(7, 0, match="an integer is divided by 0"),
+        ],
+        "copysign fmax fmin heaviside hypot isclose ldexp": PAIRS,
+        "logaddexp logaddexp2 nextafter xlogy": PAIRS,
+        "frac": [error(_INTS, match="x must be floating point")],
+        "square": [error(B(3), match="bool has no square")],
+        "addcmul": [*TRIPLES, error(B(3), B(3), B(3), match="bool has no product and sum")],
+        "addcdiv lerp": [*TRIPLES, error(_INTS, _INTS, _INTS, match="x must be floating point")],
+    }
+)
+
+# step, learning_rate, beta1, beta2, eps, bias_correction, weight_decay, grad_averaging
+_NUMBERS = 1, 0.1, 0.9, 0.99, 1e-6, 1, 0.01, 1
+
+CASES += refusals(
+    {
+        "fuse_tensor": [
+            error((), match="data is empty"),
+            error((F(2), I(2, low=0, high=3)), match="cast the int64 one"),
+        ],
+        "defuse_tensor": [
+            error(F(2, 3), 6, (2, 3), 2, match="data must have 1 axes"),
+            error(F(6), (6, 1), (2, 3), (2,), match="2 sizes and 1 shape_indices"),
+            error(F(6), 6, (2, 3), 1, match="do not cut shapes into parts"),
+            error(F(6), 6, (2, 4), 2, match="does not have 6 elements"),
+            error(F(5), 6, (2, 3), 2, match="data has another number of elements"),
+        ],
+        "einsum": [
+            error("->", (), match="operands is empty"),
+            error("ij,j->i", (F(2, 3), I(3, low=0, high=3)), match="cast the int64 one"),
+            error("i,i->i", (B(2), B(2)), match="bools have no product"),
+        ],
+        "threefry_generate": [
+            error(F(10), 3, match="key is no state of the generator"),
+            error(C([0] * 10, "uint64"), (2, -1), match="no negative extents"),
+        ],
+        "threefry_split": [error(I(10, low=0, high=3), match="key is no state of the generator")],
+        "lans": [
+            error((F(2), F(2), F(2)), *_NUMBERS, 1, True, match="tensor_list has the wrong length"),
+            error(
+                (F(2), F(2), F(2), F(3)),
+                *_NUMBERS,
+                1,
+                True,
+                match="and moments of block 0",
+            ),
+            error((F(2),) * 4, *_NUMBERS, 2, True, match="mode must be 0 or 1"),
+        ],
+    }
+)
 
 _X, _AT = F(2, 3), I(4, low=0, high=2)
 OUT_OF_RANGE = "axis 2 is out of range for ndim 2"
@@ -24,7 +93,7 @@ SLICES = [
     error(_X, 0, 2, 2, "size", match="takes no strides"),
 ]
 
-CASES = refusals(
+CASES += refusals(
     {
         "reshape": [
             error(_X, (4, 2), match="the number of elements does not fit the shape"),
