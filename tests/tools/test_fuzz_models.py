@@ -138,7 +138,7 @@ def acme() -> Iterator[Dialect]:
 def failing(kernel_of: str, way: Way) -> Case:
     """Return a case that uses an operator and fails."""
     for seed in range(200):
-        case = Case(seed, way, quick=True)
+        case = Case(seed, way, quick=True, only=(kernel_of, "add", "exp", "matmul", "sum"))
         program = generate(seed, style_of(case))
         if any(s.op == kernel_of for s in program.steps) and check(program, way) is not None:
             return case
@@ -268,7 +268,7 @@ def test_minimise() -> None:
     assert _ops(small) == ["softmax"]
     assert len(small.inputs) == 1
     (x,) = small.inputs.values()
-    assert x.values.numel() == 1
+    assert x.values.numel() <= 1
     assert not x.values.any()
 
 
