@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 import meta
-from meta.base.device import require
+from meta.base.device import Device, require
 from meta.base.errors import ArgumentError
 from meta.base.files import open_file, writing
 from meta.cli.table import section, show
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _import_and_run(options: argparse.Namespace) -> dict[str, Any]:
     """Convert a file, and run it on inputs if there are some."""
-    device = require(options.device)
+    device, preference = require(options.device), preferred(options.dialect)
     source = _source(options.file, options.params)
     model = source.model
     model.to(device=device)
@@ -78,20 +78,14 @@ def _import_and_run(options: argparse.Namespace) -> dict[str, Any]:
         "inputs": list(model.input_names),
         "parameters": {n: f"{a.dtype}{list(a.shape)}" for n, a in model.state().items()},
     }
-    given = _inputs(options.inputs, model) if options.inputs else source.examples
+    given = read_inputs(options.inputs, model) if options.inputs else source.examples
     if given is None:
         if options.time or options.out:
             raise ArgumentError("the file holds no inputs", hint="give them: --inputs FILE.npz")
         return found
-    arrays = tree.unflatten(*_to_device(device, given))
-    dialect = meta.dialect.prefer(options.dialect) if options.dialect else nullcontext()
-    with dialect:
-        executable = meta.vm.compile(model, *arrays, device=device)
+    executable, arrays = compiled(model, given, device, preference)
     results = [a.numpy() for a in tree.flatten(executable(*arrays))[0]]
-    found["results"] = {f"out{i}": f"{a.dtype}{list(a.shape)}" for i, a in enumerate(results)}
-    if options.out:
-        with writing(options.out):
-            np.savez(options.out, **{f"out{i}": a for i, a in enumerate(results)})
+    found["results"] = write_results(results, options.out)
     if source.run is not None:
         found["runtime"] = source.runtime
         found["difference"] = _difference(results, source.run(*given))
@@ -102,6 +96,32 @@ def _import_and_run(options: argparse.Namespace) -> dict[str, Any]:
             run = source.run
             found["seconds"][str(source.runtime)] = _seconds(lambda: run(*given))
     return found
+
+
+def preferred(dialect: str | None) -> Any:
+    """Return a block that prefers a dialect, if there is one; UnknownName for one that is not."""
+    return meta.dialect.prefer(dialect) if dialect else nullcontext()
+
+
+def compiled(
+    model: ImportedModel, given: tuple[Any, ...], device: Device, preference: Any
+) -> tuple[meta.vm.Executable, list[Any]]:
+    """Return a model that is compiled for inputs, in a block that prefers dialects, and these
+    inputs on a device.
+    """
+    leaves, structure = tree.flatten(given)
+    arrays = tree.unflatten(structure, [meta.array(a, device=device) for a in leaves])
+    with preference:
+        return meta.vm.compile(model, *arrays, device=device), arrays
+
+
+def write_results(results: list[np.ndarray], path: str | None) -> dict[str, str]:
+    """Write results to an .npz file, if there is a path; return their types by name."""
+    named: dict[str, Any] = {f"out{i}": a for i, a in enumerate(results)}
+    if path:
+        with writing(path):
+            np.savez(path, **named)
+    return {name: f"{a.dtype}{list(a.shape)}" for name, a in named.items()}
 
 
 def _source(file: str, params: str | None) -> Source:
@@ -158,7 +178,7 @@ def _of_onnx(file: str) -> Source:
     return Source(model, None, f"onnxruntime {onnxruntime.__version__}", run)
 
 
-def _inputs(path: str, model: ImportedModel) -> tuple[Any, ...]:
+def read_inputs(path: str, model: ImportedModel) -> tuple[Any, ...]:
     """Read inputs in the model's order; ArgumentError for a file that holds none, or others."""
     suffix = Path(path).suffix
     try:
@@ -188,12 +208,6 @@ def _inputs(path: str, model: ImportedModel) -> tuple[Any, ...]:
 
 def _tensor(value: Any) -> Any:
     return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
-
-
-def _to_device(device: Any, given: tuple[Any, ...]) -> tuple[Any, list[Any]]:
-    """Return the structure of inputs, and their arrays on a device."""
-    leaves, structure = tree.flatten(given)
-    return structure, [meta.array(a, device=device) for a in leaves]
 
 
 def _difference(found: list[np.ndarray], wanted: list[np.ndarray]) -> float:

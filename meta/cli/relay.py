@@ -7,19 +7,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import zipfile
 from collections import Counter
-from collections.abc import Mapping
-from contextlib import nullcontext
 from typing import Any
-
-import numpy as np
 
 import meta
 from meta.base.device import require
 from meta.base.errors import ArgumentError
-from meta.base.files import open_file, writing
 from meta.cli.compile import tensor_type
+from meta.cli.importing import compiled, preferred, read_inputs, write_results
 from meta.cli.table import columns, section, show
 from meta.frontend import relay
 from meta.frontend.core import grouped
@@ -103,32 +98,16 @@ def info_text(found: dict[str, Any]) -> str:
 
 def run_program(options: argparse.Namespace) -> int:
     """Run a program and write its results."""
-    device = require(options.device)
-    dialect = meta.dialect.prefer(options.dialect) if options.dialect else nullcontext()
+    device, preference = require(options.device), preferred(options.dialect)
     model = relay.load(options.file, options.params)
     model.to(device=device)
-    given = model.arguments(_arrays(options.inputs))
-    args = [meta.array(a, device=device) for a in given]
-    with dialect:
-        result = meta.vm.compile(model, *args, device=device)(*args)
-    leaves = {f"out{i}": a.numpy() for i, a in enumerate(tree.flatten(result)[0])}
-    with writing(options.out):
-        np.savez(options.out, **leaves)
-    types = {name: f"{array.dtype}{list(array.shape)}" for name, array in leaves.items()}
+    given = read_inputs(options.inputs, model)
+    executable, arrays = compiled(model, given, device, preference)
+    results = [a.numpy() for a in tree.flatten(executable(*arrays))[0]]
+    types = write_results(results, options.out)
     record = {"device": str(device), "out": options.out, "results": types}
     show(options, record, lambda _: "\n".join(f"{n}: {type_}" for n, type_ in types.items()))
     return 0
-
-
-def _arrays(path: str) -> Mapping[str, Any]:
-    """Read an npz file; ArgumentError if it is none."""
-    try:
-        with open_file(path) as source, np.load(source, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
-        raise ArgumentError(
-            "the inputs cannot be read", expected="an npz file", found=f"{path}: {error}"
-        ) from error
 
 
 # convert
