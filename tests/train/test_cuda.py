@@ -13,7 +13,7 @@ import meta
 from meta.model import Linear
 from meta.optim import DynamicLossScale, with_adamw, with_sgd
 from meta.optim.schedule import cosine
-from meta.train import Accuracy, Batches, Callback, Run, evaluate, fit, meter
+from meta.train import Accuracy, Batches, Callback, Run, evaluate, fit
 from tests.train.problem import CLASSES, FEATURES, SIZE, arrays, held_out, loss, network
 
 pytestmark = pytest.mark.cuda
@@ -64,7 +64,7 @@ class NoWaiting(Callback):
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype:UserWarning")
 @pytest.mark.parametrize("kind", ["pinned", "on the device"])
 def test_no_step_waits_for_the_device(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meter, "INTERVAL_SECONDS", 1e9)
+    monkeypatch.setattr("meta.train.record.INTERVAL_SECONDS", 1e9)
     x, y = map(torch.from_numpy, arrays())
     data: Any = DataLoader(TensorDataset(x, y), batch_size=SIZE, pin_memory=True)
     if kind == "on the device":
