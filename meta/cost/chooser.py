@@ -22,7 +22,7 @@ from meta.base.call_context import override_context
 from meta.base.device import BUILT_IN, Device
 from meta.base.errors import ArgumentError
 from meta.cost.record import Breadth, Cost, Key, Race, Subject, bucket_of, choose, key_of
-from meta.cost.store import find, generation, put
+from meta.cost.store import find, generation, save
 from meta.dialect.core.chooser import Chooser, current_chooser
 from meta.dialect.core.dialect_op import DialectOp
 from meta.dialect.core.preference import Config, current
@@ -250,14 +250,14 @@ def _store(key: Key, subject: Subject, costs: Sequence[Cost], how: str) -> None:
     if not costs:
         return
     if isinstance(subject, Function):
-        put(_here(key), costs, breadth=breadth)
+        save(_here(key), costs, breadth=breadth)
         return
-    put(_here(key), costs, bucket=_here(bucket_of(subject, key.device, how)), breadth=breadth)
+    save(_here(key), costs, bucket=_here(bucket_of(subject, key.device, how)), breadth=breadth)
     for one in subject.op.aspects.dialect_ops:
         own = [c for c in costs if c.dialect == one.dialect.name]
         if one.depends is not None and own:
             shared = _of_configurations(one, subject, how)
-            put(shared, own, bucket=shared, breadth=breadth)
+            save(shared, own, bucket=shared, breadth=breadth)
 
 
 def _of_configurations(dialect_op: DialectOp, call: CallValues, how: str) -> Key:

@@ -125,7 +125,7 @@ def race_text(race: Race) -> str:
     return json.dumps({**json.loads(plain), "digest": digest(plain)}, indent=1, sort_keys=True)
 
 
-def put(
+def save(
     key: Key,
     costs: Sequence[Cost],
     *,
@@ -142,13 +142,13 @@ def put(
     one warning.
     """
     stamped = tuple(replace(c, source=source_of(c.dialect)) for c in costs)
-    kept = _put(Race(key, stamped, time.time(), breadth=breadth), anew)
+    kept = _save(Race(key, stamped, time.time(), breadth=breadth), anew)
     if bucket is not None:
-        _put(Race(bucket, stamped, kept.when, bucket=True, breadth=breadth), False)
+        _save(Race(bucket, stamped, kept.when, bucket=True, breadth=breadth), False)
     return kept
 
 
-def _put(race: Race, anew: bool) -> Race:
+def _save(race: Race, anew: bool) -> Race:
     if not anew:
         before = _read(race.key)
         if before is not None and before.breadth >= race.breadth:

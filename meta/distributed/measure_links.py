@@ -14,7 +14,7 @@ from meta.base.device import CPU, Device
 from meta.base.errors import DistributedError
 from meta.cost.interconnect import BETWEEN, INSIDE, Link, link_cost, links_key, links_of
 from meta.cost.record import Timing
-from meta.cost.store import put
+from meta.cost.store import save
 from meta.runtime.mesh import Group, axis_group, digest
 from meta.vm.graphs.capture import CudaRecorder
 
@@ -53,7 +53,7 @@ def measure_links(over: str) -> Link:
     where = INSIDE if hosts == 1 else BETWEEN
     counts = BYTES[device.kind]
     costs = [link_cost(count, group.size, _time(group, count, device)) for count in counts]
-    put(links_key(where, device), costs, anew=True)
+    save(links_key(where, device), costs, anew=True)
     links = links_of(device)
     return links.inside if hosts == 1 else links.between
 

@@ -17,7 +17,7 @@ from meta.cost.flops import Work
 from meta.cost.predict import Time
 from meta.cost.record import Cost, bucket_of, key_of
 from meta.cost.roofline import COPY, DEFAULTS, Peaks, peak_cost, peaks_key, peaks_of
-from meta.cost.store import put
+from meta.cost.store import save
 from meta.ir import Module, parse
 from meta.passes import dispatch, infer_type, tune
 from meta.vm.benchmark.roofline import measure_peaks
@@ -96,7 +96,7 @@ def test_nothing_is_known_where_tuning_is_off() -> None:
 def test_calls_of_about_these_extents_count() -> None:
     call = next(fake_costs.calls(CHAIN))
     found = [Cost("torch", (), fake_costs.timing(7.0))]
-    put(key_of(call, CPU, "eager"), found, bucket=bucket_of(call, CPU, "eager"))
+    save(key_of(call, CPU, "eager"), found, bucket=bucket_of(call, CPU, "eager"))
     near = program("%a = exp(%x)", head="%x: float32[64, 108]")
     far = program("%a = exp(%x)", head="%x: float32[640, 108]")
     assert cost(near).rows[0].time == Time(measured=7.0)
@@ -176,7 +176,7 @@ def test_peaks_of_a_gpu() -> None:
 
 
 def test_peaks_that_lack_something_are_not_used() -> None:
-    put(peaks_key(CPU), [peak_cost(COPY, 10, fake_costs.timing(1.0))])
+    save(peaks_key(CPU), [peak_cost(COPY, 10, fake_costs.timing(1.0))])
     assert peaks_of(CPU) is DEFAULTS["cpu"]
 
 

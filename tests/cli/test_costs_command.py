@@ -14,10 +14,11 @@ from meta.base import config
 from meta.base.device import CPU
 from meta.cli.main import main
 from meta.cost import store
-from meta.cost.record import Cost, Timing, key_of
-from meta.cost.store import put
+from meta.cost.record import key_of
+from meta.cost.store import save
 from meta.dialect.core import dispatch
 from meta.ir.types import TensorType
+from tests.cost.fake_costs import cost
 
 PROGRAM = """
 func @main(%x: float32[64, 128]) -> float32[64, 128] {
@@ -25,10 +26,6 @@ func @main(%x: float32[64, 128]) -> float32[64, 128] {
   return %y
 }
 """
-
-
-def cost(dialect: str, median: float) -> Cost:
-    return Cost(dialect, forward=Timing(median, median * 0.9, median * 1.1, 20))
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +42,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def put_costs() -> None:
     call = meta.op.tanh.call_values((TensorType((4, 8), "float32"),), CPU)
-    put(key_of(call, CPU, "eager"), [cost("tvm", 4.0), cost("torch", 2.0)])
+    save(key_of(call, CPU, "eager"), [cost("tvm", 4.0), cost("torch", 2.0)])
 
 
 def record(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:
@@ -65,7 +62,7 @@ def test_a_table_of_candidates(capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     chosen = next(line for line in lines if "->" in line)
     assert "torch" in chosen
-    assert "2.00 us (1.80 to 2.20, 20 samples)" in chosen
+    assert "2.00 us (1.90 to 2.10, 20 samples)" in chosen
     assert record(capsys, "costs", "exp")["races"] == []
 
 

@@ -26,7 +26,7 @@ from meta.base.errors import ArgumentError, DispatchError
 from meta.cost import store
 from meta.cost.chooser import chooser, configurations, measure_missing, measured, race_of
 from meta.cost.record import MARGIN, Breadth, Cost, Timing, bucket_of, choose, key_of
-from meta.cost.store import clear_memory, find, generation, put, read_race
+from meta.cost.store import clear_memory, find, generation, read_race, save
 from meta.dialect import Dialect, OpEnv, Unsupported, exclude, only, prefer
 from meta.dialect.core import FUSED, Config, Configs, dispatch
 from meta.dialect.core.dispatch import answers
@@ -34,19 +34,11 @@ from meta.dialect.core.preference import current, forget
 from meta.ir import Binding, Block, Call, Function, Var, parse, text
 from meta.ir.types import TensorType
 from meta.op.core import CallValues
+from tests.cost.fake_costs import cost, timing
 from tests.registered import remove_dialects
 
 X = TensorType((64, 128), "float32")
 TURN: Config = (("turn", 3),)
-
-
-def timing(median: float, spread: float = 0.05) -> Timing:
-    return Timing(median, median * (1 - spread), median * (1 + spread), 20)
-
-
-def cost(dialect: str, median: float | None, config: Config = (), **more: object) -> Cost:
-    forward = None if median is None else timing(median)
-    return Cost(dialect, config, forward=forward, **more)  # type: ignore[arg-type]
 
 
 def call(*shape: int) -> CallValues:
@@ -176,7 +168,7 @@ class TestFiles:
     COSTS = (cost("torch", 10.0, bytes={"inputs": 3}), cost("tvm", 5.0, TURN, host=1.5))
 
     def kept(self, anew: bool = False, costs: Sequence[Cost] = COSTS) -> Path:
-        place = put(key_of(call(), CPU, "eager"), costs, anew=anew).place
+        place = save(key_of(call(), CPU, "eager"), costs, anew=anew).place
         assert place is not None
         store.clear_memory()
         return place
@@ -279,7 +271,7 @@ class TestFiles:
             (5.0, Breadth.ALL, False),
             (6.0, Breadth.ALL, True),
         ):
-            put(key, [cost("torch", median)], breadth=breadth)
+            save(key, [cost("torch", median)], breadth=breadth)
             kept = kept if stays else (median, breadth)
             clear_memory()
             race = find(key)
@@ -297,7 +289,7 @@ class TestFiles:
 
     def test_no_cache_keeps_it_in_memory(self, folder: Path) -> None:
         with config.override(META_CACHE=False):
-            race = put(key_of(call(), CPU, "eager"), self.COSTS)
+            race = save(key_of(call(), CPU, "eager"), self.COSTS)
             assert race.place is None
             assert find(race.key) == race
         assert not list(folder.iterdir())
@@ -315,11 +307,11 @@ class TestFiles:
             from meta.base import caches
             from tests.cost.test_costs import call, cost
             from meta.base.device import CPU
-            from meta.cost.store import put
+            from meta.cost.store import save
             from meta.cost.record import key_of
             def killed(*_): os.kill(os.getpid(), signal.SIGKILL)
             os.link = os.replace = killed
-            put(key_of(call(), CPU, "eager"), [cost("torch", 1.0)])
+            save(key_of(call(), CPU, "eager"), [cost("torch", 1.0)])
         """)
         env = {**os.environ, "META_CACHE_DIR": str(folder), "PYTHONPATH": os.pathsep.join(sys.path)}
         done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True)
@@ -339,7 +331,7 @@ class TestFiles:
 
 
 def _race_for(number: int) -> float:
-    kept = put(key_of(call(), CPU, "eager"), [cost("torch", 1.0 + number)])
+    kept = save(key_of(call(), CPU, "eager"), [cost("torch", 1.0 + number)])
     forward = kept.costs[0].forward
     assert forward is not None
     return forward.median
@@ -348,7 +340,7 @@ def _race_for(number: int) -> float:
 class TestDispatch:
     def put(self, *costs: Cost, shape: Sequence[int] = (64, 128)) -> None:
         made = call(*shape)
-        put(key_of(made, CPU, "eager"), costs, bucket=bucket_of(made, CPU, "eager"), anew=True)
+        save(key_of(made, CPU, "eager"), costs, bucket=bucket_of(made, CPU, "eager"), anew=True)
 
     def name(self, *shape: int) -> str:
         found = dispatch(call(*shape)).dialect_op

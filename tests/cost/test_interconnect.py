@@ -26,7 +26,7 @@ from meta.cost.interconnect import (
     links_key,
     links_of,
 )
-from meta.cost.store import put
+from meta.cost.store import save
 from tests.cost import fake_costs
 
 PLAIN = Links(
@@ -155,11 +155,11 @@ def test_what_was_measured_is_kept() -> None:
     assert links_of(CPU) == Links(NVLINK, INFINIBAND)
     times = {1 << 14: 100.0, 1 << 20: 400.0}
     costs = [link_cost(count, 2, fake_costs.timing(time)) for count, time in times.items()]
-    put(links_key(INSIDE, CPU), costs, anew=True)
+    save(links_key(INSIDE, CPU), costs, anew=True)
     found = links_of(CPU)
     assert found.between == INFINIBAND and found.inside.measured
     assert found.inside == fitted("a link within hosts", times, 2, measured=True)
     assert "measured" in str(found.inside)
-    put(links_key(BETWEEN, CPU), costs, anew=True)
+    save(links_key(BETWEEN, CPU), costs, anew=True)
     assert links_of(CPU).between.measured
     assert links_of(CPU).time("all_reduce", 1 << 20, Reach(2, 1, 2))[0] == pytest.approx(400)

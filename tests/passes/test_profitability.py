@@ -15,14 +15,14 @@ from meta.base.device import CPU, Device
 from meta.cost.chooser import chooser
 from meta.cost.predict import Predictor
 from meta.cost.record import Breadth, Cost, Key, key_of
-from meta.cost.store import put
+from meta.cost.store import save
 from meta.ir import Module, parse, text
 from meta.passes import channels_last, dispatch, infer_type
 from meta.testing import check
 from meta.vm import PassContext
 from meta.vm.compiler.pipeline import pipeline
 from tests.cost import fake_costs
-from tests.cost.fake_costs import timing
+from tests.cost.fake_costs import cost
 from tests.programs.prefixes import inputs
 
 IMAGES = infer_type(
@@ -73,7 +73,7 @@ def measured(module: Module, rule: str, time: Callable[[Key], float | None]) -> 
         for launch in Predictor(lowered, CPU).launches():
             found = time(launch.key)
             if found is not None:
-                put(launch.key, [Cost("torch", (), timing(found))])
+                save(launch.key, [cost("torch", found)])
 
 
 def taken(module: Module, sign: str) -> bool:
@@ -196,7 +196,7 @@ def asked(measured_by: Any) -> Iterator[Asked]:
         for place, subject in enumerate(subjects):
             key = key_of(subject, device, how)
             found.setdefault(key.call, set()).add(chooser().breadth)
-            yield place, [Cost("torch", (), timing(found.time(key) or 0.0))]
+            yield place, [cost("torch", found.time(key) or 0.0)]
 
     measured_by(measurer)
     fake_costs.keep_peaks(copy=1e5, launch=0.1)

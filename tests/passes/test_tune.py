@@ -14,14 +14,14 @@ from meta.base import config
 from meta.base.device import CPU
 from meta.cost.chooser import chooser, known_race
 from meta.cost.record import Breadth, Cost, key_of
-from meta.cost.store import clear_memory, put
+from meta.cost.store import clear_memory, save
 from meta.dialect.core import FUSED
 from meta.ir import Function, Module, TensorType, parse, text
 from meta.passes import configure, dispatch, split_patterns, tune
 from meta.passes.tune import measure
 from meta.vm.compilation import _measured
 from tests.cost import fake_costs
-from tests.cost.fake_costs import timing
+from tests.cost.fake_costs import cost, timing
 
 STEPS = parse("""
 func @main(%x: float32[64, 100]) -> float32[64, 100] {
@@ -41,7 +41,7 @@ def own_costs(tmp_path: Path) -> Iterator[None]:
 
 def keep_config(subject: Any, dialect: str = "tvm") -> None:
     costs = [Cost(dialect, (), timing(10.0)), Cost(dialect, FAST, timing(5.0))]
-    put(key_of(subject, CPU, "eager"), costs, anew=True)
+    save(key_of(subject, CPU, "eager"), costs, anew=True)
 
 
 def test_a_kernel_that_fuses_with_nobody_has_its_configuration() -> None:
@@ -59,8 +59,8 @@ def test_a_kernel_that_fuses_with_nobody_has_its_configuration() -> None:
         keep_config(exp)
         assert "tvm.exp@parallel=0(%x)" in text(configure(STEPS, device=CPU))
     # Another dialect may be faster: which one runs it is not decided here.
-    costs = [Cost("torch", (), timing(1.0)), Cost("tvm", (), timing(10.0))]
-    put(key_of(exp, CPU, "eager"), costs, anew=True)
+    costs = [cost("torch", 1.0), cost("tvm", 10.0)]
+    save(key_of(exp, CPU, "eager"), costs, anew=True)
     assert text(configure(STEPS, device=CPU)) == text(STEPS)
 
 
@@ -73,7 +73,7 @@ def asked_by(measured_by: Any) -> list[tuple[str, Breadth]]:
             is_function = isinstance(subject, Function)
             name = subject.attrs[FUSED] if is_function else subject.op.name
             asked.append((f"fused by {name}" if is_function else name, chooser().breadth))
-            yield place, [Cost(name, (), timing(5.0)) for name in ("tvm", "torch")]
+            yield place, [cost(name, 5.0) for name in ("tvm", "torch")]
 
     measured_by(measurer)
     return asked
@@ -201,7 +201,7 @@ def test_a_model_whose_weights_are_prepared_is_tuned(measured_by: Any) -> None:
     def slow_patterns(subjects: Any, device: Any, how: str) -> Iterator[tuple[int, list[Cost]]]:
         for place, subject in enumerate(subjects):
             time = 50.0 if isinstance(subject, Function) else 5.0
-            yield place, [Cost(name, (), timing(time)) for name in ("tvm", "torch")]
+            yield place, [cost(name, time) for name in ("tvm", "torch")]
 
     measured_by(slow_patterns)
     meta.random.seed(0)

@@ -22,10 +22,12 @@ from meta.dialect import COMPILER, HANDWRITTEN, LIBRARY, Unsupported
 from meta.dialect.core import CompiledKernel, Configs, Deferred, OpEnv
 from meta.grad.core import not_differentiable
 from meta.ir import TensorType
+from meta.ir.operators import resolve_op
 from meta.op.core import CallValues, InOut, Op, Tensor, op
 from tests.vm.fakes import Fakes
 
 X = TensorType((8, 4), "float32")
+OPEN = meta.ir.parse_type("float32[n, 3]")
 
 
 @pytest.fixture(autouse=True)
@@ -381,22 +383,23 @@ def test_given_values_count() -> None:
             meta.measure(meta.take, X, meta.array([7, 8]), axis=0)
 
 
-def test_what_cannot_be_measured() -> None:
-    with pytest.raises(ArgumentError, match="makes several calls"):
-        meta.measure(lambda x: meta.tanh(x) + 1, X)
-    with pytest.raises(ArgumentError, match="extents that are numbers"):
-        meta.measure(meta.tanh, meta.ir.parse_type("float32[n, 3]"))
-    with pytest.raises(ArgumentError, match="how='fast'"):
-        meta.measure(meta.tanh, X, how="fast")
-    with pytest.raises(ArgumentError, match="budget=-1"):
-        meta.measure(meta.tanh, X, budget=-1)
-    with pytest.raises(ArgumentError, match="iters=-1"):
-        meta.measure(meta.tanh, X, iters=-1)
-    with pytest.raises(UnknownName):
-        meta.measure(meta.tanh, X, dialect="torhc")
-    with pytest.raises(ArgumentError, match="one dialect and the name of another"):
-        meta.measure(meta.op.torch.tanh, X, dialect="tvm")
-    with pytest.raises(TypeInferError):
-        meta.measure(meta.matmul, X, X)
-    with pytest.raises(ArgumentError, match="measure needs an operator"):
-        meta.measure(3, X)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("function", "args", "options", "error", "match"),
+    [
+        (lambda x: meta.tanh(x) + 1, (X,), {}, ArgumentError, "makes several calls"),
+        (meta.tanh, (OPEN,), {}, ArgumentError, "extents that are numbers"),
+        (meta.tanh, (X,), {"how": "fast"}, ArgumentError, "how='fast'"),
+        (meta.tanh, (X,), {"budget": -1}, ArgumentError, "budget=-1"),
+        (meta.tanh, (X,), {"iters": -1}, ArgumentError, "iters=-1"),
+        (meta.tanh, (X,), {"dialect": "torhc"}, UnknownName, None),
+        ("torch.tanh", (X,), {"dialect": "tvm"}, ArgumentError, "and the name of another"),
+        (meta.matmul, (X, X), {}, TypeInferError, None),
+        (3, (X,), {}, ArgumentError, "measure needs an operator"),
+    ],
+)
+def test_what_cannot_be_measured(
+    function: Any, args: Any, options: Any, error: type[Exception], match: str | None | None
+) -> None:
+    what = resolve_op(function) if isinstance(function, str) else function
+    with pytest.raises(error, match=match):
+        meta.measure(what, *args, **options)

@@ -187,7 +187,6 @@ def ready(
         for one in order
         if one.plevel(call.device) > FUSED_ONLY
         and preference.refusal(one.dialect.name) is None
-        and one.dialect.refusal(call.device) is None
         and (compiles or not one.compiles_anew)
     )
     return {one.dialect.name: one for one in able}

@@ -26,7 +26,7 @@ from meta.cost.roofline import (
     peaks_key,
     peaks_of,
 )
-from meta.cost.store import put
+from meta.cost.store import save
 from meta.runtime.ndarray import ndarray
 from meta.vm.benchmark.interleave import Call, Clock, clock_of, interleave, warm_lane
 
@@ -57,7 +57,7 @@ def measure_peaks(device: object = None, *, anew: bool = False) -> Peaks:
         return found
     # The kernels that priority chooses: no race is run for the products themselves.
     with torch.no_grad(), choosing(races=True):
-        put(peaks_key(where), tuple(_costs(where)), anew=True)
+        save(peaks_key(where), tuple(_costs(where)), anew=True)
     return peaks_of(where)
 
 
