@@ -38,7 +38,7 @@ MORE = {
 """What the page says in words: names elsewhere, a rule of mixed precision, a row of ATen's."""
 EVERYWHERE = """
 import meta, meta.array_api, meta.frontend.onnx, meta.frontend.relax, meta.frontend.relay
-from meta.amp.core.rule import rule_of as cast_rule
+from meta.amp.cast_rule import rule_of as cast_rule
 from meta.frontend.aten.registry import aten
 from meta.grad import grad
 from meta.interop.torch.overloads import overloads_of
