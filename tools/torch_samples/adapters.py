@@ -22,6 +22,7 @@ from meta.base.dtype import is_float
 from tools.torch_samples.ambiguous import AMBIGUOUS, Drawn
 from tools.torch_samples.converted import Converted
 from tools.torch_samples.entries import ENTRIES
+from tools.torch_samples.outside import Outside, outside_if
 
 Adapter = Callable[..., Any]
 
@@ -33,10 +34,9 @@ def adapter_of(key: str) -> Adapter:
     return Converted(ENTRIES[key].op, once=isinstance(AMBIGUOUS.get(key), Drawn))
 
 
-def in_wider(key: str, dtypes: Sequence[str], wide: str, rounds: bool = True) -> Adapter:
-    """Return an entry's function that is computed in another dtype of arrays of some dtypes.
-
-    rounds: whether its result is rounded, towards 0, to the dtype of the first array.
+def in_wider(key: str, dtypes: Sequence[str], wide: str) -> Adapter:
+    """Return an entry's function that is computed in another dtype of arrays of some dtypes, whose
+    result is rounded, towards 0, to the dtype of the first one.
     """
     function = Converted(ENTRIES[key].op)
 
@@ -44,14 +44,18 @@ def in_wider(key: str, dtypes: Sequence[str], wide: str, rounds: bool = True) ->
         if input.dtype not in dtypes:
             return function(input, *args, **kwargs)
         found = function(meta.astype(input, wide), *args, **kwargs)
-        if not rounds:
-            return found
         several = isinstance(found, tuple | list)
         y = found[0] if several else found
         y = meta.astype(y if is_float(input.dtype) else meta.trunc(y), input.dtype)
         return (y, *found[1:]) if several else y
 
     return applied
+
+
+def local_response_norm(input: Any, *args: Any, **kwargs: Any) -> Any:
+    """Divide by the squares of neighbouring channels; what has no elements is returned as it is."""
+    x = meta.astype(input, "float32") if input.dtype == "int64" and input.size else input
+    return Converted(F.local_response_norm)(x, *args, **kwargs)
 
 
 def equal(input: Any, other: Any) -> bool:
@@ -251,6 +255,12 @@ def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool =
     return meta.linalg_solve_triangular(LU, y, True)
 
 
+def svd_lowrank(*args: Any, M: Any = None, **kwargs: Any) -> Any:
+    """The first singular values and vectors; after a subtraction, what is left is of full rank."""
+    outside_if(M is not None, Outside.RANDOM)
+    return Converted(ENTRIES["svd_lowrank"].op)(*args, **kwargs)
+
+
 def ndtri(input: Any) -> Any:
     """Where the normal distribution function has a value."""
     x = input if is_float(input.dtype) else meta.astype(input, "float32")
@@ -258,7 +268,6 @@ def ndtri(input: Any) -> Any:
 
 
 POOLS = [f"nn.functional.{kind}_pool{n}d" for kind in ("avg", "max") for n in (1, 2, 3)]
-LRN = "nn.functional.local_response_norm"
 
 BY_HAND: dict[str, Adapter] = {
     "_segment_reduce|lengths": segment_reduce,
@@ -279,13 +288,14 @@ BY_HAND: dict[str, Adapter] = {
     "nn.functional.ctc_loss": ctc_loss,
     "nn.functional.linear_cross_entropy|chunked": linear_cross_entropy,
     "nn.functional.linear_cross_entropy|chunked_none": linear_cross_entropy,
+    "nn.functional.local_response_norm": local_response_norm,
     "nn.functional.rrelu": rrelu,
     "resize_": lambda input, size: meta.reshape(input, tuple(size)),
     "resize_as_": meta.reshape_like,
     "special.ndtri": ndtri,
+    "svd_lowrank": svd_lowrank,
     "tensor_split": tensor_split,
     # Of int64 converters refuse them, as floating point does not hold it exactly.
     **{key: in_wider(key, ("int64",), "float64") for key in POOLS},
-    LRN: in_wider(LRN, ("int64",), "float32", rounds=False),
 }
 """By entry, the adapters that are written by hand."""
