@@ -16,7 +16,7 @@ from meta.dialect.core.scope import LAUNCH_SETTINGS, VENDORS, LaunchSettings, Sc
 
 if TYPE_CHECKING:
     from meta.dialect.vendors.detect import active, verdicts
-    from meta.dialect.vendors.force import files_on
+    from meta.dialect.vendors.folder import files_on
     from meta.dialect.vendors.idioms import get_heuristic_config, get_tuned_config
     from meta.dialect.vendors.registry import add, remove
     from meta.dialect.vendors.vendor import Vendor
@@ -33,7 +33,7 @@ __all__ = [
 ]
 _IN = {
     "Vendor": "vendor", "active": "detect", "add": "registry", "get_heuristic_config": "idioms",
-    "get_tuned_config": "idioms", "files_on": "force", "remove": "registry", "verdicts": "detect",
+    "get_tuned_config": "idioms", "files_on": "folder", "remove": "registry", "verdicts": "detect",
 }  # fmt: skip
 
 
@@ -46,12 +46,12 @@ def __getattr__(name: str) -> Any:
 
 
 def _scopes(device: Device) -> tuple[Scope, ...]:
-    found: tuple[Scope, ...] = import_module("meta.dialect.vendors.force").scopes(device)
+    found: tuple[Scope, ...] = import_module("meta.dialect.vendors.folder").scopes(device)
     return found
 
 
 def _launch(name: str, device: Device) -> LaunchSettings:
-    found: LaunchSettings = import_module("meta.dialect.vendors.force").launch_on(name, device)
+    found: LaunchSettings = import_module("meta.dialect.vendors.folder").launch_on(name, device)
     return found
 
 

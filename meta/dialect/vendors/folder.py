@@ -19,6 +19,8 @@ from __future__ import annotations
 import hashlib
 import importlib
 import platform
+import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -28,8 +30,9 @@ from typing import Any
 
 import torch
 
-from meta.base.device import Device
-from meta.base.errors import FormatError, MetaError
+from meta.base import config
+from meta.base.device import BUILT_IN, Device
+from meta.base.errors import FormatError, MetaError, MetaWarning
 from meta.base.registry import nearest
 from meta.base.source import Span, python_span
 from meta.dialect.core.catalog import DIALECTS, discover
@@ -39,6 +42,7 @@ from meta.dialect.core.scope import GENERIC, LaunchSettings, Scope, registering_
 from meta.dialect.torch.aten_calls import BY_FUNCTION
 from meta.dialect.torch.correspondence import AtenCall
 from meta.dialect.vendors.aten import calls_of, check_signature, is_other_form, kernel_maker
+from meta.dialect.vendors.detect import active
 from meta.dialect.vendors.idioms import spoken
 from meta.dialect.vendors.jit import NOT_INTERPRETED, interpreted, interprets, needs_interpreter
 from meta.dialect.vendors.registry import Known, raised_in
@@ -315,3 +319,52 @@ def read(known: Known) -> Folder:
         known.details["folder"] = found
         known.details.setdefault("undo", []).append(partial(Folder.forget, found))
     return found
+
+
+# Which of them are in force on a device.
+
+
+_lock = threading.RLock()
+_reads = False
+
+
+def files_on(device: Device) -> list[ScopeFiles]:
+    """Return what the vendor in force on a device has, the most specific first; nothing where
+    none is. Its files are read when they are first asked for.
+
+    Files that are wrong are a FormatError where META_VENDOR names the vendor, or where nobody else
+    has the device. Otherwise the vendor is left out, which a MetaWarning says once. Raises
+    UnknownName and DeviceError as `active`.
+    """
+    global _reads
+    if _reads:  # what a vendor's file asks for while it is read is answered without it
+        with _lock:
+            if _reads:
+                return []
+    one = active(device.kind)
+    if one is None or one.vendor is None:
+        return []
+    with _lock:
+        _reads = True
+        try:
+            return read(one).parts(architecture_of(one.vendor, device))
+        except MetaError as error:
+            if config.get("META_VENDOR") or device.kind not in BUILT_IN:
+                raise
+            if not one.unavailable:
+                one.unavailable = f"its files cannot be used: {error.what} ({error.span})"
+                text = f"the vendor {one.name!r} is left out: {one.unavailable}"
+                warnings.warn(text, MetaWarning, stacklevel=2)
+            return []
+        finally:
+            _reads = False
+
+
+def scopes(device: Device) -> tuple[Scope, ...]:
+    """Return the scopes in force on a device; see `core.scope.VENDORS`."""
+    return tuple(part.scope for part in files_on(device))
+
+
+def launch_on(name: str, device: Device) -> LaunchSettings:
+    """Return how kernels of a name are launched on a device; see `core.scope.LAUNCH_SETTINGS`."""
+    return launch(files_on(device), name)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from meta.dialect.torch.aten_calls import CALLS
+from meta.dialect.torch.correspondence import AtenCall, schema_of
 from meta.frontend.aten.registry import (
     REQUIRED,
     aten,
@@ -56,3 +58,11 @@ def test_defaults_are_those_of_the_schema() -> None:
 def test_an_overload_without_converter_names_its_neighbours() -> None:
     with pytest.raises(Unconvertible, match="there is no converter"):
         aten.require("rellu", {})
+
+
+@pytest.mark.parametrize("call", [c for c in CALLS if c.promotion is not None], ids=str)
+def test_a_record_of_an_overload_is_its_converter(call: AtenCall) -> None:
+    assert call.overload is not None
+    assert aten[call.overload].becomes == (call.op,)
+    schema = [argument.name for argument in schema_of(call.overload)]
+    assert len(call.arguments) <= len(schema) and call.keywords.keys() <= set(schema)
