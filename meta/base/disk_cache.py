@@ -49,7 +49,7 @@ def path_of(cache: str, key: str, suffix: str = "") -> Path | None:
     return file if file is not None and file.is_file() else None
 
 
-def put(cache: str, key: str, content: bytes, suffix: str = "") -> None:
+def store(cache: str, key: str, content: bytes, suffix: str = "") -> None:
     """Keep something under a key; the file has its name when it is complete. A full or read-only
     disk keeps nothing, and there is one warning.
     """

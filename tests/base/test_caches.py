@@ -119,7 +119,7 @@ def test_clear_takes_names(folder):
 def test_who_writes_keeps_the_bound(mebibytes, left, folder):
     with config.override(META_CACHE_SIZE=mebibytes):
         for i in range(5):  # each is more than a share of the bound
-            disk_cache.put("cubin", str(i), bytes(400 * KIB))
+            disk_cache.store("cubin", str(i), bytes(400 * KIB))
             for used, file in enumerate(sorted(folder.glob("*/*"), key=os.path.getmtime)):
                 os.utime(file, (used, used))
         assert disk_cache.get("cubin", "4") is not None
@@ -128,7 +128,7 @@ def test_who_writes_keeps_the_bound(mebibytes, left, folder):
 
 def test_finding_is_using(folder):
     for i in range(3):
-        disk_cache.put("cubin", str(i), b"1234")
+        disk_cache.store("cubin", str(i), b"1234")
     for file in (folder / "cubin").iterdir():
         os.utime(file, (1, 1))
     assert disk_cache.get("cubin", "1") == b"1234"
@@ -154,7 +154,7 @@ def test_several_writers_at_once(folder):
     def work(thread: int) -> None:
         try:
             for i in range(40):
-                disk_cache.put("cubin", f"{thread} {i}", bytes(20 * KIB))
+                disk_cache.store("cubin", f"{thread} {i}", bytes(20 * KIB))
                 disk_cache.get("cubin", f"{(thread + 1) % 4} {i}")
                 caches.trim(100 * KIB)
         except Exception as error:

@@ -17,22 +17,22 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def test_what_is_kept_is_found(folder: Path) -> None:
     assert disk_cache.get("things", "a") is None
-    disk_cache.put("things", "a", b"one")
-    disk_cache.put("things", "a", b"two")
+    disk_cache.store("things", "a", b"one")
+    disk_cache.store("things", "a", b"two")
     assert disk_cache.get("things", "a") == b"two" and disk_cache.get("things", "b") is None
     assert len(list(folder.iterdir())) == 1
 
 
 @pytest.mark.parametrize("damage", [lambda c: c[:-1], lambda c: b"\0" + c[1:], lambda c: b""])
 def test_a_damaged_file_is_none(folder: Path, damage) -> None:
-    disk_cache.put("things", "a", b"content")
+    disk_cache.store("things", "a", b"content")
     (file,) = folder.iterdir()
     file.write_bytes(damage(file.read_bytes()))
     assert disk_cache.get("things", "a") is None
 
 
 def test_a_file_that_others_may_write_is_none(folder: Path) -> None:
-    disk_cache.put("things", "a", b"content")
+    disk_cache.store("things", "a", b"content")
     (file,) = folder.iterdir()
     file.chmod(0o622)
     assert disk_cache.get("things", "a") is None
@@ -40,8 +40,8 @@ def test_a_file_that_others_may_write_is_none(folder: Path) -> None:
 
 def test_nothing_is_kept_without_a_cache(folder: Path) -> None:
     with config.override(META_CACHE=False):
-        disk_cache.put("things", "a", b"content")
+        disk_cache.store("things", "a", b"content")
         assert not folder.exists()
-    disk_cache.put("things", "a", b"content")
+    disk_cache.store("things", "a", b"content")
     with config.override(META_CACHE=False):
         assert disk_cache.get("things", "a") is None

@@ -14,8 +14,8 @@ from meta.cli.main import main
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path):
     with config.override(META_CACHE_DIR=str(tmp_path), META_CACHE=True, META_CACHE_SIZE=7):
-        disk_cache.put("cubin", "a", bytes(3 << 20))
-        disk_cache.put("cudnn", "b", bytes(2 << 20))
+        disk_cache.store("cubin", "a", bytes(3 << 20))
+        disk_cache.store("cudnn", "b", bytes(2 << 20))
         yield
 
 

@@ -57,7 +57,7 @@ class KernelStore(Generic[K, V]):
         found = None if content is None else self.unpack(of, content)
         if found is None:
             found = self.compile(of)
-            disk_cache.put(self.cache, self.key(of), self.pack(found), self.suffix)
+            disk_cache.store(self.cache, self.key(of), self.pack(found), self.suffix)
         return found
 
     def begin(self, those: Iterable[K]) -> None:
@@ -76,7 +76,7 @@ class KernelStore(Generic[K, V]):
         """
         found = disk_cache.path_of(self.cache, self.key(of), self.suffix)
         if found is None:
-            disk_cache.put(self.cache, self.key(of), self.pack(self(of)), self.suffix)
+            disk_cache.store(self.cache, self.key(of), self.pack(self(of)), self.suffix)
             found = disk_cache.path_of(self.cache, self.key(of), self.suffix)
         return found
 

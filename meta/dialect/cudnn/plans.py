@@ -262,7 +262,7 @@ def _refusal(error: Exception) -> str:
 def _store(wanted: PlanKey, made: ExecutionPlan) -> None:
     """Write a plan to disk, if cuDNN can write down its kernel."""
     with suppress(*failures()):
-        disk_cache.put(FOLDER, wanted.text, made.serialized())
+        disk_cache.store(FOLDER, wanted.text, made.serialized())
 
 
 def _restored(wanted: PlanKey) -> ExecutionPlan | None:

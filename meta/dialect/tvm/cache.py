@@ -121,7 +121,7 @@ def store(
     found = {}
     for symbol, key in keys.items():
         record = {"symbol": symbol, "workspaces": [w.record() for w in workspaces[symbol]]}
-        disk_cache.put(CACHE, key, json.dumps({**record, "library": file.name}).encode())
+        disk_cache.store(CACHE, key, json.dumps({**record, "library": file.name}).encode())
         found[symbol] = _kernel(Artifact(file, record))
     return found
 
@@ -235,5 +235,5 @@ def _write(where: Path, module: Any) -> Path | None:
         linker.link(linked, module)
         content = linked.read_bytes()
     key = hashlib.sha256(content).hexdigest()
-    disk_cache.put(CACHE, key, content, ".so")
+    disk_cache.store(CACHE, key, content, ".so")
     return disk_cache.path_of(CACHE, key, ".so")

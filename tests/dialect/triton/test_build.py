@@ -89,9 +89,9 @@ def test_a_file_that_is_not_in_order_counts_as_none(
     elif damage == "poisoned":
         file.write_bytes(content[:-4] + b"evil")
     elif damage == "foreign":
-        disk_cache.put("triton", unit.key, b'[{"name": "relu"}]\n123')
+        disk_cache.store("triton", unit.key, b'[{"name": "relu"}]\n123')
     elif damage == "other":
-        disk_cache.put("triton", unit.key, packed(made[:1]))
+        disk_cache.store("triton", unit.key, packed(made[:1]))
     else:
         file.chmod(0o666)
     build.kernels.forget()
