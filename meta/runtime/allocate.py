@@ -58,3 +58,15 @@ def retain_freed_memory() -> None:
     them. Other C libraries do not mind.
     """
     torch.empty(_LARGEST - _HEADER, dtype=torch.uint8)
+
+
+def address_span(tensor: torch.Tensor) -> tuple[int, int] | None:
+    """Return the addresses of a tensor's first byte and behind its last; None without elements."""
+    if not tensor.numel():
+        return None
+    start = tensor.data_ptr()
+    if tensor.is_contiguous():
+        return start, start + tensor.nbytes
+    strides = zip(tensor.shape, tensor.stride(), strict=True)
+    last = sum((extent - 1) * stride for extent, stride in strides)
+    return start, start + (last + 1) * tensor.itemsize

@@ -34,6 +34,7 @@ from meta.dialect.core.openv import Kernel, OpEnv
 from meta.ir import Function, TensorType, TupleType, Type, bindings
 from meta.op.core.call import CallValues, array_type, written_positions
 from meta.op.core.op import Op
+from meta.runtime.allocate import address_span
 from meta.runtime.array_key import key_of
 
 KINDS = ("cpu", "cuda")
@@ -360,29 +361,20 @@ def _unfilled(out: torch.Tensor, again: bool = False) -> torch.Tensor | None:
 
 def _shares_storage(result: torch.Tensor, argument: Any) -> bool:
     """Whether a result lies anywhere in the storage of an argument."""
-    if not isinstance(argument, torch.Tensor) or not argument.numel() or not result.numel():
+    span = address_span(result)
+    if span is None or not isinstance(argument, torch.Tensor) or not argument.numel():
         return False
     storage = argument.untyped_storage()
-    start, end = _extent(result)
     first = storage.data_ptr()
-    return start < first + storage.nbytes() and first < end
+    return span[0] < first + storage.nbytes() and first < span[1]
 
 
 def overlap(a: Any, b: Any) -> bool:
     """Whether the memory from a tensor's first to its last element meets another's."""
     if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
         return False
-    if not a.numel() or not b.numel():
-        return False
-    (a_start, a_end), (b_start, b_end) = _extent(a), _extent(b)
-    return a_start < b_end and b_start < a_end
-
-
-def _extent(tensor: torch.Tensor) -> tuple[int, int]:
-    """Return the addresses of the first byte and of the one behind the last."""
-    steps = zip(tensor.shape, tensor.stride(), strict=True)
-    last = sum((extent - 1) * step for extent, step in steps)
-    return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.itemsize
+    one, other = address_span(a), address_span(b)
+    return bool(one and other and one[0] < other[1] and other[0] < one[1])
 
 
 def results_of(result: Any) -> tuple[Any, ...]:

@@ -19,6 +19,7 @@ from torch.autograd.graph import increment_version
 from meta.base.errors import ArgumentError
 from meta.ir import TensorType
 from meta.runtime import buffer_replacement
+from meta.runtime.allocate import address_span
 from meta.runtime.inplace_writes import writable_buffer
 from meta.runtime.ndarray import from_dlpack, ndarray
 from meta.vm.executable import Executable
@@ -42,7 +43,7 @@ class Memory:
     """Where tensors lie, to find which of them another one shares memory with."""
 
     def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
-        spans = sorted({span for t in tensors if (span := _span(t)) is not None})
+        spans = sorted({span for t in tensors if (span := address_span(t)) is not None})
         self._starts = [start for start, _ in spans]
         # The furthest end of all spans up to each: spans may lie in one another.
         self._ends: list[int] = []
@@ -51,26 +52,13 @@ class Memory:
 
     def meets(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor shares memory with one of them."""
-        span = _span(tensor)
+        span = address_span(tensor)
         return span is not None and self.meets_span(span)
 
     def meets_span(self, span: tuple[int, int]) -> bool:
         """Whether one of them lies, in part, between two addresses."""
         begun = bisect_left(self._starts, span[1])
         return begun > 0 and self._ends[begun - 1] > span[0]
-
-
-def _span(tensor: torch.Tensor) -> tuple[int, int] | None:
-    """Return the addresses between which a tensor's elements lie; None without elements."""
-    if not tensor.numel():
-        return None
-    if tensor.is_contiguous():
-        start = tensor.data_ptr()
-        return start, start + tensor.nbytes
-    strides = zip(tensor.shape, tensor.stride(), strict=True)
-    last = sum((extent - 1) * stride for extent, stride in strides)
-    start = tensor.data_ptr()
-    return start, start + (last + 1) * tensor.itemsize
 
 
 @dataclass(slots=True)
@@ -213,10 +201,10 @@ class Buffers:
 
     def _require_apart(self, buffers: Sequence[Buffer], inputs: Sequence[ndarray]) -> None:
         arrays = self._arrays()
-        spans = [_span(array.tensor) for array in inputs]
+        spans = [address_span(array.tensor) for array in inputs]
         count = len(spans)
         for buffer in buffers:
-            span = None if buffer.tensor is None else _span(buffer.tensor)
+            span = None if buffer.tensor is None else address_span(buffer.tensor)
             if span is None:
                 spans.append(None)
                 continue
