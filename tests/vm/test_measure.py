@@ -398,7 +398,7 @@ def test_given_values_count() -> None:
     ],
 )
 def test_what_cannot_be_measured(
-    function: Any, args: Any, options: Any, error: type[Exception], match: str | None | None
+    function: Any, args: Any, options: Any, error: type[Exception], match: str | None
 ) -> None:
     what = resolve_op(function) if isinstance(function, str) else function
     with pytest.raises(error, match=match):

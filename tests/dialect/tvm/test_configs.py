@@ -17,7 +17,7 @@ from meta.base.device import CPU
 from meta.dialect.core import Config, Unsupported, only
 from meta.dialect.core.knobs import Knobs
 from meta.dialect.core.openv import config_text
-from meta.dialect.tvm import build, cache, configured, schedule_cpu, schedule_cuda, tvm
+from meta.dialect.tvm import build, configured, schedule_cpu, schedule_cuda, tvm
 from meta.dialect.tvm.configured import configs_of, with_config
 from meta.dialect.tvm.lower import prim_func
 from meta.dialect.tvm.target import for_device
@@ -148,7 +148,7 @@ def test_a_configuration_is_part_of_the_key_on_disk() -> None:
         build._key_text(with_config(function, config), HOST)
         for config in ((), *listed(function), (("chunks", 16), ("parallel", 1)))
     }
-    assert len({cache.digest(text) for text in texts}) == 5
+    assert len(texts) == 5
 
 
 def test_a_kernel_of_an_operator_has_configurations() -> None:
