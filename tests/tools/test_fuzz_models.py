@@ -67,10 +67,11 @@ def test_every_operator_is_drawn() -> None:
 
 def test_programs_use_the_operators() -> None:
     used = Counter(
-        step.op for seed in range(120) for step in all_steps(generate(seed, Style()).steps)
+        step.op for seed in range(90) for step in all_steps(generate(seed, Style()).steps)
     )
     assert len([name for name in used if name in records()]) >= 180
-    assert {"cond", "while_loop", "scan", "reshape"} <= set(used)
+    assert {"cond", "while_loop", "scan"} <= set(used)
+    assert {"reshape", "expand_dims", "squeeze", "batch_flatten"} & set(used)  # views
     assert any(record_of(name).writes for name in used if name in records())
 
 
@@ -94,10 +95,10 @@ def test_how_operators_round_is_found_by_trying(
 
 def test_a_seed_is_a_program() -> None:
     style = Style()
-    texts = [source(generate(seed, style)) for seed in range(30)]
-    assert texts == [source(generate(seed, style)) for seed in range(30)]
-    assert len(set(texts)) == 30
-    program = "[print(source(generate(seed, Style()))) for seed in range(30)]"
+    texts = [source(generate(seed, style)) for seed in range(12)]
+    assert texts == [source(generate(seed, style)) for seed in range(12)]
+    assert len(set(texts)) == 12
+    program = "[print(source(generate(seed, Style()))) for seed in range(12)]"
     imports = "from tools.fuzz_models.draw import *; from tools.fuzz_models.program import source"
     environment = {**os.environ, "PYTHONHASHSEED": "12345"}
     command = [sys.executable, "-c", f"{imports}; {program}"]
