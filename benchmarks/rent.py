@@ -48,7 +48,7 @@ SERVES = {
     "bypass_casts": "gradients clipped by their norm in mixed precision",
     "narrow_before_views": "attention written out, in mixed precision",
     **dict.fromkeys(
-        ("channels_last", "align_products", "keep_padding", "join_products", "join_casts"), "CUDA"
+        ("channels_last", "align_products", "carry_padding", "join_products", "join_casts"), "CUDA"
     ),
     "eliminate_common_subexpressions": "CUDA",
     **dict.fromkeys(("simplify", "memory_schedule", "inplace_update"), "the CPU"),

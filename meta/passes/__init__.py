@@ -59,7 +59,7 @@ from meta.passes.join_products import join_products
 from meta.passes.lambda_lift import lambda_lift
 from meta.passes.manager import PassRecord, Pipeline
 from meta.passes.memory_schedule import memory_schedule
-from meta.passes.pad_products import align_products, keep_padding
+from meta.passes.pad_products import align_products, carry_padding
 from meta.passes.plan_dialects import plan_dialects
 from meta.passes.plan_memory import plan_memory
 from meta.passes.prepare import prepare
@@ -81,6 +81,7 @@ __all__ = [
     "bucket_collectives",
     "bypass_casts",
     "canonicalize",
+    "carry_padding",
     "channels_last",
     "configure",
     "dead_code",
@@ -105,7 +106,6 @@ __all__ = [
     "inplace_update",
     "join_casts",
     "join_products",
-    "keep_padding",
     "lambda_lift",
     "memory_schedule",
     "narrow_before_views",

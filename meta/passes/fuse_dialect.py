@@ -112,11 +112,11 @@ def _in_order(device: Device) -> list[FusedPattern]:
         if preference.refusal(dialect.name) is None and dialect.refusal(device) is None:
             dialect.load()
             found += [f for f in dialect.patterns.values() if _broken(f, device) is None]
-    order = {f: (*_place(f, device, preference), *_size(f, device)) for f in found}
+    order = {f: (*_rank(f, device, preference), *_size(f, device)) for f in found}
     return sorted(found, key=order.__getitem__)
 
 
-def _place(entry: Any, device: Device, preference: Preference) -> tuple[int, int]:
+def _rank(entry: Any, device: Device, preference: Preference) -> tuple[int, int]:
     """Return where a pattern or an operator of a dialect stands: the smaller, the earlier."""
     first = preference.first
     name = entry.dialect.name
@@ -192,14 +192,14 @@ def _better(
     fused: FusedPattern, found: Match, device: Device, preference: Preference
 ) -> str | None:
     """Return which kernel of a call goes before the pattern's: that of another dialect."""
-    mine = _place(fused, device, preference)
+    mine = _rank(fused, device, preference)
     for member in found.members:
         op = called_op(member.value)
         if op is None:
             continue
         assert isinstance(member.value, Call)
         for one in candidates(op, preference, device):
-            if _place(one, device, preference) >= mine:
+            if _rank(one, device, preference) >= mine:
                 break
             other = one.dialect is not fused.dialect and one.plevel(device) > FUSED_ONLY
             if other and _takes(one, declared_call(op, member.value, device), preference):

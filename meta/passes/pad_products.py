@@ -1,5 +1,5 @@
 """Matrix products on tensor cores whose rows do not begin at multiples of 16 bytes: they are padded
-(`align_products`), and the padding is kept for as long as operators can carry it (`keep_padding`).
+(`align_products`), and the padding is kept for as long as operators can carry it (`carry_padding`).
 """
 
 from __future__ import annotations
@@ -181,7 +181,9 @@ SCORES = {
 """By operator: which argument are the scores; the last one is the number of classes."""
 
 
-def keep_padding(module: Module, *, device: Device, devices: tuple[str, ...] = ("cuda",)) -> Module:
+def carry_padding(
+    module: Module, *, device: Device, devices: tuple[str, ...] = ("cuda",)
+) -> Module:
     """Cut padded columns off as late as can be, on ``devices``; of scores, never.
 
     What `align_products` pads is a language model's last layer, whose result is the largest array
@@ -194,7 +196,7 @@ def keep_padding(module: Module, *, device: Device, devices: tuple[str, ...] = (
 
     >>> from meta.base.device import CPU
     >>> from meta.ir import parse
-    >>> print(keep_padding(parse('''
+    >>> print(carry_padding(parse('''
     ... func @main(%x: float16[4, 8], %w: float16[7, 8], %b: float16[7]) -> float16[2, 2, 7] {
     ...   %padded: float16[8, 8] = pad(%w, pad_width=(0, 1, 0, 0))
     ...   %0: float16[4, 8] = dense(%x, %padded)
@@ -354,7 +356,7 @@ class _Sweep:
             self.carry(binding, call, seen)
         elif _loss(binding, source) is not None:
             self.loss(binding, call, seen)
-        elif call.op is op.pad and _is_whole(call, source, seen.cut):
+        elif call.op is op.pad and _pads_back(call, source, seen.cut):
             self.whole[binding.var] = seen.var
         elif call.op is op.sum and _keeps_columns(call):
             type_ = tensor_of(binding.var)
@@ -412,7 +414,7 @@ def _cut_off(var: Var, type_: TensorType) -> Call:
     return new_call(op.strided_slice, var, (0,) * type_.ndim, type_.static_shape)
 
 
-def _is_whole(call: OpCall, source: Var, cut: _Cut) -> bool:
+def _pads_back(call: OpCall, source: Var, cut: _Cut) -> bool:
     """Whether a call pads with zeros what was cut off."""
     widths = (*(0,) * (2 * tensor_of(source).ndim - 1), cut.wide - cut.columns)
     return call.args[1:] == (widths, 0.0, "constant")

@@ -3,7 +3,7 @@
 PyTorch has an operator for neither: to AOTAutograd a cross entropy is a log_softmax and the
 likelihood of labels, and its gradient is theirs, with arrays of the size of the scores between
 them. `meta::cross_entropy` and `meta::cross_entropy_backward` stand for both in a graph
-(`meta.frontend.dynamo.keep_losses` puts them there), and become base operators. They also run in
+(`meta.frontend.dynamo.fuse_losses` puts them there), and become base operators. They also run in
 PyTorch, where a graph is no program.
 
 Scores have their classes on the axis ``dim``. Labels are in any shape of as many elements as there

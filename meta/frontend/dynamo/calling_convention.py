@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from meta.frontend.dynamo.conversion import ConvertedGraph
-from meta.frontend.dynamo.kept import Bundle, Kept, LastingToken
 from meta.frontend.dynamo.layout import copy_with_strides
 from meta.frontend.dynamo.outputs import ConstantOutput, InputOutput, Output, Result, View, size_of
+from meta.frontend.dynamo.saved_tensors import Bundle, LastingToken, SavedTensors
 from meta.vm.graphs.borrowed_outputs import Loans, Lot
 
 InputAdapter = Callable[[Tensor], Tensor]
@@ -61,7 +61,7 @@ class Arguments:
         self,
         places: Sequence[int],
         fits: Sequence[InputAdapter],
-        kept: Kept | None = None,
+        kept: SavedTensors | None = None,
         loans: Loans | None = None,
     ) -> None:
         self._places, self._pick, self._loans = places, picker(places), loans
@@ -117,8 +117,8 @@ class Returns:
         lent: Collection[int],
         loans: Loans,
         copied: Collection[int],
-        gives: Kept | None = None,
-        takes: Kept | None = None,
+        gives: SavedTensors | None = None,
+        takes: SavedTensors | None = None,
     ) -> None:
         self._loans = loans
         outputs = converted.outputs if gives is None else converted.outputs[: gives.first]
@@ -207,7 +207,7 @@ class SavedTensorsPacker:
     """
 
     def __init__(
-        self, outputs: Sequence[Output], kept: Kept, loans: Loans, copied: Collection[int]
+        self, outputs: Sequence[Output], kept: SavedTensors, loans: Loans, copied: Collection[int]
     ) -> None:
         self._kept, self._loans = kept, loans
         ours = outputs[kept.first :]

@@ -27,9 +27,9 @@ from meta.frontend.dynamo.calling_convention import (
 )
 from meta.frontend.dynamo.conversion import ConvertedGraph
 from meta.frontend.dynamo.images import traced_value
-from meta.frontend.dynamo.kept import Bundle, Kept
 from meta.frontend.dynamo.layout import copy_with_strides, inverse, is_contiguous_order, order_of
 from meta.frontend.dynamo.outputs import ConstantOutput
+from meta.frontend.dynamo.saved_tensors import Bundle, SavedTensors
 from meta.runtime.allocate import storage_address
 from meta.runtime.buffer_replacement import replace_buffer
 from meta.runtime.ndarray import ndarray
@@ -48,7 +48,11 @@ class TorchGraph:
     """
 
     def __init__(
-        self, graph: fx.GraphModule, why: AtenError, kept: Kept | None = None, role: str = ""
+        self,
+        graph: fx.GraphModule,
+        why: AtenError,
+        kept: SavedTensors | None = None,
+        role: str = "",
     ) -> None:
         first = next(iter(why.failures), None)
         text = why.what if first is None else f"{first.operator}: {first.why}"
@@ -114,7 +118,7 @@ class CompiledGraph:
         make: Callable[[Sequence[ndarray]], Executable] | None,
         lent: Collection[int] = (),
         loans: Loans | None = None,
-        kept: Kept | None = None,
+        kept: SavedTensors | None = None,
         lender: Loans | None = None,
     ) -> None:
         self.converted, self._lent = converted, lent

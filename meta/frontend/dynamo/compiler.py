@@ -33,15 +33,20 @@ from meta.frontend.dynamo.decompositions import decompositions
 from meta.frontend.dynamo.extents import (
     Extents,
     NotForAllSizes,
-    maybe_below_one,
     ranges_of,
     symbols_of,
+    unguarded_extents,
 )
 from meta.frontend.dynamo.fuse_attention import fuse_attention
-from meta.frontend.dynamo.kept import Kept, keep_one, opened_backward, opened_forward
 from meta.frontend.dynamo.options import Options, read_options
 from meta.frontend.dynamo.outputs import Output, Readers, Result
 from meta.frontend.dynamo.partition import partition, rewrite
+from meta.frontend.dynamo.saved_tensors import (
+    SavedTensors,
+    bundle_saved_tensors,
+    opened_backward,
+    opened_forward,
+)
 from meta.frontend.dynamo.training import NON_ALIAS_KINDS, TrainingGraph
 from meta.runtime.ndarray import ndarray
 from meta.vm.compilation import compile
@@ -105,7 +110,7 @@ def _partition(joint: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
     forward, backward = partition(joint, *args, **kwargs)
     device = device_of([n.meta.get("val") for n in forward.graph.nodes])
     if device.kind in BOUND_PARAMETERS_ON:
-        keep_one(forward, backward, kwargs["num_fwd_outputs"], device)
+        bundle_saved_tensors(forward, backward, kwargs["num_fwd_outputs"], device)
     return forward, backward
 
 
@@ -156,7 +161,7 @@ def _readers(role: str, metadata: Any) -> Readers:
     return Readers(users, users, anew)
 
 
-def _borrowed_outputs(outputs: Sequence[Output], kept: Kept | None, role: str) -> list[int]:
+def _borrowed_outputs(outputs: Sequence[Output], kept: SavedTensors | None, role: str) -> list[int]:
     """Return the results of a graph that it may lend: a forward graph what it keeps by a token for
     its gradient, and that what it returns, which is soon added up, or becomes a parameter's
     ``grad``. What is returned to the user is the user's.
@@ -257,7 +262,7 @@ class GraphCompiler:
         self.metadata: Any = None if context is None else context.fw_metadata
         self.inputs = [n.meta.get("val") for n in graph.graph.find_nodes(op="placeholder")]
         self.given = [n is not None for n in _outputs(graph)]
-        self.kept: Kept | None = None
+        self.kept: SavedTensors | None = None
         if role != "inference":
             graph, self.kept = (opened_forward if role == "forward" else opened_backward)(graph)
         self.graph, self.role, self.options = graph, role, options
@@ -275,7 +280,7 @@ class GraphCompiler:
             self._numbers = picker(())
             self.for_all = self._compiled(Extents({}))
             return
-        self._numbers = picker(maybe_below_one(self.said))
+        self._numbers = picker(unguarded_extents(self.said))
         with suppress(NotForAllSizes):
             self.for_all = self._compiled(Extents.of_all_sizes(self.said))
 

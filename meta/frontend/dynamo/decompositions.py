@@ -15,7 +15,7 @@ from meta.base.registry import Registry
 from meta.frontend.aten import aten
 from meta.frontend.aten.registry import name_of
 
-WHOLE = frozenset(["_scaled_dot_product_flash_attention_for_cpu"])
+NOT_DECOMPOSED = frozenset(["_scaled_dot_product_flash_attention_for_cpu"])
 """Overloads that stay whole in any case: taken apart, this one returns something else in the place
 of its logsumexp, of which the gradient, which is not taken apart, makes wrong numbers.
 """
@@ -29,7 +29,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         overload: function
         for overload, function in found.items()
         if isinstance(overload, torch._ops.OpOverload)
-        and name_of(overload) not in WHOLE
+        and name_of(overload) not in NOT_DECOMPOSED
         and not is_converted(name_of(overload))
     }
 

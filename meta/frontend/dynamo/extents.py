@@ -123,7 +123,7 @@ def symbols_of(values: Iterable[Any]) -> set[sympy.Symbol]:
     return found
 
 
-def maybe_below_one(values: Sequence[Any]) -> list[int]:
+def unguarded_extents(values: Sequence[Any]) -> list[int]:
     """Return the places of integer arguments that torch has not guarded to be at least 1, which
     every symbolic dimension is: a program for all sizes is not for a call where one is less.
     """

@@ -35,7 +35,7 @@ from meta.op.core.tracing import Trace
 from meta.passes.alias_analysis import AliasSets
 from meta.passes.attention import attentions
 from meta.passes.attention.axes import Refused, extent
-from meta.passes.attention.found import FoundAttention
+from meta.passes.attention.fused_call import AttentionMatch
 from meta.passes.pattern import Match, match, operator, pattern, wildcard
 from meta.passes.simplify.shapes import PERMUTATIONS, order_of
 
@@ -91,7 +91,7 @@ def attention(
             result: Tensor = grouped_attention(*given, is_causal, scale)[0]
             return result
     plain = not (dropout_p or is_causal or enable_gqa) and isinstance(query.shape[-2], int)
-    if plain and attn_mask is not None and _is_whole(query, key, value, attn_mask):
+    if plain and attn_mask is not None and _has_operator(query, key, value, attn_mask):
         whole = torch.ops.aten._scaled_dot_product_efficient_attention
         result = whole(query, key, value, attn_mask, True, 0.0, False, scale=scale)[0]
         return result
@@ -100,7 +100,7 @@ def attention(
     )
 
 
-def _is_whole(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> bool:
+def _has_operator(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> bool:
     """Whether there is an operator for attention of these."""
     operands = (query, key, value)
     return (
@@ -228,7 +228,7 @@ _TORCH_CALLS: TorchCalls = {
 def _fuse_short(program: GraphProgram) -> None:
     """Write one call in the place of each short attention with a mask that is added."""
 
-    def require(found: FoundAttention, binding: Binding) -> None:
+    def require(found: AttentionMatch, binding: Binding) -> None:
         device = fake_value(program.owners[binding.var]).device
         if device.type not in ATTENTION_ON or not _is_short(found):
             raise Refused("there is no kernel for it")
@@ -241,7 +241,7 @@ def _fuse_short(program: GraphProgram) -> None:
         program.write(binding, block, _TORCH_CALLS, not all(map(_swaps_steps, users)))
 
 
-def _is_short(found: FoundAttention) -> bool:
+def _is_short(found: AttentionMatch) -> bool:
     """Whether there is a kernel for an attention, with the gradient of its mask."""
     masks, (width, other) = found.masking.masks, map(extent, found.widths)
     longest = max(extent(found.rows), extent(found.keys))

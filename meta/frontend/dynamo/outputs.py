@@ -148,7 +148,7 @@ def outputs_of(
     stops = {at: written if at in readers.regenerated else {} for at in range(len(wanted))}
     bases = {at: base_of(n, stops[at]) for at, n in enumerate(wanted) if _is_tensor(n)}
     counts = Counter(bases.values())
-    wholes = _whole_outputs(wanted, readers.aliases, given)
+    wholes = _shared_outputs(wanted, readers.aliases, given)
     found = Outputs()
     of_base: dict[fx.Node, Result] = {}
 
@@ -329,7 +329,7 @@ def _is_plain_alias(view: torch.Tensor, whole: torch.Tensor) -> bool:
     return same and view.dtype == whole.dtype
 
 
-def _whole_outputs(wanted: Sequence[Any], aliases: int, given: Collection[int]) -> dict[int, int]:
+def _shared_outputs(wanted: Sequence[Any], aliases: int, given: Collection[int]) -> dict[int, int]:
     """Return, by memory that several outputs behind the first ``aliases`` share, the output that is
     all of it. Of memory that none is all of, is given, or is of symbolic sizes, they are copies.
     """

@@ -19,8 +19,8 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from meta.frontend.dynamo.conversion import correct_fake_results
 from meta.frontend.dynamo.custom_operators import reduce_saved_tensors
+from meta.frontend.dynamo.fuse_losses import fuse_losses
 from meta.frontend.dynamo.images import lay_out_images
-from meta.frontend.dynamo.keep_losses import keep_losses
 from meta.frontend.dynamo.masks import drop_masks
 
 _ATEN = torch.ops.aten
@@ -31,7 +31,7 @@ def rewrite(whole: fx.GraphModule) -> None:
     correct_fake_results(
         whole
     )  # before its types become those of what one graph saves for the other
-    keep_losses(whole)
+    fuse_losses(whole)
     plain_views(whole)
     drop_masks(whole)
 

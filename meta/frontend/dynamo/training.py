@@ -23,7 +23,7 @@ from torch.autograd.graph import increment_version
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from meta.frontend.dynamo.calling_convention import picker
-from meta.frontend.dynamo.kept import hooks, is_traced_again, seen_by_others
+from meta.frontend.dynamo.saved_tensors import hooks, is_traced_again, unreadable_token_error
 
 if TYPE_CHECKING:
     from meta.frontend.dynamo.compiler import GraphCompiler
@@ -194,7 +194,7 @@ def _function(
 
         @staticmethod
         def _compiled_autograd_key(ctx: Any) -> Any:
-            raise seen_by_others()
+            raise unreadable_token_error()
 
     return TrainingFunction
 

@@ -1,8 +1,8 @@
 """Attention that is written out becomes one call: the pass `fuse_attention`.
 
 `axes` says which dimension is which, `scores` reads the program, `masks` says what masks become,
-`found` puts it together. A further way to write attention is a reader in `scores`, or an operator
-in `axes`.
+`fused_call` puts it together. A further way to write attention is a reader in `scores`, or an
+operator in `axes`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from meta.ir.visit import uses
 from meta.op.core.tracing import Trace
 from meta.passes.alias_analysis import AliasSets, AliasSummaries, Definitions
 from meta.passes.attention.axes import Refused, extent
-from meta.passes.attention.found import FoundAttention, attention_of
+from meta.passes.attention.fused_call import AttentionMatch, attention_of
 from meta.passes.rewrite import bound_to, map_functions, postorder_bindings, rewrite_function
 from meta.passes.simplify import simplify
 
@@ -216,12 +216,12 @@ class _Search:
 
         return rewrite_function(function, rule)
 
-    def found(self, function: Function) -> tuple[dict[Binding, FoundAttention], dict[Binding, str]]:
+    def found(self, function: Function) -> tuple[dict[Binding, AttentionMatch], dict[Binding, str]]:
         """Return the attentions of a function by their last products, and why others are none."""
         buffers = AliasSets(function, self.summaries)
         return attentions(function, buffers, self.sloped, self.require_gain)
 
-    def require_gain(self, one: FoundAttention, _: Binding) -> None:
+    def require_gain(self, one: AttentionMatch, _: Binding) -> None:
         """Raise Refused where one call gains nothing."""
         if any(m.atom in self.trained for m in one.masking.masks):
             raise Refused("a mask is trained: its gradient would compute all scores once more")
@@ -241,14 +241,14 @@ def attentions(
     function: Function,
     buffers: AliasSets,
     sloped: Collection[str],
-    require: Callable[[FoundAttention, Binding], None],
-) -> tuple[dict[Binding, FoundAttention], dict[Binding, str]]:
+    require: Callable[[AttentionMatch, Binding], None],
+) -> tuple[dict[Binding, AttentionMatch], dict[Binding, str]]:
     """Return the attentions of a function by their last products, and why others are none.
 
     ``sloped``: see `fuse_attention`. ``require`` raises Refused for one that is not wanted.
     """
     known = Definitions(function, buffers)
-    found: dict[Binding, FoundAttention] = {}
+    found: dict[Binding, AttentionMatch] = {}
     refused: dict[Binding, str] = {}
     uses, names = DefUse(function), variable_names(function)
     for binding in postorder_bindings(function.body):
@@ -268,7 +268,7 @@ def attentions(
 
 
 def _require_own(
-    one: FoundAttention, binding: Binding, uses: DefUse, names: Mapping[Var, str]
+    one: AttentionMatch, binding: Binding, uses: DefUse, names: Mapping[Var, str]
 ) -> None:
     """Raise Refused for an attention of which others read a step."""
     for var in one.members:
@@ -277,7 +277,7 @@ def _require_own(
                 raise Refused(f"{names[var]} of the attention is also used elsewhere")
 
 
-def _with_unread(one: FoundAttention, uses: DefUse) -> FoundAttention:
+def _with_unread(one: AttentionMatch, uses: DefUse) -> AttentionMatch:
     """Return an attention to which results of dropout belong that nobody reads."""
     if one.dropped is None:
         return one
@@ -286,7 +286,7 @@ def _with_unread(one: FoundAttention, uses: DefUse) -> FoundAttention:
     return replace(one, members=one.members | unread)
 
 
-def _emitted(one: FoundAttention, binding: Binding, dropout_key: Expr | None) -> list[Binding]:
+def _emitted(one: AttentionMatch, binding: Binding, dropout_key: Expr | None) -> list[Binding]:
     """Return the bindings that take the last product's place; it keeps its variable."""
     trace = Trace()
     trace.site = lambda: binding.span

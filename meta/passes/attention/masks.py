@@ -46,7 +46,7 @@ from meta.runtime.ndarray import ndarray
 
 HIDDEN = -1e4
 """A number from which on a replaced score is hidden: beside scores that are kept, exp gives 0."""
-SEEN = -1e3
+VISIBLE = -1e3
 """The least number that may be added to a score that is not hidden by it."""
 
 
@@ -106,7 +106,7 @@ def masking(
 
 def _is_sure(total: torch.Tensor) -> bool:
     """Whether every query sees a key, and no number is so large that it hides others."""
-    return bool((total.amax(-1) >= SEEN).all()) and not bool((total > -SEEN).any())
+    return bool((total.amax(-1) >= VISIBLE).all()) and not bool((total > -VISIBLE).any())
 
 
 def _with_slopes(found: Masking, parts: Sequence[torch.Tensor]) -> Masking | None:
@@ -126,7 +126,7 @@ def _with_slopes(found: Masking, parts: Sequence[torch.Tensor]) -> Masking | Non
     # One mask may have both: slopes, and what hides.
     total = hidden + numbers
     hides = total <= HIDDEN
-    shown = _told_once(torch.where(hides, -inf, 0.0).double())
+    shown = _without_repeats(torch.where(hides, -inf, 0.0).double())
     return _sloped(found, shown, total.masked_fill(hides, 0.0))
 
 
@@ -138,7 +138,7 @@ def _sloped(found: Masking, hidden: torch.Tensor, numbers: torch.Tensor) -> Mask
     if not (shown.known or bool(seen.all())):
         return None
     span = numbers.amax() - numbers.amin()
-    if bool((hidden.masked_fill(hidden == 0, -inf) + span > -SEEN).any()):
+    if bool((hidden.masked_fill(hidden == 0, -inf) + span > -VISIBLE).any()):
         return None
     slopes = slopes_of(numbers, seen.flatten(0, -3)[0])
     return None if slopes is None else replace(shown, slopes=slopes)
@@ -154,7 +154,7 @@ def _values(found: Masking, known: Definitions) -> list[torch.Tensor] | None:
         return None
     with use(Default.handler), only("torch"):
         return [
-            _told_once(_spread(ndarray(v), m, found.axes).tensor)
+            _without_repeats(_spread(ndarray(v), m, found.axes).tensor)
             for v, m in zip(values, found.masks, strict=True)
         ]
 
@@ -170,7 +170,7 @@ def _total(found: Masking, parts: Iterable[tuple[Mask, torch.Tensor]]) -> torch.
     return total.broadcast_to([*total.shape[:-1], found.axes[-1].extent])
 
 
-def _told_once(part: torch.Tensor) -> torch.Tensor:
+def _without_repeats(part: torch.Tensor) -> torch.Tensor:
     """Return a mask without what repeats along its leading dimensions."""
     for axis in range(part.ndim - 2):
         first = part.narrow(axis, 0, 1)

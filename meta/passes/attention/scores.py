@@ -85,11 +85,11 @@ def product(made: OpCall | None) -> ScoreProduct | None:
     )
 
 
-Found = tuple[ScoreStep, set[Var]]
+StepMatch = tuple[ScoreStep, set[Var]]
 """A step, and what else it is computed of."""
 
 
-def softmax(atom: Var, made: OpCall, known: Definitions) -> Found | None:
+def softmax(atom: Var, made: OpCall, known: Definitions) -> StepMatch | None:
     """Return the step of a softmax whose result an atom is; None if it is none.
 
     Written out it is exp(x - max) divided by its sum. Raises Refused for another axis.
@@ -114,7 +114,7 @@ def softmax(atom: Var, made: OpCall, known: Definitions) -> Found | None:
     return ScoreStep("softmax", atom, scores, made), {powers, total, exp.args[0], top}
 
 
-def blind_zero(atom: Var, made: OpCall, known: Definitions) -> Found | None:
+def blind_zero(atom: Var, made: OpCall, known: Definitions) -> StepMatch | None:
     """Return the step after which rows of probabilities are 0 whose scores all are -inf.
 
     So torch writes its own attention out: where(not any(scores != -inf), 0, softmax(scores)).

@@ -35,7 +35,7 @@ def slopes_of(numbers: torch.Tensor, seen: torch.Tensor) -> torch.Tensor | None:
         before, after = (not bool(seen[distance * side > 0].any()) for side in (1, -1))
         if not (before or after):
             return None
-        slopes = _of_places(numbers.squeeze(-2))
+        slopes = _by_position(numbers.squeeze(-2))
         return None if slopes is None else slopes if before else -slopes
     found = [_of_distances(numbers[at], seen, distance.abs()) for at in _indices(lead)]
     if any(slope is None for slope in found) or not any(found):
@@ -47,7 +47,7 @@ def _indices(shape: torch.Size) -> Iterator[tuple[int, ...]]:
     return product(*map(range, shape))
 
 
-def _of_places(numbers: torch.Tensor) -> torch.Tensor | None:
+def _by_position(numbers: torch.Tensor) -> torch.Tensor | None:
     """Return by how much numbers grow from one key to the next, None if that differs, or is 0."""
     places = torch.arange(numbers.shape[-1], dtype=torch.float64)
     first = numbers[..., :1]

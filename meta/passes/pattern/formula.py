@@ -41,7 +41,7 @@ Monomial = frozenset[tuple[Any, float]]
 """A product of powers: factors with their exponents."""
 Terms = dict[Monomial, float]
 """A sum of products of powers with their coefficients."""
-_ONE: Monomial = frozenset()
+_UNIT: Monomial = frozenset()
 
 CASTS = (op.astype, op.cast_like)
 ARITHMETIC = (
@@ -84,7 +84,7 @@ class _Expansion:
             return {frozenset({(value, 1.0)}): 1.0}
         number = self._reader.number(value, user)
         if number is not None:
-            return {_ONE: number}
+            return {_UNIT: number}
         step = self._reader.step(value)
         if step is None:
             return {frozenset({(value, 1.0)}): 1.0}
@@ -160,10 +160,10 @@ _ROOTS = {op.sqrt: 0.5, op.rsqrt: -0.5}
 _RULES: dict[Op, Callable[..., Terms]] = {
     op.add: _sum,
     op.bias_add: _sum,
-    op.subtract: lambda x, y: _sum(x, _times({_ONE: -1.0}, y)),
+    op.subtract: lambda x, y: _sum(x, _times({_UNIT: -1.0}, y)),
     op.multiply: _times,
     op.divide: lambda x, y: _times(x, _power(y, -1.0)),
-    op.negative: lambda x: _times({_ONE: -1.0}, x),
+    op.negative: lambda x: _times({_UNIT: -1.0}, x),
     op.square: lambda x: _times(x, x),
     op.reciprocal: lambda x: _power(x, -1.0),
     op.astype: lambda x: x,

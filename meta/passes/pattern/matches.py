@@ -415,7 +415,7 @@ class _Finder:
             outside = [u for u in self.facts.uses.users(member.var) if u not in members]
             inner = member in one.replaced and member not in one.results
             if outside and inner and not self.shared:
-                return f"{scope.shown(member.var)} is also used {_place(outside[0], scope)}"
+                return f"{scope.shown(member.var)} is also used {_shown_user(outside[0], scope)}"
         begin = min(position[one.members[0]], ceil(one.place))
         end = max(position[one.root], ceil(one.place))
         buffers = self.facts.buffers
@@ -459,7 +459,7 @@ def _only_writes(binding: Binding) -> bool:
     return op is not None and not op.random
 
 
-def _place(user: User, scope: BlockScope) -> str:
+def _shown_user(user: User, scope: BlockScope) -> str:
     return "as a result" if isinstance(user, Block) else f"by {scope.shown(user.var)}"
 
 

@@ -101,7 +101,7 @@ def add_zero(at: RuleSite) -> Expr | None:
 
 
 @RULES.rule(op.multiply, op.divide, op.pow)
-def multiply_by_one(at: RuleSite) -> Expr | None:
+def multiply_by_unit(at: RuleSite) -> Expr | None:
     """x * 1, x / 1 and x ** 1 are x."""
     return _other_operand(at, 1.0)
 
@@ -142,7 +142,7 @@ def division_by_a_power_of_two(at: RuleSite) -> Expr | None:
 
 
 @RULES.rule(op.multiply, op.divide)
-def minus_one_factor(at: RuleSite) -> Expr | None:
+def negative_unit_factor(at: RuleSite) -> Expr | None:
     """x * -1 and x / -1 are -x."""
     x = None if at.type.dtype == "bool" else _other_operand(at, -1.0)
     return None if x is None else new_call(op.negative, x)

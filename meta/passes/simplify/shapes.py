@@ -116,7 +116,7 @@ def permuted_stack(at: RuleSite) -> Expr | None:
 
 
 @RULES.rule(op.strided_slice, op.strided_slice_dx)
-def whole_slice(at: RuleSite) -> Expr | None:
+def full_slice(at: RuleSite) -> Expr | None:
     """A slice of everything, in order, or its gradient. An extent that is not known is that of x
     only where all of the axis is kept.
     """
@@ -220,7 +220,7 @@ def concat_of_split(at: RuleSite) -> Expr | None:
 
 
 @RULES.rule(op.stack)
-def stack_of_one(at: RuleSite) -> Expr | None:
+def single_stack(at: RuleSite) -> Expr | None:
     """A stack of one tensor is a view of it."""
     parts = fields_of(at.args[0])
     if len(parts) != 1 or not at.type.is_static:

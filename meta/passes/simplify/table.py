@@ -110,7 +110,7 @@ def apply(rules: Rules, module: Module) -> Module:
 
     def change(function: Function, buffers: AliasSets) -> Function:
         known = Definitions(function, buffers)
-        step, result = partial(_step, rules, buffers, known), partial(whole_tuple, known=known)
+        step, result = partial(_step, rules, buffers, known), partial(repacked_tuple, known=known)
         return rewrite_function(function, step, result=result)
 
     return map_functions_with_aliases(module, change)
@@ -171,10 +171,10 @@ def field_of(value: TupleGetItem, known: Definitions) -> Expr | None:
     joined = op_call(known.get(split.args[0]))
     if joined is None or joined.op is not op.concat or joined.args[1] is None:
         return None
-    return _part(split, joined, value.index)
+    return _split_field(split, joined, value.index)
 
 
-def whole_tuple(atom: Expr, known: Definitions) -> Expr:
+def repacked_tuple(atom: Expr, known: Definitions) -> Expr:
     """Return the tuple whose fields, all of them in order, a tuple is made of; else the atom.
 
     Only that of a function's call or an `If`: its value goes on as it is.
@@ -196,7 +196,7 @@ def unpacked_tuple(fields: tuple[Expr, ...], known: Definitions) -> Expr | None:
     return owners.pop() if len(owners) == 1 else None
 
 
-def _part(split: OpCall, joined: OpCall, index: int) -> Expr | None:
+def _split_field(split: OpCall, joined: OpCall, index: int) -> Expr | None:
     parts = fields_of(joined.args[0])
     types = tuple(t for t in map(tensor_type, parts) if t is not None and t.is_static)
     whole = tensor_type(split.args[0])

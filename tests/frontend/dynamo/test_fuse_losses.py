@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import meta
-from meta.frontend.dynamo import compiler, keep_losses
+from meta.frontend.dynamo import compiler, fuse_losses
 from meta.ir import Call
 
 CLASSES = 11
@@ -178,7 +178,7 @@ def test_half_precision(name: str, half: torch.dtype) -> None:
 
 AS_ON_CUDA = {
     "align_products": {"devices": ("cpu",), "least_work": 1},
-    "keep_padding": {"devices": ("cpu",)},
+    "carry_padding": {"devices": ("cpu",)},
 }
 
 
@@ -201,8 +201,8 @@ def test_padded_scores_go_from_one_program_to_the_other(
     name: str, bias: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No columns of scores are cut off, and none of their gradient are padded."""
-    monkeypatch.setattr(keep_losses, "PADDED_ON", ("cpu",))
-    monkeypatch.setattr(keep_losses, "LEAST_WORK", 1)
+    monkeypatch.setattr(fuse_losses, "PADDED_ON", ("cpu",))
+    monkeypatch.setattr(fuse_losses, "LEAST_WORK", 1)
     x = torch.randn(9, 10, 80, generator=GENERATOR)
     labels = torch.randint(67, (9, 10), generator=GENERATOR)
     model = Vocabulary(FORMS[name], bias)

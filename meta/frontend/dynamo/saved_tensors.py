@@ -37,16 +37,16 @@ _ALIGNED = 16
 @fx.has_side_effect
 def token_of(values: Sequence[Tensor]) -> Tensor:
     """Stand in a forward graph for what makes a token of all values; nobody calls it."""
-    raise seen_by_others()
+    raise unreadable_token_error()
 
 
 @fx.has_side_effect  # a value that nobody needs keeps its number
 def member_of(token: Tensor, number: int) -> Tensor:
     """Stand in a gradient's graph for a value of a token; nobody calls it."""
-    raise seen_by_others()
+    raise unreadable_token_error()
 
 
-def seen_by_others() -> ArgumentError:
+def unreadable_token_error() -> ArgumentError:
     """Return the error for one who looks into what a model keeps, as compiled autograd does."""
     return ArgumentError(
         "a gradient, and what a model keeps for it, are what only the backend 'meta' knows",
@@ -59,7 +59,7 @@ def hooks() -> Any:
     return torch._C._autograd._top_saved_tensors_default_hooks(True)
 
 
-def keep_one(
+def bundle_saved_tensors(
     forward: fx.GraphModule, backward: fx.GraphModule, returned: int, device: Device
 ) -> None:
     """Let a forward graph return a token behind its first ``returned`` outputs, for what it keeps
@@ -128,7 +128,7 @@ def _memory(node: fx.Node) -> int:
     return found
 
 
-def opened_forward(graph: fx.GraphModule) -> tuple[fx.GraphModule, Kept | None]:
+def opened_forward(graph: fx.GraphModule) -> tuple[fx.GraphModule, SavedTensors | None]:
     """Return a forward graph whose last outputs are what its token stands for, and what those are;
     another graph as it is.
     """
@@ -149,10 +149,10 @@ def opened_forward(graph: fx.GraphModule) -> tuple[fx.GraphModule, Kept | None]:
         else:
             copies[node] = own.node_copy(node, copies.__getitem__)
     first = len(outputs) - len(kept)
-    return _module(graph, own), Kept(first, [n.meta["val"] for n in kept])
+    return _module(graph, own), SavedTensors(first, [n.meta["val"] for n in kept])
 
 
-def opened_backward(graph: fx.GraphModule) -> tuple[fx.GraphModule, Kept | None]:
+def opened_backward(graph: fx.GraphModule) -> tuple[fx.GraphModule, SavedTensors | None]:
     """Return a gradient's graph that takes what its token stands for, in the token's place, and
     what those are; another graph as it is.
     """
@@ -171,7 +171,7 @@ def opened_backward(graph: fx.GraphModule) -> tuple[fx.GraphModule, Kept | None]
                 copies[n].meta = dict(n.meta)
         elif node not in copies:
             copies[node] = own.node_copy(node, copies.__getitem__)
-    return _module(graph, own), Kept(first, [n.meta["val"] for n in members])
+    return _module(graph, own), SavedTensors(first, [n.meta["val"] for n in members])
 
 
 def _module(graph: fx.GraphModule, own: fx.Graph) -> fx.GraphModule:
@@ -243,7 +243,7 @@ class LastingToken:
         return storage_uses(self._memory) != self._own
 
 
-class Kept:
+class SavedTensors:
     """The values that a token stands for.
 
     Attributes

@@ -1,4 +1,4 @@
-"""`keep_losses`: the cross entropy of labels in a graph of AOTAutograd's becomes one call, and its
+"""`fuse_losses`: the cross entropy of labels in a graph of AOTAutograd's becomes one call, and its
 gradient another.
 
 In a joint graph it is a log_softmax, the likelihood of labels, and the gradients of both. Between
@@ -43,13 +43,13 @@ VIEWS = {
     _aten.clone.default,
 }
 """Overloads whose result has the elements of their argument, in its order."""
-LEAST_PART = 0.75
+LEAST_SHARE = 0.75
 """The part of the rows that is enough to compute with all of them."""
 LOSSES = {_aten.nll_loss_forward.default, _aten.nll_loss2d_forward.default}
 GRADIENTS = {_aten.nll_loss_backward.default, _aten.nll_loss2d_backward.default}
 
 
-def keep_losses(graph: fx.GraphModule) -> None:
+def fuse_losses(graph: fx.GraphModule) -> None:
     """Write one call in the place of each cross entropy, and of its gradient."""
     for node in graph.graph.find_nodes(op="call_function", target=_aten._log_softmax.default):
         found = _Loss.of(node)
@@ -95,7 +95,7 @@ def _axes(said: torch.Tensor, dim: int) -> tuple[Any, Any]:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _ScoreSlice:
     """A slice of scores: along which axis of them, from where, and of how many.
 
     ``labels`` is the shape of the labels of the part, and ``axis`` that axis of theirs.
@@ -108,7 +108,7 @@ class _Part:
     axis: int
 
     @classmethod
-    def of(cls, node: fx.Node, dim: int) -> _Part | None:
+    def of(cls, node: fx.Node, dim: int) -> _ScoreSlice | None:
         """Return what a call takes of scores with classes on the axis ``dim``: None unless it is
         most of some rows.
         """
@@ -122,7 +122,7 @@ class _Part:
             return None
         at, start = at % said.ndim, start or 0
         start = min(max(start + whole.shape[at] if start < 0 else start, 0), whole.shape[at])
-        if at == dim or step != 1 or said.shape[at] <= LEAST_PART * whole.shape[at]:
+        if at == dim or step != 1 or said.shape[at] <= LEAST_SHARE * whole.shape[at]:
             return None
         labels = (*said.shape[:dim], *said.shape[dim + 1 :])
         return cls(at, start, whole.shape[at], labels, at - (at > dim))
@@ -155,7 +155,7 @@ class _Scores:
 
     node: fx.Node
     dim: int
-    parts: tuple[_Part, ...] = ()
+    parts: tuple[_ScoreSlice, ...] = ()
 
     def source(self) -> _Scores | None:
         """Return what the scores are made of without a change of their values, if they are."""
@@ -168,7 +168,7 @@ class _Scores:
             dims = (d for d in range(before.ndim) if _same(_axes(before, d), wanted))
             dim = next(dims, None)
             return None if dim is None else replace(self, node=node, dim=dim)
-        part = _Part.of(self.node, self.dim)
+        part = _ScoreSlice.of(self.node, self.dim)
         if part is None:
             return None
         (source,) = self.node.all_input_nodes
@@ -182,7 +182,7 @@ def _sources(scores: _Scores) -> Iterator[_Scores]:
         found = found.source()
 
 
-def _flow(gradient: fx.Node, parts: Sequence[_Part]) -> Iterator[tuple[fx.Node, int]]:
+def _flow(gradient: fx.Node, parts: Sequence[_ScoreSlice]) -> Iterator[tuple[fx.Node, int]]:
     """Yield the nodes that have the elements of a gradient, and of how many parts that is the
     gradient, as long as nothing else reads them.
     """
@@ -329,7 +329,7 @@ class _Loss:
                     found, gradient = scores, node
         return found, gradient
 
-    def _labels(self, parts: Sequence[_Part]) -> fx.Node:
+    def _labels(self, parts: Sequence[_ScoreSlice]) -> fx.Node:
         """Return the labels of all rows: those that parts leave out do not count."""
         target, graph = self.target, self.loss.graph
         (likelihood,) = self.loss.all_input_nodes

@@ -52,7 +52,7 @@ class Heads:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundAttention:
+class AttentionMatch:
     """What is computed: query, key and value with their axes, masks, and the result's dimensions.
 
     ``members``: all that is computed for it alone. rows, keys: the axes of the scores; ``widths``:
@@ -153,7 +153,7 @@ def _full(x: Any, wanted: Sequence[Sequence[ScoreAxis]]) -> Any:
 
 def attention_of(
     var: Var, made: OpCall, known: Definitions, sloped: Collection[str]
-) -> FoundAttention | None:
+) -> AttentionMatch | None:
     """Return the attention whose last product a call is; None if there is no softmax before it.
     ``sloped``: dtypes in which numbers that fall evenly with the distance become slopes.
 
@@ -176,7 +176,7 @@ def _described(
     chain: Chain,
     known: Definitions,
     sloped: Collection[str],
-) -> FoundAttention:
+) -> AttentionMatch:
     first = product(op_call(known.get(chain.product)))
     if first is None:
         raise Refused("the scores are no product over one axis, of known extents")
@@ -213,7 +213,7 @@ def _described(
     score_axes = (*lead, *(rows or (ScoreAxis(1),)), *keys)
     with_slopes = tensor_of(query.atom).dtype in sloped
     shown = masking(seen.masks, score_axes, chain.clears, known, with_slopes)
-    return FoundAttention(
+    return AttentionMatch(
         *(query, key, value, shown, seen.scale, lead, rows, tuple(keys)),
         (tuple(axes[first.summed].leaves()), tuple(width.leaves())),
         result,

@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 import meta
 from meta.base.errors import ArgumentError
-from meta.frontend.dynamo import compiler, kept
+from meta.frontend.dynamo import compiler, saved_tensors
 from meta.frontend.dynamo.conversion import NoProgram
 from tests.vm.recorder import TapeRecorder, standing_in
 
@@ -171,18 +171,18 @@ def test_what_is_kept_is_let_go_of() -> None:
     for i in range(3):
         step(run, run, i)
     gc.collect()
-    before = len(kept._alive)
+    before = len(saved_tensors._alive)
     results = [run(batch(i)) for i in range(3)]
-    assert len(kept._alive) == before + 3
+    assert len(saved_tensors._alive) == before + 3
     results[0].sum().backward()
-    assert len(kept._alive) == before + 2
+    assert len(saved_tensors._alive) == before + 2
     del results
-    assert len(kept._alive) == before
+    assert len(saved_tensors._alive) == before
 
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated")  # Dynamo does
 def test_a_gradient_that_is_a_kept_value(tape: TapeRecorder) -> None:
-    class Kept(torch.autograd.Function):
+    class SavedTensors(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
             ctx.save_for_backward(torch.cos(torch.exp(torch.tanh(torch.sin(x)))))
@@ -192,7 +192,7 @@ def test_a_gradient_that_is_a_kept_value(tape: TapeRecorder) -> None:
         def backward(ctx: Any, dy: torch.Tensor) -> torch.Tensor:
             return ctx.saved_tensors[0]
 
-    run = torch.compile(lambda x: Kept.apply(x), backend="meta", fullgraph=True)
+    run = torch.compile(lambda x: SavedTensors.apply(x), backend="meta", fullgraph=True)
     found = []
     for i in range(5):
         x = torch.rand(3, 4, generator=torch.Generator().manual_seed(i), requires_grad=True)

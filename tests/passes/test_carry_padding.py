@@ -16,7 +16,7 @@ from meta.base.errors import IndexOutOfRange
 from meta.ir import Call, Module, TensorType, parse
 from meta.model import Model, trace, value_and_grad
 from meta.model.layers import Linear
-from meta.passes import infer_type, keep_padding
+from meta.passes import carry_padding, infer_type
 
 ROWS, CLASSES, WIDE = 6, 67, 72
 HEAD = "%x: float16[6, 8], %w: float16[67, 8], %b: float16[67], %l: int64[6], %d: float32[]"
@@ -28,7 +28,7 @@ PRODUCT = """%p = pad(%w, (0, 5, 0, 0))
 
 def carried(body: str, result: str, head: str = HEAD) -> Module:
     module = infer_type(parse(f"func @main({head}) {{\n{PRODUCT}{body}\nreturn {result}\n}}"))
-    return infer_type(keep_padding(module, device=CPU, devices=("cpu",)))
+    return infer_type(carry_padding(module, device=CPU, devices=("cpu",)))
 
 
 def names(module: Module) -> list[str]:
@@ -38,7 +38,7 @@ def names(module: Module) -> list[str]:
 
 def test_other_devices_stay() -> None:
     module = infer_type(parse(f"func @main({HEAD}) {{\n{PRODUCT}return %c\n}}"))
-    assert keep_padding(module, device=CPU) is module
+    assert carry_padding(module, device=CPU) is module
 
 
 def test_a_loss_reads_all_columns_and_its_gradient_has_them() -> None:
@@ -98,7 +98,7 @@ def test_the_gradient_of_scores_that_are_given_padded_has_all_columns() -> None:
     return (%dw, %db)
     }"""
     module = infer_type(parse(text))
-    found = infer_type(keep_padding(module, device=CPU, devices=("cpu",)))
+    found = infer_type(carry_padding(module, device=CPU, devices=("cpu",)))
     called = [b.value.callee.name for b in found.main.body.bindings]
     assert called == [
         "astype", "cross_entropy_dpred", "astype", "matmul_tn", "sum", "strided_slice",
@@ -106,7 +106,7 @@ def test_the_gradient_of_scores_that_are_given_padded_has_all_columns() -> None:
     # Of other columns nothing is known.
     for other in ("(6, 66)", "(6, 68)"):
         module = infer_type(parse(text.replace("(6, 67)", other).replace("0, 5", "0, 1")))
-        assert keep_padding(module, device=CPU, devices=("cpu",)) is module
+        assert carry_padding(module, device=CPU, devices=("cpu",)) is module
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ class Head(Model):
 
 CONFIG = {
     "align_products": {"devices": ("cpu",), "least_work": 1},
-    "keep_padding": {"devices": ("cpu",)},
+    "carry_padding": {"devices": ("cpu",)},
 }
 
 
