@@ -3,43 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any
 
 from meta import op
 from meta.base.dtype import bits, is_float
-from meta.dialect.core.ir_calls import OpCall, op_call, tensor_of, tensor_type
-from meta.ir import Binding, DefUse, Expr, Function, Module, TensorType, Var
-from meta.op.core.tracing import Trace
-from meta.passes.alias_analysis import AliasSets, AliasSummaries, Definitions
-from meta.passes.rewrite import bound_to, map_functions, postorder_bindings, rewrite_function
+from meta.dialect.core.ir_calls import called_op, tensor_of
+from meta.ir import Call, Module
+from meta.passes.pattern import Match, chain, named, operator, pattern, rewrite, wildcard
 from meta.passes.simplify.shapes import VIEWS
 
 LEAST_BYTES = 1 << 26
 """Of scores that are worth a fourth product."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A loss of scores that nothing else reads: ``members`` are what is between."""
-
-    x: Expr
-    weight: Expr
-    bias: Expr | None
-    target: Expr
-    dtype: str
-    members: tuple[Var, ...]
-
-    def emit(self, trace: Trace) -> Any:
-        """Return what the loss is, by calls of operators."""
-        x, weight, target = map(trace.symbols, (self.x, self.weight, self.target))
-        bias = None if self.bias is None else trace.symbols(self.bias)
-        target = target if target.dtype == "int64" else op.astype(target, "int64")
-        losses, _ = op.linear_cross_entropies(x, weight, target, bias)
-        counts = op.logical_and(op.greater_equal(target, 0), op.less(target, weight.shape[0]))
-        loss = op.sum(losses) / op.sum(op.astype(counts, losses.dtype))
-        return loss if loss.dtype == self.dtype else op.astype(loss, self.dtype)
 
 
 def fuse_cross_entropy(
@@ -78,97 +55,49 @@ def fuse_cross_entropy(
       return %y
     }
     """
-    summaries = AliasSummaries(module)
-    return map_functions(module, lambda f: _rewritten(f, summaries, least_bytes))
+    what = replace(_loss_of_layer, check=partial(_why_not, least_bytes))
+    return rewrite(module, what, _without_scores)
 
 
-def _rewritten(function: Function, summaries: AliasSummaries, least_bytes: int) -> Function:
-    known = Definitions(function, AliasSets(function, summaries))
-    uses = DefUse(function)
-    found: dict[Var, tuple[Binding, _Found]] = {}
-    for binding in postorder_bindings(function.body):
-        made = op_call(binding.value)
-        if made is not None and made.op is op.cross_entropy:
-            one = _found(made, known, least_bytes)
-            if one is not None and _alone(one, binding, uses):
-                found[binding.var] = binding, one
-        known.add(binding)
-    if not found:
-        return function
-    gone = {v for _, one in found.values() for v in one.members}
-
-    def rule(binding: Binding) -> list[Binding]:
-        if binding.var in found:
-            return _emitted(*found[binding.var])
-        return [] if binding.var in gone else [binding]
-
-    return rewrite_function(function, rule)
+def _keeps_scores(call: Call) -> bool:
+    """Whether a call gives scores another shape, or a wider dtype."""
+    if called_op(call) is not op.astype:
+        return True
+    before, after = tensor_of(call.args[0]).dtype, call.args[1]
+    return is_float(before) and bits(after) >= bits(before)
 
 
-def _found(loss: OpCall, known: Definitions, least_bytes: int) -> _Found | None:
-    """Return the layer whose scores a loss is of, None if they are not, or small."""
-    atom, target, classes = loss.args
-    scores = tensor_type(atom)
-    if scores is None or not scores.is_static or classes is not None:
+@pattern
+def _loss_of_layer(x: Any, weight: Any, bias: Any, target: Any) -> Any:
+    through = partial(chain, where=_keeps_scores)
+    layer = named("layer", operator(op.dense, op.matmul_nt)(x, weight))
+    product = named("product", through(layer, *VIEWS, op.astype))
+    biased = op.bias_add(product, bias, wildcard("axis")) | op.add(product, bias)
+    scores = named("scores", through(biased | product, *VIEWS, op.astype))
+    return op.cross_entropy(scores, target)
+
+
+def _why_not(least_bytes: int, match: Match) -> str | None:
+    """Return why the loss stays as it is, or None."""
+    types = match.types
+    scores, layer, product, bias = (types[n] for n in ("scores", "layer", "product", "bias"))
+    if not scores.is_static or prod(scores.static_shape) * bits(scores.dtype) // 8 < least_bytes:
+        return "the scores are small, or of extents that are known at run time only"
+    if layer.shape != scores.shape:
+        return "the scores are of other rows than the product"
+    if bias is None:
         return None
-    members: list[Var] = []
-    bias: Expr | None = None
-    while True:
-        made, type_ = op_call(known.get(atom)), tensor_type(atom)
-        if made is None or type_ is None or not isinstance(atom, Var):
-            return None
-        members.append(atom)
-        if made.op in (op.dense, op.matmul_nt):
-            break
-        if made.op in VIEWS or (made.op is op.astype and _widens(made, type_)):
-            atom = made.args[0]
-        elif bias is None and (added := _with_bias(made, scores)) is not None:
-            atom, bias = added
-        else:
-            return None
-    x, weight = made.args
-    type_ = tensor_of(atom)
-    takes = prod(scores.static_shape) * bits(scores.dtype) // 8
-    if type_.shape != scores.shape or takes < least_bytes:
-        return None
-    if bias is not None and tensor_of(bias).dtype != type_.dtype:
-        return None
-    return _Found(x, weight, bias, target, scores.dtype, tuple(members))
+    last = types["axis"] in (None, -1, product.ndim - 1)
+    if not last or product.ndim < 2 or not bias.shape == product.shape[-1:] == scores.shape[-1:]:
+        return "what is added is no vector of the classes"
+    return None if bias.dtype == layer.dtype else "the bias is of another dtype"
 
 
-def _widens(cast: OpCall, type_: TensorType) -> bool:
-    source = tensor_of(cast.args[0])
-    return is_float(source.dtype) and bits(type_.dtype) >= bits(source.dtype)
-
-
-def _with_bias(made: OpCall, scores: TensorType) -> tuple[Expr, Expr] | None:
-    """Return scores and the vector along their last axis that a call adds to them."""
-    if made.op is op.bias_add:
-        x, bias, axis = made.args
-        last = axis in (-1, tensor_of(x).ndim - 1)
-        return (x, bias) if last and tensor_of(x).shape[-1] == scores.shape[-1] else None
-    if made.op is not op.add or any(a is not None for a in made.args[2:]):
-        return None
-    for x, bias in (made.args[:2], made.args[1::-1]):
-        wide, narrow = tensor_type(x), tensor_type(bias)
-        if wide is None or narrow is None or wide.ndim < 2:
-            continue
-        if narrow.shape == wide.shape[-1:] == scores.shape[-1:]:
-            return x, bias
-    return None
-
-
-def _alone(one: _Found, loss: Binding, uses: DefUse) -> bool:
-    """Whether only the loss reads what would be gone."""
-    return all(
-        user is loss or getattr(user, "var", None) in one.members
-        for var in one.members
-        for user in uses.users(var)
-    )
-
-
-def _emitted(binding: Binding, one: _Found) -> list[Binding]:
-    """Return the bindings that take the place of the loss; its variable stays."""
-    trace = Trace()
-    trace.site = lambda: binding.span
-    return bound_to(binding.var, trace.finish(trace.run(one.emit, trace)))
+def _without_scores(match: Match, x: Any, weight: Any, bias: Any, target: Any) -> Any:
+    """Return what the loss is, by calls of operators."""
+    target = target if target.dtype == "int64" else op.astype(target, "int64")
+    losses, _ = op.linear_cross_entropies(x, weight, target, bias)
+    counts = op.logical_and(op.greater_equal(target, 0), op.less(target, weight.shape[0]))
+    loss = op.sum(losses) / op.sum(op.astype(counts, losses.dtype))
+    dtype = tensor_of(match.captures["scores"]).dtype
+    return loss if loss.dtype == dtype else op.astype(loss, dtype)

@@ -24,7 +24,7 @@ A new kind of node goes to `nodes.py`; when bindings may become one is decided i
 from meta.passes.pattern.build import Pattern, operator, pattern
 from meta.passes.pattern.formula import formula
 from meta.passes.pattern.matches import Match, Refusal, explain, match, refusals
-from meta.passes.pattern.nodes import Node, constant, named, wildcard
+from meta.passes.pattern.nodes import Node, chain, constant, named, wildcard
 from meta.passes.pattern.replacement import partition, rewrite
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "Node",
     "Pattern",
     "Refusal",
+    "chain",
     "constant",
     "explain",
     "formula",

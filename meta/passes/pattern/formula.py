@@ -29,6 +29,7 @@ from meta.passes.pattern.nodes import (
     ConstantValue,
     LiteralValue,
     Node,
+    Step,
     Ways,
     Wildcard,
 )
@@ -295,7 +296,7 @@ class _Expanded(Node):
             factors = dict.fromkeys(f for m in terms for f, _ in m if f not in known)
             if len(factors) != len(missing):
                 continue
-            steps = tuple((_Step(), step) for step in expansion.steps)
+            steps = tuple((Step(), step) for step in expansion.steps)
             for order in permutations(factors):
                 named = {**known, **dict(zip(order, missing, strict=True))}
                 own = {frozenset((named[f], e) for f, e in m): c for m, c in terms.items()}
@@ -308,16 +309,6 @@ def _same_terms(one: Terms, other: Terms, rounding: float) -> bool:
     return one.keys() == other.keys() and all(
         math.isclose(one[m], other[m], rel_tol=rounding) for m in one
     )
-
-
-@dataclass(eq=False, frozen=True)
-class _Step(Node):
-    """A call on the way."""
-
-    opens = True
-
-    def ways(self, value: Any, scope: BlockScope, found: Assignment) -> Ways | str:
-        return [()]
 
 
 class _ProgramReader:

@@ -216,6 +216,50 @@ class Alternatives(Node):
         return [((option, value),) for option in self.inner]
 
 
+@dataclass(eq=False, frozen=True)
+class Chain(Node):
+    """What ``inner`` describes, after any number of calls that ``accepts`` takes: each of the
+    result of the one before, as its first argument.
+    """
+
+    accepts: Callable[[Call], bool]
+
+    def may_be(self, value: Expr) -> bool:
+        return self._continues(value) or self.inner[0].may_be(value)
+
+    def _continues(self, value: Any) -> bool:
+        return isinstance(value, Call) and base_op(value.callee) is not None and self.accepts(value)
+
+    def ways(self, value: Any, scope: BlockScope, found: Assignment) -> Ways | str:
+        ways: Ways = [((self.inner[0], value),)]
+        call = scope.value_of(value)
+        if self._continues(call):
+            ways.insert(0, ((Step(), value), (replace(self, name=""), call.args[0])))
+        return ways
+
+
+@dataclass(eq=False, frozen=True)
+class Step(Node):
+    """A call on the way to what a node describes."""
+
+    opens = True
+
+    def ways(self, value: Any, scope: BlockScope, found: Assignment) -> Ways | str:
+        return [()]
+
+
+def chain(node: Any, *ops: Op, where: Callable[[Call], bool] | None = None) -> Node:
+    """Return a node that is another one, or made of it by any number of calls of some operators.
+
+    where: tells of a call whether it is taken.
+    """
+
+    def accepts(call: Call) -> bool:
+        return base_op(call.callee) in ops and (where is None or where(call))
+
+    return Chain(accepts, inner=(as_node(node),))
+
+
 def wildcard(
     name: str = "",
     *,
