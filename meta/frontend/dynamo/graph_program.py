@@ -43,6 +43,7 @@ from meta.ir import (
 )
 from meta.op.core.tracing import Symbol, Trace
 from meta.passes.dead_code import dead_code
+from meta.passes.deduplicate import eliminate_common_subexpressions
 
 _CASTS = {"float": torch.float32, "half": torch.float16, "bfloat16": torch.bfloat16}
 """Methods that cast, but `to`."""
@@ -123,7 +124,8 @@ class GraphProgram:
         self._trace.run(self._walk, results)
         block = self._trace.builder.finish(Tuple(tuple(dict.fromkeys(results))))
         function = Function(tuple(self._parameters), block, type_of(block.result))
-        self.function = dead_code(Module({"main": function})).main
+        module = eliminate_common_subexpressions(dead_code(Module({"main": function})))
+        self.function = module.main
         self._definitions: dict[Expr, Binding] = {b.var: b for b in self.function.body.bindings}
 
     def _walk(self, results: list[Expr]) -> None:
@@ -195,7 +197,7 @@ class GraphProgram:
         owner = self._values.get(source)
         if isinstance(owner, tuple) and isinstance(index, int):
             return owner[index]
-        if not isinstance(owner, Symbol) or any(isinstance(a, fx.Node) for a in _leaves(index)):
+        if not isinstance(owner, Symbol) or len(node.all_input_nodes) > 1:
             return None
         return self._checked(lambda: owner[index], said)
 
@@ -233,7 +235,8 @@ class GraphProgram:
             missing.discard(node)
             switches = getattr(node.target, "__name__", "") in SWITCHES
             opaque = isinstance(node.target, torch._ops.OpOverload)
-            if switches or opaque or (may_write(node) and not _adds_to_own(node)):
+            gone = node.op == "root"  # the start: a node is not there any more
+            if gone or switches or opaque or (may_write(node) and not _adds_to_own(node)):
                 return False
             node = node.prev
         return True
@@ -264,6 +267,8 @@ class GraphProgram:
         served = all(_is_served(b.value, calls) for b in bindings)
         if not isinstance(result, Symbol) or not served or not sources <= self.nodes.keys():
             return False
+        if any(n._erased for n in (node, *(self.nodes[a] for a in sources))):
+            return False  # for another match, of which this one shares a step
         if not self.is_undisturbed(node, [root.var], sources):
             return False
         written: dict[Expr, fx.Node] = {}
@@ -361,7 +366,7 @@ def _resolved(node: fx.Node) -> tuple[torch._ops.OpOverload, Any, Any] | None:
     fakes: Any = fx.map_arg((tuple(args), kwargs), fake_value)
     try:
         found = torch._C._jit_resolve_packet(f"aten::{name}", *fakes[0], **fakes[1])
-    except RuntimeError:
+    except RuntimeError:  # there is no such overload
         return None
     overload = overload_of(name if found == "default" else f"{name}.{found}")
     return None if overload is None or name_of(overload) not in aten else (overload, args, kwargs)
