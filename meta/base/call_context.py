@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 _SETTINGS = (
     "handler",
@@ -117,22 +117,6 @@ def override_context(**settings: Any) -> Iterator[None]:
         yield
     finally:
         context.reset(token)
-
-
-T = TypeVar("T")
-
-
-@contextmanager
-def overriding(variable: ContextVar[T], change: Callable[[T], T]) -> Iterator[T]:
-    """Let another variable hold, in a ``with`` block of this thread (or task), what a function
-    makes of its value on entry. What is decided together stands in one frozen object.
-    """
-    value = change(variable.get())
-    token = variable.set(value)
-    try:
-        yield value
-    finally:
-        variable.reset(token)
 
 
 # The call protocol. Eager execution, tracing and pattern building are handlers. A gradient rule or

@@ -27,7 +27,7 @@ from meta.dialect.core import (
     candidates,
     dialects,
 )
-from meta.dialect.core.failure import building, located
+from meta.dialect.core.backend_errors import building, located
 from meta.dialect.core.ir_calls import called_op, declared_call
 from meta.dialect.core.preference import Preference, current
 from meta.ir import Call, Constant, Expr, Function, Literal, Module, TensorType, Var

@@ -19,7 +19,7 @@ from meta.base import gc_pause
 from meta.base.device import Device
 from meta.base.errors import MetaWarning, RegistrationError
 from meta.base.source import caller_span, definition_span
-from meta.dialect.core.failure import located, summary
+from meta.dialect.core.backend_errors import located, summary
 from meta.dialect.core.plevel import COMPILER
 from meta.dialect.core.preference import forget
 from meta.dialect.core.registration_checks import check_dialect

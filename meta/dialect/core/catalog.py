@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from meta.base.registry import OPERATORS, Registry
-from meta.dialect.core.failure import located
+from meta.dialect.core.backend_errors import located
 from meta.ir.operators import OP_RESOLVERS
 
 DIALECTS: Registry[Any] = Registry("dialect")

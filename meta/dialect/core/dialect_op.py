@@ -10,7 +10,7 @@ from meta.base.call_context import Default, current
 from meta.base.device import BUILT_IN, Device
 from meta.base.errors import DispatchError, RegistrationError
 from meta.base.source import Span
-from meta.dialect.core.failure import building
+from meta.dialect.core.backend_errors import building
 from meta.dialect.core.openv import OpEnv, Unsupported, config_text
 from meta.dialect.core.plevel import FUSED_ONLY, HANDWRITTEN, level_text
 from meta.dialect.core.preference import Config, Preference, exactly, only

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from torch.autograd.graph import increment_version
 
 from meta.base.source import Span
-from meta.dialect.core.failure import building
+from meta.dialect.core.backend_errors import building
 from meta.dialect.core.preference import Config
 from meta.dialect.core.scope import GENERIC
 from meta.dialect.core.warmup import may_begin

@@ -92,8 +92,8 @@ class TemplateDialect(Dialect):
         Raises RegistrationError for a name in a template that nothing defines, with its line; for
         a kernel without body or launch; and for an operator that has one already.
         """
-        from meta.dialect.template.dispatched import maker
         from meta.dialect.template.kernel import Template
+        from meta.dialect.template.source_kernels import maker
 
         site = caller_span()
         if when is not None:
@@ -138,7 +138,7 @@ class TemplateDialect(Dialect):
         an operator without source text and for an unknown target, and DispatchError for a call that
         the kernel does not serve.
         """
-        from meta.dialect.template.dispatched import source_of
+        from meta.dialect.template.source_kernels import source_of
 
         return source_of(self, base, args, kwargs, target, config)
 

@@ -28,8 +28,8 @@ from meta.base.errors import ArgumentError, UnknownName
 from meta.base.registry import nearest
 from meta.dialect.core.chooser import current_chooser
 from meta.dialect.core.preference import only
-from meta.dialect.template.dispatched import call_of, source_for
 from meta.dialect.template.kernel import CONFIG, FILTER, Template, targets
+from meta.dialect.template.source_kernels import call_of, source_for
 from meta.dialect.template.target import TargetSpec
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import torch
 from meta import op
 from meta.base.errors import LinAlgError
 from meta.dialect.core import LIBRARY
-from meta.dialect.core.failure import summary
+from meta.dialect.core.backend_errors import summary
 from meta.dialect.torch import torch as dialect
 from meta.op.core.op import Op
 

@@ -29,7 +29,7 @@ from triton.runtime.jit import JITFunction
 
 from meta.base.errors import RegistrationError
 from meta.dialect.core import Unsupported, decline_if, require_static
-from meta.dialect.triton import words
+from meta.dialect.triton import type_names
 from meta.dialect.triton.function import NO_DEFAULT, Parameter, Source
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues, number_positions, runtime_args, slot_positions
@@ -262,7 +262,7 @@ class _Binding:
         words_ = binder.words.values()
         self.strided = {w.tensor for w in words_ if w.kind == "stride"}
         self._check_ranks()
-        self.wide = {key for key, type_, _ in self._tensors() if not words.fits(type_.size)}
+        self.wide = {key for key, type_, _ in self._tensors() if not type_names.fits(type_.size)}
         self._check_sizes()
         for parameter in binder.parameters:
             self._bind(parameter, binder.words[parameter.name])
@@ -369,7 +369,7 @@ class _Binding:
             case "index":
                 self._static(parameter, tl.int64 if self.wide else tl.int32)
             case "dtype":
-                element = words.pointer(self._type(word.tensor).dtype, word.of)[1:]
+                element = type_names.pointer(self._type(word.tensor).dtype, word.of)[1:]
                 self._static(parameter, tl.dtype("int1" if element == "i1" else _NAMES[element]))
             case "numel":
                 self._static(parameter, self._type(word.tensor).size)
@@ -400,7 +400,7 @@ class _Binding:
             self._static(parameter, value, constant=value is None)
         elif isinstance(value, NUMBERS):
             place = self.places[word.of]
-            kind = words.number_word(self.numbers.get(place), value)
+            kind = type_names.number_word(self.numbers.get(place), value)
             self.bound.numbers[name] = Number(name, place, parameter.word or kind)
         elif isinstance(value, TensorType):
             self._point(name, [value], self.places[word.of], several=False)
@@ -409,7 +409,7 @@ class _Binding:
 
     def _point(self, name: str, types: list[TensorType], first: int, several: bool) -> None:
         for type_ in types:
-            words.pointer(type_.dtype, name)
+            type_names.pointer(type_.dtype, name)
         places = tuple(range(first, first + len(types)))
         self.bound.pointers[name] = Pointers(name, places, tuple(types), several)
 
@@ -435,7 +435,7 @@ class _Binding:
             self.bound.constants[name] = self._constant(name, value)
         elif isinstance(value, NUMBERS):
             wide = self.double and type(value) is float
-            kind = parameter.word or words.static_word(value, wide)
+            kind = parameter.word or type_names.static_word(value, wide)
             self.bound.statics[name] = Static(name, kind, value)
         else:
             raise RegistrationError(

@@ -25,8 +25,8 @@ from meta.base.errors import BackendError, MetaError
 from meta.base.source import Span
 from meta.base.threads import run_in_threads
 from meta.dialect.core import Artifact, CompiledKernel, Deferred, KernelStore, Unsupported
-from meta.dialect.core.failure import summary
-from meta.dialect.triton import words
+from meta.dialect.core.backend_errors import summary
+from meta.dialect.triton import type_names
 from meta.dialect.triton.binding import Bound
 from meta.dialect.triton.configs import Tuning
 from meta.dialect.triton.function import Source
@@ -84,7 +84,7 @@ def variant(source: Source, bound: Bound, compact: bool) -> Variant:
             types[name], constants[name] = "constexpr", bound.constants[name]
         elif name in bound.pointers:
             found = bound.pointers[name]
-            each = tuple(words.pointer(t.dtype, name) for t in found.types)
+            each = tuple(type_names.pointer(t.dtype, name) for t in found.types)
             types[name] = each if found.several else each[0]
             passed += [("pointer", place) for place in found.places]
             if compact and parameter.aligned:
@@ -101,7 +101,7 @@ def variant(source: Source, bound: Bound, compact: bool) -> Variant:
             if name in bound.strides:
                 stride = bound.strides[name]
                 value: Any = stride.compact
-                word = "i64" if stride.wide else words.static_word(value, wide=False)
+                word = "i64" if stride.wide else type_names.static_word(value, wide=False)
             else:
                 value, word = bound.statics[name].value, bound.statics[name].word
             whole = type(value) is int

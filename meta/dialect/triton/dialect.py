@@ -142,7 +142,7 @@ class TritonDialect(Dialect):
             require_function(compute, f"the heuristic {parameter!r} of a kernel of {base.name!r}")
 
         def register(function: Any) -> Any:
-            single = importlib.import_module("meta.dialect.triton.single")
+            single = importlib.import_module("meta.dialect.triton.single_launch")
             kernel = single.SingleKernel(
                 function, base, grid, configs, heuristics or {}, names or {}, bind, when,
                 not_capturable, key,

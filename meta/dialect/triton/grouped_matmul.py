@@ -27,7 +27,7 @@ from meta.dialect.core import HANDWRITTEN, REFERENCE, Config, Configs, OpEnv, Un
 from meta.dialect.triton import triton_dialect
 from meta.dialect.triton.dialect import INTERPRETED
 from meta.dialect.triton.sequence import TritonLaunch, launch_sequence
-from meta.dialect.triton.single import SingleKernel
+from meta.dialect.triton.single_launch import SingleKernel
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 from meta.op.core.op import Op

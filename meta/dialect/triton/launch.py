@@ -20,7 +20,7 @@ import torch
 from meta.base.device import Device
 from meta.dialect.core import Artifact, CompiledKernel, Launch, Unsupported, read_artifact
 from meta.dialect.core.launch import MOST_BLOCKS
-from meta.dialect.triton import words
+from meta.dialect.triton import type_names
 from meta.runtime import cuda_driver, gpu_properties
 
 ALIGNMENT = 16
@@ -199,7 +199,7 @@ def _is_position(value: Any) -> bool:
 
 def _passed(part: list[Any], wrong: ValueError) -> Passed:
     kind = part[0] if part else None
-    if kind == "known" and len(part) == 3 and part[1] in words.FORMAT:
+    if kind == "known" and len(part) == 3 and part[1] in type_names.FORMAT:
         word, value = part[1], part[2]
         if isinstance(value, str):
             value = float.fromhex(value)
@@ -208,7 +208,7 @@ def _passed(part: list[Any], wrong: ValueError) -> Passed:
     elif (
         kind in _FIELDS
         and [type(p) for p in part[1:]] == list(_FIELDS[kind])
-        and all(p >= 0 if type(p) is int else p in words.FORMAT for p in part[1:])
+        and all(p >= 0 if type(p) is int else p in type_names.FORMAT for p in part[1:])
     ):
         return tuple(part)
     raise wrong
@@ -285,7 +285,9 @@ class _Variant:
         device: int,
     ) -> None:
         formats = [_format(p) for p in passed]
-        known = {i: words.converter(p[1])(p[2]) for i, p in enumerate(passed) if p[0] == "known"}
+        known = {
+            i: type_names.converter(p[1])(p[2]) for i, p in enumerate(passed) if p[0] == "known"
+        }
         # Two more pointers at the end: scratch memory, and memory for profiles, which has none.
         count = len(passed)
         formats += ["Q", "Q"]
@@ -324,10 +326,10 @@ def _format(part: Passed) -> str:
         case "pointer":
             return "Q"
         case "stride":
-            return words.FORMAT["i64"]
+            return type_names.FORMAT["i64"]
         case "number":
-            return words.FORMAT[part[2]]
-    return words.FORMAT[part[1]]
+            return type_names.FORMAT[part[2]]
+    return type_names.FORMAT[part[1]]
 
 
 def _reader(part: Passed) -> Callable[[Sequence[Any]], Any]:
@@ -338,5 +340,5 @@ def _reader(part: Passed) -> Callable[[Sequence[Any]], Any]:
     if part[0] == "stride":
         axis = part[2]
         return lambda values: values[place].stride(axis)
-    convert = words.converter(part[2])
+    convert = type_names.converter(part[2])
     return lambda values: convert(values[place])

@@ -29,7 +29,7 @@ import triton.language as tl
 from meta.base.errors import RegistrationError
 from meta.dialect.core import Config, Configs, OpEnv, Unsupported, require_static
 from meta.dialect.core.openv import declining
-from meta.dialect.triton import build, configs, words
+from meta.dialect.triton import build, configs, type_names
 from meta.dialect.triton.binding import Bound, Number, Pointers, Static, Stride
 from meta.dialect.triton.configs import Tuning
 from meta.dialect.triton.function import NO_DEFAULT, Source, read
@@ -261,18 +261,18 @@ class _Call:
                 self._read(parameter.name, value)
             elif not attribute and isinstance(value, NUMBERS):
                 place = self.places[parameter.name]
-                word = words.number_word(dtypes.get(place), value)
+                word = type_names.number_word(dtypes.get(place), value)
                 self.arguments.append(f"n{len(self.numbers)}")
                 self.numbers.append(Number(self.arguments[-1], place, word))
             else:
                 self.arguments.append(f"c{len(self.constants)}")
                 self.constants.append(value)
         for type_ in self.outputs:
-            words.pointer(type_.dtype, "the result")
+            type_names.pointer(type_.dtype, "the result")
 
     def _read(self, name: str, type_: TensorType) -> None:
         """Note an input; Unsupported unless it can be broadcast to the result."""
-        words.pointer(type_.dtype, name)
+        type_names.pointer(type_.dtype, name)
         shape = type_.static_shape
         behind = self.shape[len(self.shape) - len(shape) :]
         if len(shape) > len(self.shape) or any(
@@ -341,7 +341,7 @@ class _Call:
         bound.numbers.update({number.name: number for number in self.numbers})
         bound.constants.update({f"c{k}": value for k, value in enumerate(self.constants)})
         sizes = [self.size, *(t.size for _, t in self.inputs)]
-        bound.constants["INDEX"] = tl.int32 if all(map(words.fits, sizes)) else tl.int64
+        bound.constants["INDEX"] = tl.int32 if all(map(type_names.fits, sizes)) else tl.int64
         bound.constants["BLOCK"] = self.tuning.meta["BLOCK"]
         self._known(bound, "numel", self.size)
         for d, extent in enumerate(extents[1:], start=1):
@@ -349,7 +349,7 @@ class _Call:
         return bound
 
     def _known(self, bound: Bound, name: str, value: int) -> None:
-        bound.statics[name] = Static(name, words.static_word(value, wide=False), value)
+        bound.statics[name] = Static(name, type_names.static_word(value, wide=False), value)
 
     def env(self) -> OpEnv:
         """Return the kernel."""

@@ -31,7 +31,7 @@ from meta.base.device import Device
 from meta.base.dtype import TO_TORCH
 from meta.base.errors import RegistrationError
 from meta.dialect.core import CompiledKernel, Deferred, OpEnv
-from meta.dialect.triton import build, words
+from meta.dialect.triton import build, type_names
 from meta.dialect.triton.binding import Bound, Number, Pointers, Static
 from meta.dialect.triton.configs import OPTIONS, Tuning, check_option
 from meta.dialect.triton.function import NO_DEFAULT, Parameter, read
@@ -101,17 +101,17 @@ class TritonLaunch:
             self.bound.constants[name] = value
         elif isinstance(value, TensorType) or (isinstance(value, str) and value in TO_TORCH):
             type_ = value if isinstance(value, TensorType) else TensorType((0,), value)
-            words.pointer(type_.dtype, name)
+            type_names.pointer(type_.dtype, name)
             self.bound.pointers[name] = Pointers(name, (self._next(),), (type_,))
-        elif isinstance(value, str) and value in words.FORMAT:
+        elif isinstance(value, str) and value in type_names.FORMAT:
             self.bound.numbers[name] = Number(name, self._next(), value)
         elif isinstance(value, NUMBERS):
-            word = parameter.word or words.static_word(value, wide=False)
+            word = parameter.word or type_names.static_word(value, wide=False)
             self.bound.statics[name] = Static(name, word, value)
         else:
             self._refuse(
                 f"is told {name}={value!r}",
-                f"a tensor's type, a dtype, one of {', '.join(words.FORMAT)}, or a number",
+                f"a tensor's type, a dtype, one of {', '.join(type_names.FORMAT)}, or a number",
             )
 
     def _next(self) -> int:

@@ -2,7 +2,7 @@
 
 The first configuration in the vendor's ``tune_configs.yaml`` of an operator's name is what such a
 maker is answered in place of its own defaults; its own are then among the alternatives. (Kernels
-that are one launch take all configurations, and heuristics: see `single.py`.)
+that are one launch take all configurations, and heuristics: see `single_launch.py`.)
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ from meta.dialect.tvm import (
     schedule_cpu,
     schedule_cuda,
 )
-from meta.dialect.tvm.configured import configs_of, take_scheduled
+from meta.dialect.tvm.configs import configs_of, take_scheduled
 from meta.dialect.tvm.launch import (
     PLAIN,
     Kernel,

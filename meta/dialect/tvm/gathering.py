@@ -10,7 +10,7 @@ from math import prod
 from tvm import te, tirx
 
 from meta import op
-from meta.dialect.tvm import ordered
+from meta.dialect.tvm import order_keys
 from meta.dialect.tvm.broadcast import broadcast_at, broadcast_shape, cast, computing, converted
 from meta.dialect.tvm.compute import INJECTIVE, OPAQUE, compute
 from meta.dialect.tvm.index import flat, flat_index, in_range, ints, unflat_index, zeros
@@ -224,16 +224,16 @@ def scatter_reduce(x, index, src, axis, reduce, out):
     largest = reduce == "amax"
 
     def key(value):
-        return ordered.key(value, dtype, largest)
+        return order_keys.key(value, dtype, largest)
 
-    of = ordered.key_dtype(dtype)
+    of = order_keys.key_dtype(dtype)
     neutral = tirx.min_value(of) if largest else tirx.max_value(of)
     best = combined(te.max if largest else te.min, key, neutral)
     better = tirx.max if largest else tirx.min
 
     def element(*i):
         chosen = better(key(x(*i)), best(*i))
-        return chosen if of == dtype else ordered.value(chosen, dtype)
+        return chosen if of == dtype else order_keys.value(chosen, dtype)
 
     return te.compute(out.shape, element, name="scatter_reduce")
 

@@ -2,7 +2,8 @@
 
 One spatial axis is a `_Sliding` window or an adaptive `_Region`; both answer the same questions,
 so every operator is written once, for any number of axes.
-Maxima are found on keys (see `ordered.py`) to keep NaNs. Half precision accumulates in float32."""
+Maxima are found on keys (see `order_keys.py`) to keep NaNs. Half precision accumulates in
+float32."""
 
 import typing
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from tvm import te, tirx
 
 from meta import op
 from meta.base.dtype import is_float
-from meta.dialect.tvm import ordered
+from meta.dialect.tvm import order_keys
 from meta.dialect.tvm.broadcast import cast, computing
 from meta.dialect.tvm.compute import OPAQUE, OUT_ELEMWISE_FUSABLE, compute
 from meta.dialect.tvm.index import flat_index, where_all, zeros
@@ -183,16 +184,16 @@ def _over(axes, at, combine, value, outside):
 
 def _maximum(x, axes, layout, out):
     image, dtype = _ordered(x, layout), str(x.dtype)
-    least = tirx.min_value(ordered.key_dtype(dtype))
+    least = tirx.min_value(order_keys.key_dtype(dtype))
 
     def element(n, c, *at):
         def key(places, _):
-            return ordered.key(image(n, c, *places), dtype, True)
+            return order_keys.key(image(n, c, *places), dtype, True)
 
         return _over(axes, at, te.max, key, least)
 
     best = image.result(out.shape, element, "best")
-    return te.compute(out.shape, lambda *i: ordered.value(best(*i), dtype), name="max_pool")
+    return te.compute(out.shape, lambda *i: order_keys.value(best(*i), dtype), name="max_pool")
 
 
 def _mean(x, axes, layout, out):

@@ -6,7 +6,7 @@ from tvm import te, tirx
 
 from meta import op
 from meta.base.dtype import is_float
-from meta.dialect.tvm import ordered
+from meta.dialect.tvm import order_keys
 from meta.dialect.tvm.broadcast import cast, converted
 from meta.dialect.tvm.compute import BROADCAST, COMM_REDUCE, OPAQUE, compute
 from meta.dialect.tvm.index import ints, zeros
@@ -130,10 +130,10 @@ def _extremum(largest):
         over = Over.of(x, axis, keepdims)
         if not over.r.axes:
             return x
-        best = _best_key(over, lambda *i: ordered.key(x(*i), str(x.dtype), largest), largest)
+        best = _best_key(over, lambda *i: order_keys.key(x(*i), str(x.dtype), largest), largest)
         if str(best.dtype) == out.dtype:
             return best
-        return te.compute(out.shape, lambda *i: ordered.value(best(*i), out.dtype), name="value")
+        return te.compute(out.shape, lambda *i: order_keys.value(best(*i), out.dtype), name="value")
 
     return kernel
 
@@ -147,11 +147,11 @@ def _first_index(largest):
         over = Over.of(x, axis, keepdims)
         if not over.r.axes:
             return zeros(out.shape, "int64")
-        if str(x.dtype) in ordered.OF_16_BITS and over.count <= 1 << 16:
+        if str(x.dtype) in order_keys.OF_16_BITS and over.count <= 1 << 16:
             return _index_with_key(over, out, largest)
 
         def key(*i):
-            return ordered.key(x(*i), str(x.dtype), largest)
+            return order_keys.key(x(*i), str(x.dtype), largest)
 
         best = over.at(_best_key(over, key, largest))
         # Counted in int32 where that suffices, which GPUs compare in one instruction.
@@ -181,7 +181,7 @@ def _index_with_key(over, out, largest):
         return low - i if largest else i
 
     def packed(*i):
-        key = ordered.high_key(over.x(*i), str(over.x.dtype), largest)
+        key = order_keys.high_key(over.x(*i), str(over.x.dtype), largest)
         return key + turned(_flat(over, i, "int32"))
 
     best = _best_key(over, packed, largest)

@@ -39,7 +39,7 @@ from meta.dialect.tvm.access import (
     transposed,
     vector_width,
 )
-from meta.dialect.tvm.configured import knobs_of
+from meta.dialect.tvm.configs import knobs_of
 from meta.dialect.tvm.lower import element_aligned, no_alias
 from meta.dialect.tvm.stages import (
     REDUCE,

@@ -2,12 +2,12 @@
 
 Counting takes the square of the extent, in parallel and without branches, and is stable; it is the
 same on every device. Long axes are declined; libraries sort them. Order is that of the integer keys
-of `ordered.py`, in which a NaN is the largest."""
+of `order_keys.py`, in which a NaN is the largest."""
 
 from tvm import te, tirx
 
 from meta import op
-from meta.dialect.tvm import ordered
+from meta.dialect.tvm import order_keys
 from meta.dialect.tvm.broadcast import rounded
 from meta.dialect.tvm.compute import OPAQUE, compute
 from meta.dialect.tvm.index import zeros
@@ -47,7 +47,7 @@ def _order(x, at, descending, count):
     """Return the indices (int32) of the first ``count`` elements of the sorted axis."""
     shape, dtype = list(x.shape), str(x.dtype)
     taken = [*shape[:at], count, *shape[at + 1 :]]
-    keys = te.compute(shape, lambda *i: ordered.key(x(*i), dtype, True), name="keys")
+    keys = te.compute(shape, lambda *i: order_keys.key(x(*i), dtype, True), name="keys")
     rank = ranks(keys, at, descending)
     source = te.reduce_axis((0, shape[at]), "source")
 
@@ -97,11 +97,11 @@ def searchsorted(x1, x2, right, out):
     along = te.reduce_axis((0, extent), "along")
     lead = len(x1.shape) - 1
     # A NaN, the largest key, is behind all numbers on either side.
-    nan = ordered.nan_key(dtype, True) if "float" in dtype else None
+    nan = order_keys.nan_key(dtype, True) if "float" in dtype else None
 
     def before(*i):
-        own = ordered.key(x2(*i), dtype, True)
-        its = ordered.key(x1(*i[:lead], along.var), dtype, True)
+        own = order_keys.key(x2(*i), dtype, True)
+        its = order_keys.key(x1(*i[:lead], along.var), dtype, True)
         passed = its <= own if right else its < own
         if nan is not None:
             passed = tirx.Or(passed, own == nan)

@@ -10,7 +10,7 @@ from tvm import te, tirx
 from tvm.script.ir_builder import tirx as T
 
 from meta import op
-from meta.dialect.tvm import ordered
+from meta.dialect.tvm import order_keys
 from meta.dialect.tvm.broadcast import cast, computing, constant, single, wide
 from meta.dialect.tvm.compute import OPAQUE, OUT_ELEMWISE_FUSABLE, compute
 from meta.dialect.tvm.index import hand_built, zeros
@@ -77,7 +77,7 @@ def _ranks(data, present, column):
     batch, boxes, _ = data.shape
     dtype = str(data.dtype)
     keys = te.compute(
-        (batch, boxes), lambda b, j: ordered.key(data(b, j, column), dtype, True), name="keys"
+        (batch, boxes), lambda b, j: order_keys.key(data(b, j, column), dtype, True), name="keys"
     )
     return ranks(keys, 1, descending=True, counts=lambda b, j: j < present(b))
 

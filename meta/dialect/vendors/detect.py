@@ -25,7 +25,7 @@ from meta.base import config
 from meta.base.bounded_cache import bounded_insert
 from meta.base.device import has_name_in_torch, is_in_torch
 from meta.base.errors import DeviceError, RegistrationError
-from meta.dialect.core.failure import summary
+from meta.dialect.core.backend_errors import summary
 from meta.dialect.vendors.registry import Known, find, generation, known
 from meta.dialect.vendors.vendor import Vendor
 from meta.op.core.registration import reason_of

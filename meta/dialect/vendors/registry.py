@@ -22,7 +22,7 @@ from meta.base.device import set_further_kinds
 from meta.base.errors import FormatError, MetaError, RegistrationError, UnknownName
 from meta.base.registry import nearest
 from meta.base.source import Span
-from meta.dialect.core.failure import located, summary
+from meta.dialect.core.backend_errors import located, summary
 from meta.dialect.core.preference import forget
 from meta.dialect.vendors.idioms import spoken
 from meta.dialect.vendors.vendor import Vendor

@@ -24,7 +24,7 @@ from meta.base import config
 from meta.base.bounded_cache import bounded_insert
 from meta.base.call_context import context
 from meta.base.errors import MetaError
-from meta.dialect.core.failure import backend_error, passes
+from meta.dialect.core.backend_errors import backend_error, passes
 from meta.dialect.core.preference import DECISIONS
 from meta.frontend.aten.registry import AtenError, name_of
 from meta.frontend.core import Unconvertible

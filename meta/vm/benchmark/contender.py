@@ -15,8 +15,8 @@ from meta.base import config
 from meta.base.dtype import FROM_TORCH, REAL_OF, TO_TORCH, TOLERANCE
 from meta.base.errors import MetaError
 from meta.dialect.core import DIALECTS, OpEnv, Unsupported
+from meta.dialect.core.backend_errors import summary
 from meta.dialect.core.dispatch import answer
-from meta.dialect.core.failure import summary
 from meta.dialect.core.preference import Config, current
 from meta.ir import Function, TensorType
 from meta.runtime.allocate import allocator

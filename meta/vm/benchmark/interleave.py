@@ -25,7 +25,7 @@ import torch
 from meta.base.device import Device
 from meta.base.errors import MetaWarning
 from meta.cost.record import Timing
-from meta.dialect.core.failure import summary
+from meta.dialect.core.backend_errors import summary
 from meta.runtime.out_of_memory import is_out_of_memory
 from meta.vm.graphs.capture import CudaRecorder
 

@@ -23,8 +23,8 @@ from meta.base.device import Device
 from meta.base.errors import FormatError, IRError
 from meta.base.registry import OPERATORS
 from meta.dialect.core import Artifact, DialectOp, OpEnv, compile_together, dispatch
+from meta.dialect.core.backend_errors import building
 from meta.dialect.core.catalog import DIALECTS
-from meta.dialect.core.failure import building
 from meta.dialect.core.ir_calls import base_op
 from meta.dialect.core.preference import current as current_preference
 from meta.ir import Function, Module, SymbolicDim, TensorType

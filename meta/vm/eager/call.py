@@ -19,7 +19,7 @@ from meta.base.bounded_cache import bounded_insert
 from meta.base.config import current_overrides
 from meta.base.device import CPU, Device, require
 from meta.base.errors import DeviceError, OutOfMemory, TraceError
-from meta.dialect.core.failure import backend_error, passes
+from meta.dialect.core.backend_errors import backend_error, passes
 from meta.dialect.core.preference import DECISIONS, Preference
 from meta.dialect.core.preference import current as current_preference
 from meta.grad.core.tape import record

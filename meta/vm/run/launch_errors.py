@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from meta.base.errors import BackendError, MetaError
 from meta.base.source import Span
-from meta.dialect.core.failure import backend_error, passes
+from meta.dialect.core.backend_errors import backend_error, passes
 from meta.vm.compiler.launch_sites import site_of
 
 

@@ -24,7 +24,7 @@ from meta.dialect.core.launch import Launch
 from meta.dialect.triton import TritonDialect, build
 from meta.dialect.triton.launch import LaunchPlan
 from meta.dialect.triton.sequence import TritonLaunch
-from meta.dialect.triton.words import FORMAT
+from meta.dialect.triton.type_names import FORMAT
 from meta.ir.types import TensorType
 from meta.runtime import cuda_driver as driver
 from tests.dialect.triton import kernels

@@ -131,7 +131,7 @@ AT_A_CALL: list[tuple[Any, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("kernel", "how", "message"), AT_A_CALL)
 def test_what_is_wrong_with_a_call(kernel: Any, how: dict[str, Any], message: str):
-    from meta.dialect.triton.single import SingleKernel
+    from meta.dialect.triton.single_launch import SingleKernel
 
     given = {"grid": None, "stated": (), "heuristics": {}, "names": {}, "bind": None, "when": None}
     given |= {("stated" if n == "configs" else n): v for n, v in how.items()}

@@ -17,8 +17,9 @@ from meta.base.device import CPU
 from meta.dialect.core import Config, Unsupported, only
 from meta.dialect.core.knobs import Knobs
 from meta.dialect.core.openv import config_text
-from meta.dialect.tvm import build, configured, schedule_cpu, schedule_cuda, tvm
-from meta.dialect.tvm.configured import configs_of, with_config
+from meta.dialect.tvm import build, schedule_cpu, schedule_cuda, tvm
+from meta.dialect.tvm import configs as tvm_configs
+from meta.dialect.tvm.configs import configs_of, with_config
 from meta.dialect.tvm.lower import prim_func
 from meta.dialect.tvm.target import for_device
 from meta.ir import parse
@@ -115,7 +116,7 @@ def test_what_a_configuration_turns() -> None:
 def test_what_is_scheduled_to_be_listed_is_not_scheduled_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(configured, "_schedules", {})
+    monkeypatch.setattr(tvm_configs, "_schedules", {})
     scheduled: list[dict[str, Any]] = []
 
     def schedule(function: tirx.PrimFunc, target: Any, knobs: Knobs) -> tirx.PrimFunc:

@@ -11,6 +11,7 @@ import torch
 import tvm
 from tvm import te
 
+from meta.dialect.core import CompiledKernel
 from meta.dialect.tvm import build, cache, linker
 from meta.dialect.tvm.lower import prim_func
 
@@ -25,7 +26,7 @@ def threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def doubled() -> build.CompiledFunction:
+def doubled() -> CompiledKernel:
     """Return a kernel whose loop is worth several threads."""
     x = te.placeholder((SIZE,), "float32", "x")
     y = te.compute((SIZE,), lambda i: x[i] * 2.0, "y")

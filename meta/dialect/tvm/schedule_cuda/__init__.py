@@ -25,7 +25,7 @@ from tvm.target import Target
 
 from meta.dialect.core.knobs import Knobs, deciding, forget
 from meta.dialect.tvm import cuda_source
-from meta.dialect.tvm.configured import knobs_of
+from meta.dialect.tvm.configs import knobs_of
 from meta.dialect.tvm.schedule_cuda import (
     default,
     in_place,

@@ -19,7 +19,7 @@ import tvm_ffi
 from tvm import tirx
 
 from meta.dialect.core.knobs import ask
-from meta.dialect.tvm import ordered
+from meta.dialect.tvm import order_keys
 from meta.dialect.tvm.schedule_cuda.emit import (
     TINY,
     divided,
@@ -358,7 +358,7 @@ def _as_floats(part: KernelBlock, analyzer: Any) -> WindowReduction | None:
     dtype = str(node.ty.dtype)
     wide = "float32" if dtype in ("float16", "bfloat16") else dtype
     if wide not in ("float32", "float64") or not tvm_ffi.structural_equal(
-        analyzer.simplify(key), analyzer.simplify(ordered.key(node, dtype, True))
+        analyzer.simplify(key), analyzer.simplify(order_keys.key(node, dtype, True))
     ):
         return None
     least, value = tirx.min_value(wide), node.astype(wide)
@@ -368,7 +368,9 @@ def _as_floats(part: KernelBlock, analyzer: Any) -> WindowReduction | None:
     def larger(a: Any, b: Any) -> Any:
         return tirx.Select(tirx.Or(a > b, tirx.isnan(a)), a, b)
 
-    return WindowReduction(part, term, least, larger, lambda value: ordered.key(value, wide, True))
+    return WindowReduction(
+        part, term, least, larger, lambda value: order_keys.key(value, wide, True)
+    )
 
 
 def _over(outer: list[tuple[Any, int]], body: list[Any]) -> Any:
