@@ -243,8 +243,7 @@ def measure_missing(
 
 def _store(key: Key, subject: Subject, costs: Sequence[Cost], how: str) -> None:
     """Keep what was measured, if there was room to measure anything: for the call, for those with
-    about its extents, and for those of an implementation that agree in what its configurations
-    depend on, unless the costs of another one are kept.
+    about its extents, and for its configurations.
     """
     breadth = chooser().breadth
     if not costs:
@@ -253,11 +252,18 @@ def _store(key: Key, subject: Subject, costs: Sequence[Cost], how: str) -> None:
         save(_here(key), costs, breadth=breadth)
         return
     save(_here(key), costs, bucket=_here(bucket_of(subject, key.device, how)), breadth=breadth)
-    for one in subject.op.aspects.dialect_ops:
+    save_configurations(subject, costs, how)
+
+
+def save_configurations(call: CallValues, costs: Sequence[Cost], how: str) -> None:
+    """Keep the costs of each implementation that says what its configurations depend on, for all
+    calls that agree in that, unless those of another one are kept.
+    """
+    for one in call.op.aspects.dialect_ops:
         own = [c for c in costs if c.dialect == one.dialect.name]
         if one.depends is not None and own:
-            shared = _of_configurations(one, subject, how)
-            save(shared, own, bucket=shared, breadth=breadth)
+            shared = _of_configurations(one, call, how)
+            save(shared, own, bucket=shared, breadth=chooser().breadth)
 
 
 def _of_configurations(dialect_op: DialectOp, call: CallValues, how: str) -> Key:

@@ -14,7 +14,7 @@ from meta import op
 from meta.base import config
 from meta.base.device import CPU
 from meta.base.errors import DispatchError, RegistrationError
-from meta.cost.chooser import keep_configurations
+from meta.cost.chooser import save_configurations
 from meta.cost.record import Cost, Timing
 from meta.dialect import only
 from meta.dialect.core import dispatch
@@ -147,7 +147,7 @@ def test_a_key_says_which_calls_share_a_configuration(tested: TritonDialect, tmp
     with config.override(**knobs), interpreted(), only(NAME):
         assert [dispatch(call).config for call in calls] == [(), (), ()]
         forget()
-        keep_configurations(calls[0], costs, CPU, "eager")
+        save_configurations(calls[0], costs, "eager")
         assert [dispatch(call, eager=True).config for call in calls] == [best, best, ()]
         assert (
             dispatch(calls[1], eager=True).dialect_op.name == f"{NAME}.square@BLOCK=32,num_warps=1"
