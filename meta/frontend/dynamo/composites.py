@@ -94,6 +94,7 @@ def _fused(graph: fx.GraphModule, rows: Mapping[Pattern, Replacement]) -> bool:
                 and program.write(found.root, traced(found, replacement), TORCH_CALLS)
             ):
                 taken.update(found.members)
+    program.erase_replaced()
     return bool(taken)
 
 

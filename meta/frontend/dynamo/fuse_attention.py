@@ -239,6 +239,7 @@ def _fuse_short(program: GraphProgram) -> None:
         block = trace.finish(trace.run(one.emit, trace, None))
         users = [program.binding_of(u) for u in program.owners[binding.var].users]
         program.write(binding, block, _TORCH_CALLS, not all(map(_swaps_steps, users)))
+    program.erase_replaced()
 
 
 def _is_short(found: AttentionMatch) -> bool:

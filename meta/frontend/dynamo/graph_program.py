@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -118,6 +118,7 @@ class GraphProgram:
         self._trace = Trace()
         self._parameters: list[Var] = []
         self._values: dict[fx.Node | None, Any] = {}
+        self._autocast: set[fx.Node] = set()
         self.owners: dict[Expr, fx.Node] = {}
         self.nodes: dict[Expr, fx.Node] = {}
         results: list[Expr] = []
@@ -127,6 +128,8 @@ class GraphProgram:
         module = eliminate_common_subexpressions(dead_code(Module({"main": function})))
         self.function = module.main
         self._definitions: dict[Expr, Binding] = {b.var: b for b in self.function.body.bindings}
+        self._reshaped = dict(self._reshapes())
+        self._replaced: list[fx.Node] = []
 
     def _walk(self, results: list[Expr]) -> None:
         for node in self._graph.nodes:
@@ -148,6 +151,17 @@ class GraphProgram:
                 self._values[written] = self._unknown(fake_value(written))
                 if isinstance(self._values[written], Symbol):
                     self.nodes[self._values[written].atom] = written
+
+    def _reshapes(self) -> Iterator[tuple[Expr, Var]]:
+        """Iterate over values that are not the result of a node, and the result of one that is a
+        reshape of them.
+        """
+        for binding in self.function.body.bindings:
+            call = op_call(binding.value)
+            if call is not None and call.op is op.reshape and binding.var in self.nodes:
+                source = call.args[0]
+                if self.owners.get(source) is self.owners[binding.var]:
+                    yield source, binding.var
 
     def _unknown(self, said: Any) -> Any:
         """Return what stands for a result that is not converted; None for what is no tensor."""
@@ -189,6 +203,7 @@ class GraphProgram:
             dtype = FROM_TORCH[said.dtype]  # under autocast
             args = [cast(a, dtype) if isinstance(a, Symbol) else a for a in args]
             result = self._checked(lambda: convert(overload, args, kwargs), said)
+            self._autocast.add(node)
         return result
 
     def _field(self, node: fx.Node, said: Any) -> Any:
@@ -243,14 +258,16 @@ class GraphProgram:
 
     def write(self, root: Binding, block: Block, calls: TorchCalls, in_order: bool = False) -> bool:
         """Write what a block computes in the place of the node that a binding is of; return whether
-        this can be done. What nothing reads afterwards is erased.
+        this can be done (`erase_replaced` ends it).
 
         calls: by operator, a function of its arguments that PyTorch traces. in_order: whether the
         result is to lie in memory as its shape says.
         """
-        node, result = self.owners[root.var], self._values[self.owners[root.var]]
+        node = self.owners[root.var]
+        operand = self._operand_of_autocast(root)
+        result = self._values[node] if operand is None else root
         after = [b for b in self._definitions.values() if self.owners[b.var] is node]
-        after = after[after.index(root) + 1 :]
+        after = after[after.index(root) + 1 :] if operand is None else []
         bindings = [*block.bindings, *after]
         own: set[Expr] = {root.var, *(b.var for b in bindings)}
         sources: set[Expr] = set()
@@ -264,11 +281,11 @@ class GraphProgram:
                 own.add(atom)
                 bindings.insert(0, binding)
                 pending += _atoms(binding.value)
-        served = all(_is_served(b.value, calls) for b in bindings)
-        if not isinstance(result, Symbol) or not served or not sources <= self.nodes.keys():
+        served = node not in self._replaced and all(_is_served(b.value, calls) for b in bindings)
+        if not isinstance(result, Symbol | Binding) or not served:
             return False
-        if any(n._erased for n in (node, *(self.nodes[a] for a in sources))):
-            return False  # for another match, of which this one shares a step
+        if not sources <= self.nodes.keys():
+            return False
         if not self.is_undisturbed(node, [root.var], sources):
             return False
         written: dict[Expr, fx.Node] = {}
@@ -278,25 +295,42 @@ class GraphProgram:
                 written[binding.var] = new
                 if binding.var is block.result:
                     written[root.var] = new
-            new = written[result.atom]
+            new = written[result.atom if isinstance(result, Symbol) else root.var]
             if in_order:
                 new = node.graph.call_method("contiguous", (new,))
                 new.meta = {**node.meta}
+        if operand is not None:
+            node.replace_input_with(operand, new)
+            self._replaced.append(operand)
+            return True
         node.replace_all_uses_with(new)
         self.nodes.update((atom, new) for atom, one in [*self.nodes.items()] if one is node)
-        erase(node)
+        self._replaced.append(node)
         return True
 
+    def erase_replaced(self) -> None:
+        """Erase the nodes that others were written for, and what only they read. Until then they
+        are there for other matches, which may share steps with them.
+        """
+        erase(*self._replaced)
+
+    def _operand_of_autocast(self, root: Binding) -> fx.Node | None:
+        """Return the operand of its node that a binding casts, as autocast does before the node
+        computes, which takes the result of the cast as well; None of other bindings.
+        """
+        call = op_call(root.value)
+        if call is None or root.var in self.nodes or self.owners[root.var] not in self._autocast:
+            return None
+        return self.nodes.get(call.args[0]) if call.op is op.astype else None
+
     def _as_view(self, atom: Expr) -> Binding | None:
-        """Return what computes a value of the result of its node, if that is a reshape of it."""
-        result = self._values.get(self.owners.get(atom))
-        if not isinstance(atom, Var) or not isinstance(result, Symbol) or result.atom is atom:
+        """Return what computes a value of a result of its node, if that is a reshape of it, as
+        fields of `unbind` are.
+        """
+        last = self._reshaped.get(atom)
+        if last is None or not isinstance(atom, Var):
             return None
-        last, shape = self._definitions.get(result.atom), tensor_of(atom).shape
-        call = None if last is None else op_call(last.value)
-        if call is None or call.op is not op.reshape or call.args[0] is not atom:
-            return None
-        return Binding(atom, new_call(op.reshape, result.atom, shape))
+        return Binding(atom, new_call(op.reshape, last, tensor_of(atom).shape))
 
     def _call(
         self, root: fx.Node, binding: Binding, nodes: Mapping[Expr, fx.Node], calls: TorchCalls
@@ -324,9 +358,9 @@ def _is_served(value: Expr, calls: TorchCalls) -> bool:
     return isinstance(value, TupleGetItem) or (call is not None and call.op.name in calls)
 
 
-def erase(node: fx.Node) -> None:
-    """Erase a call that nobody reads, and what only it read."""
-    pending, erased = [node], set[fx.Node]()
+def erase(*nodes: fx.Node) -> None:
+    """Erase calls that nobody reads, and what only they read."""
+    pending, erased = list(nodes), set[fx.Node]()
     while pending:
         node = pending.pop()
         called = node.op in ("call_function", "call_method")

@@ -106,7 +106,7 @@ def test_sums_and_factors(name: str, rows: str) -> None:
         given = f"%b: bfloat16[24], {tile}"
         check(program(name, body, given, rows), f"{name}_bias_{suffix}")
     both = "%r = multiply(%c, %y)\n return (%r, %y)"
-    check(program(name, both, tile, rows), f"{name}_times_kept")
+    check(program(name, both, tile, rows), f"{name}_times_saved")
     column, row = f"%v: bfloat16[{rows}, 1]", "%u: bfloat16[24]"
     scaled = "%r = multiply(%y, %v)\n return %r"
     check(program(name, scaled, column, rows), f"{name}_scaled")

@@ -103,6 +103,23 @@ def test_in_mixed_precision(name: str, half: torch.dtype) -> None:
         assert (one - right).norm() <= 1.1 * (other - right).norm() + 1e-6
 
 
+def test_what_autocast_casts_behind_it_is_of_half_precision() -> None:
+    """The power is of float32, as of autocast on CUDA, and a product reads the result."""
+
+    def form(lib: Any, x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        inner = ROOT * (x + 0.044715 * torch.pow(x.float(), 3.0))
+        return (0.5 * x * (1.0 + torch.tanh(inner))) @ torch.eye(20)
+
+    text, found = programs(form, torch.float32, torch.bfloat16)
+    assert re.search(r"bfloat16\[30, 20\] = \S*gelu\(", text) and "gelu_dx(" in text
+    assert "tanh(" not in text and "pow(" not in text
+    plain = run(network(form), torch.float32, torch.bfloat16)
+    exact = run(network(FORMS["gpt2"][1]), torch.float64)
+    for one, other, right in zip(found[:2], plain, exact, strict=False):
+        assert one.dtype == other.dtype
+        assert (one - right).norm() <= 1.1 * (other - right).norm() + 1e-6
+
+
 def test_what_the_steps_promote_is_promoted() -> None:
     """Autocast on CUDA takes the power to float32, and what follows is of that dtype."""
     form = FORMS["gpt2"][1]

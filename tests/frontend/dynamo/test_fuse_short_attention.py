@@ -68,6 +68,12 @@ def masked(mask: Tensor) -> Form:
     return lambda q, k, v, bias: (q @ k.transpose(-2, -1) * 0.4 + mask.to(v.dtype)).softmax(-1) @ v
 
 
+def unbound(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    """Key and value are fields of one tensor."""
+    key, value = torch.stack([k, v]).unbind(0)
+    return torch.softmax(q @ key.transpose(-2, -1) + bias, dim=-1) @ value
+
+
 def two_masks(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
     scores = torch.add(q @ k.transpose(-2, -1), BATCHES.to(v.dtype))
     return (scores + bias).softmax(-1).to(v.dtype) @ v
@@ -84,6 +90,7 @@ FORMS: dict[str, Form] = {
     "with minus infinities": masked(PARTLY),
     "of the least number": masked(HUGE),
     "two masks": two_masks,
+    "unbound": unbound,
 }
 
 

@@ -227,6 +227,7 @@ class Draw(Generator[str]):
         value = self.pick(
             lambda v: v.dtype == like.dtype.name or (wider and v.is_float),
             lambda v: free or v.ndim == like.ndim,
+            lambda v: len({len(shape) for shape in v.shapes}) == 1,
         )
         extents = renamed_extents(like.shape, tuple(zip(*value.shapes, strict=True))) or {}
         bound = {first: value.name}
