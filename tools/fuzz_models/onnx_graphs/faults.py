@@ -35,7 +35,7 @@ RULES: dict[str, Rule] = {
     # As many channels as there are images are normalised.
     "LRN": lambda node, opset, inputs, a: inputs[0].shape[0] != inputs[0].shape[1],
     # The sum is not one of absolute values.
-    "LpNormalization": lambda node, opset, inputs, a: a.get("p") == 1 and (inputs[0] < 0).any(),
+    "LpNormalization": lambda node, opset, inputs, a: a.get("p") == 1,
     # The maximum of other than images has another shape.
     "GlobalMaxPool": lambda node, opset, inputs, a: inputs[0].ndim != 4,
     # Until opset 13 the axes behind were one.
@@ -58,17 +58,36 @@ RULES: dict[str, Rule] = {
     # What ONNX does not allow is taken: other numbers of parameters and lengths, indices of another
     # rank.
     "InstanceNormalization": lambda node, opset, inputs, a: (
-        inputs[1].shape != (inputs[0].shape[1],) or inputs[2].shape != inputs[1].shape
+        inputs[1].shape != (inputs[0].shape[1],)
+        or inputs[2].shape != inputs[1].shape
+        or inputs[0][0, 0].size < 2  # what is left of the only element is rounding
     ),
     "ReverseSequence": lambda node, opset, inputs, a: (
         inputs[1].shape != (inputs[0].shape[a.get("batch_axis", 1)],)
     ),
     **dict.fromkeys(
         ("ScatterElements", "GatherElements"),
-        lambda node, opset, inputs, a: inputs[0].ndim != inputs[1].ndim,
+        lambda node, opset, inputs, a: (  # an extent may be 1 in another run
+            inputs[0].ndim != inputs[1].ndim or (inputs[1] < -1).any()
+        ),
     ),
     "NonMaxSuppression": lambda node, opset, inputs, a: any(x.size != 1 for x in inputs[2:]),
+    "TopK": lambda node, opset, inputs, a: any(x.size != 1 for x in inputs[1:]),
+    "OneHot": lambda node, opset, inputs, a: inputs[1].dtype.kind == "f" or inputs[1].size != 1,
+    "Split": lambda node, opset, inputs, a: any(
+        x.sum() != inputs[0].shape[a.get("axis", 0)] for x in inputs[1:]
+    ),
+    "Slice": lambda node, opset, inputs, a: any(x.shape != inputs[1].shape for x in inputs[2:]),
+    "MaxUnpool": lambda node, opset, inputs, a: (
+        inputs[1].shape != inputs[0].shape or (inputs[1] < 0).any()
+    ),
+    "PRelu": lambda node, opset, inputs, a: not _broadcasts_to(inputs[1], inputs[0]),
 }
+
+
+def _broadcasts_to(x: Any, y: Any) -> bool:
+    pairs = zip(reversed(x.shape), reversed(y.shape), strict=False)
+    return x.ndim <= y.ndim and all(m in (1, n) for m, n in pairs)
 
 
 def _is_float32(x: Any) -> bool:

@@ -27,7 +27,12 @@ LIMITS = (
     r"are not all of the axis of \?",
 )
 """What errors say that name a limit, which docs/frontends.md has."""
-NAMED_LIMITS = (*LIMITS, "for all extents", "extents? .* (known|named|symbolic)")
+NAMED_LIMITS = (
+    *LIMITS,
+    "for all extents",
+    "extents? .* (known|named|symbolic)",
+    "a static shape is needed here",
+)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from meta.frontend.core.operators import (
 )
 from meta.frontend.onnx.converters.conv import many, with_bias
 from meta.frontend.onnx.registry import onnx
+from meta.ir.types import UNKNOWN
 
 METHODS = {
     "bicubic": "bicubic",
@@ -245,6 +246,8 @@ def non_max_suppression(
         corners = (op.subtract(x, half_w), op.subtract(y, half_h))
         boxes = op.concat((*corners, op.add(x, half_w), op.add(y, half_h)), 2)
     images, classes, count = scores.shape
+    if any(n is UNKNOWN for n in (*boxes.shape, *scores.shape)):
+        raise Unconvertible("it takes no boxes or scores of extents that depend on values")
     flat = op.reshape(scores, (images * classes, count))
     good = op.ones_like(flat, "bool") if least is None else op.greater(flat, least)
     kept = suppress_boxes(repeat_per_class(boxes, classes), flat, good, most, iou, call).indices
