@@ -32,6 +32,7 @@ NAMED_LIMITS = (
     "for all extents",
     "extents? .* (known|named|symbolic)",
     "a static shape is needed here",
+    "which is symbolic",
 )
 
 
