@@ -82,8 +82,8 @@ RULES: dict[str, Rule] = {
         inputs[1].shape != inputs[0].shape or (inputs[1] < 0).any()
     ),
     "RoiAlign": lambda node, opset, inputs, a: (
-        ((inputs[2] < 0) | (inputs[2] >= inputs[0].shape[0])).any()
-    ),
+        (inputs[2] < 0) | (inputs[2] >= inputs[0].shape[0])
+    ).any(),
     "PRelu": lambda node, opset, inputs, a: not _broadcasts_to(inputs[1], inputs[0]),
 }
 
