@@ -289,12 +289,27 @@ class GraphProgram:
         if not self.is_undisturbed(node, [root.var], sources):
             return False
         written: dict[Expr, fx.Node] = {}
+        origins: dict[Expr, Expr] = {}
+        made: list[fx.Node] = []
         with node.graph.inserting_before(node):
             for binding in bindings:
-                new = self._call(node, binding, {**self.nodes, **written}, calls)
+                nodes = {**self.nodes, **written}
+                call = op_call(binding.value)
+                if call is not None and call.op is op.reshape:
+                    # Each of two reshapes copies what does not lie as its shape says.
+                    origin = origins[binding.var] = origins.get(call.args[0], call.args[0])
+                    shape = tensor_of(binding.var).shape
+                    binding = Binding(binding.var, new_call(op.reshape, origin, shape))
+                    new = nodes[origin] if tensor_of(origin).shape == shape else None
+                else:
+                    new = None
+                if new is None:
+                    new = self._call(node, binding, nodes, calls)
+                    made.append(new)
                 written[binding.var] = new
                 if binding.var is block.result:
                     written[root.var] = new
+                    origins[root.var] = origins.get(binding.var, binding.var)
             new = written[result.atom if isinstance(result, Symbol) else root.var]
             if in_order:
                 new = node.graph.call_method("contiguous", (new,))
@@ -302,10 +317,11 @@ class GraphProgram:
         if operand is not None:
             node.replace_input_with(operand, new)
             self._replaced.append(operand)
-            return True
-        node.replace_all_uses_with(new)
-        self.nodes.update((atom, new) for atom, one in [*self.nodes.items()] if one is node)
-        self._replaced.append(node)
+        else:
+            node.replace_all_uses_with(new)
+            self.nodes.update((atom, new) for atom, one in [*self.nodes.items()] if one is node)
+            self._replaced.append(node)
+        erase(*(n for n in made if n is not new))
         return True
 
     def erase_replaced(self) -> None:
