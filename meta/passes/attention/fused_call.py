@@ -94,7 +94,17 @@ class AttentionMatch:
             for layout in (HEADS_FIRST, HEADS_LATER):
                 options.append(Heads(self.lead[:n], self.lead[n:], shared, layout))
         usual = int(len(self.lead) > 1)
-        return min(options, key=lambda h: (*self._copies(h), abs(len(h.batch) - usual)))
+
+        def cost(heads: Heads) -> tuple[int, ...]:
+            return *self._copies(heads), self._cut(heads), abs(len(heads.batch) - usual)
+
+        return min(options, key=cost)
+
+    def _cut(self, heads: Heads) -> int:
+        """Return of how many arguments a dimension is cut, a part of it being batches."""
+        batch, later = set(heads.batch), set(heads.heads)
+        groups = [[set(leaves(g)) for g in o.groups] for o in (self.query, self.key, self.value)]
+        return sum(any(g & batch and g & later for g in own) for own in groups)
 
     def _copies(self, heads: Heads) -> tuple[int, int]:
         """Return how many elements are repeated, and how many arguments are transposed."""

@@ -137,6 +137,34 @@ def test_it_is_what_is_written(name: str, autocast: bool) -> None:
     check(FORMS[name], found, dtype, autocast)
 
 
+@pytest.mark.parametrize("shifted", [False, True])
+def test_parts_of_a_projection_are_read_where_they_lie(shifted: bool) -> None:
+    """As windows of images have them: nothing is transposed or copied around the call."""
+
+    def form(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+        parts = torch.stack([q, k, v], 2).reshape(B, 7, 3, H, D).permute(2, 0, 3, 1, 4)
+        query, key, value = parts.unbind(0)
+        scores = query * 0.5 @ key.transpose(-2, -1) + bias
+        if shifted:
+            scores = scores.view(-1, 3, H, 7, 7) + mask.to(v.dtype)[:, None][None]
+        y = scores.view(-1, H, 7, 7).softmax(-1) @ value
+        return y.transpose(1, 2).reshape(B, 7, H * D)
+
+    mask = torch.where(numbers(3, 7, 7, seed=7) > 0.5, -100.0, 0.0)
+    given = [numbers(B, 7, H * D, seed=i).bfloat16().requires_grad_() for i in range(3)]
+    bias = numbers(H, 7, 7, seed=4).bfloat16().requires_grad_()
+    with compiler.record_compiled_graphs() as graphs:
+        y = torch.compile(form, backend="meta", fullgraph=True)(*given, bias)
+        y.sum().backward()
+    text = "\n".join(str(p.executable.module) for g in graphs for p in g.programs())
+    for call in ("fused_attention", "fused_attention_dx"):
+        (line,) = re.findall(rf"\b{call}\(.*", text)
+        assert 'layout="BSHD"' in line
+    assert "permute_dims(" not in text and "copy(" not in text
+    exact = form(*(t.detach().double() for t in given), bias.detach().double())
+    assert (y.double() - exact).norm() <= 2e-2 * exact.norm()
+
+
 def test_a_query_that_sees_nothing_is_nan() -> None:
     """As it is in PyTorch."""
     form = masked(EMPTY)
