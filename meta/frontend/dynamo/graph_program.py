@@ -315,7 +315,12 @@ class GraphProgram:
                 new = node.graph.call_method("contiguous", (new,))
                 new.meta = {**node.meta}
         if operand is not None:
-            node.replace_input_with(operand, new)
+            source = new.args[0] if new.target is calls.get(op.astype.name) else None
+            dtype = fake_value(operand).dtype
+            if isinstance(source, fx.Node) and fake_value(source).dtype == dtype:
+                new = source  # each reader casts it, so that gradients add up before the cast
+            for reader in self._readers(operand, tensor_of(root.var).dtype):
+                reader.replace_input_with(operand, new)
             self._replaced.append(operand)
         else:
             node.replace_all_uses_with(new)
@@ -338,6 +343,11 @@ class GraphProgram:
         if call is None or root.var in self.nodes or self.owners[root.var] not in self._autocast:
             return None
         return self.nodes.get(call.args[0]) if call.op is op.astype else None
+
+    def _readers(self, operand: fx.Node, dtype: str) -> set[fx.Node]:
+        """Return the nodes for which autocast casts a value to a dtype, that of their result."""
+        readers = self._autocast.intersection(operand.users)
+        return {n for n in readers if FROM_TORCH[fake_value(n).dtype] == dtype}
 
     def _as_view(self, atom: Expr) -> Binding | None:
         """Return what computes a value of a result of its node, if that is a reshape of it, as

@@ -120,6 +120,25 @@ def test_what_autocast_casts_behind_it_is_of_half_precision() -> None:
         assert (one - right).norm() <= 1.1 * (other - right).norm() + 1e-6
 
 
+def test_products_that_share_a_norm_under_autocast_share_its_call() -> None:
+    """Autocast casts the result for each product, and gradients add up before these casts."""
+
+    def form(lib: Any, x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        y = w * (x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6))
+        square = w.detach().diag()
+        return (y @ square) * (y @ square.exp()) + y @ square.cos()
+
+    text, found = programs(form, torch.float32, torch.bfloat16)
+    forward, backward = re.split("(?=func @main)", text)[1:]
+    assert forward.count("rms_norm(") == 1 and "mean(" not in text and "pow(" not in text
+    assert backward.count("rms_norm_dx(") == 1
+    plain = run(network(form), torch.float32, torch.bfloat16)
+    exact = run(network(form), torch.float64)
+    for one, other, right in zip(found[:2], plain, exact, strict=False):
+        assert one.dtype == other.dtype
+        assert (one - right).norm() <= 1.1 * (other - right).norm() + 1e-6
+
+
 def test_what_the_steps_promote_is_promoted() -> None:
     """Autocast on CUDA takes the power to float32, and what follows is of that dtype."""
     form = FORMS["gpt2"][1]
