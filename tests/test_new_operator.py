@@ -1,88 +1,124 @@
-"""What an operator of a package has by its registrations alone: nothing else names it."""
+"""What an operator of an installed package has by its registrations alone: nothing names it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from pathlib import Path
+from textwrap import dedent
 
 import pytest
-import torch
 
-import meta
-from meta.frontend.aten.registry import aten
-from meta.grad.core import gradient
-from meta.interop.torch import overloads
-from meta.op.core import Op
-from meta.op.core.check import require_float
-from meta.passes.distributed.sharding_rules import elementwise, rule_of
-from meta.testing import F, OpCase, error, sample
-from tests.registered import Author, author
-from tools.fuzz_models import records
-from tools.fuzz_models.draw import Style, generate
-from tools.fuzz_models.program import all_steps
-from tools.fuzz_models.run import Way, check
-from tools.fuzz_models.torch_compile.overloads import calls
-from tools.torch_samples.run import run
+from tests.conftest import run_python
 
-Tensor = meta.op.core.Tensor
-CACHES = (
-    overloads.refusal, overloads.all_names, overloads._by_packet, overloads._by_operator,
-    records.records, calls,
-)  # fmt: skip
+PACKAGE = """
+    import torch
+    import meta
+    from meta.dialect import HANDWRITTEN, Dialect
+    from meta.frontend.aten.registry import aten
+    from meta.grad.core import gradient
+    from meta.op.core import Tensor, op
+    from meta.op.core.check import require_float
+    from meta.testing import F, I, OpCase, error, sample
 
+    @op(elementwise=True)
+    def acme_sigmoid(x: Tensor) -> Tensor:
+        \"\"\"1 / (1 + exp(-x)). Raises TypeInferError for what is no floating point.\"\"\"
+        require_float(x, "x")
+        return x
 
-def sigmoid_of(x: Tensor) -> Tensor:
-    """1 / (1 + exp(-x)), elementwise. ``x``: floating point. Raises TypeInferError for others."""
-    require_float(x, "x")
-    return x
-
-
-@pytest.fixture
-def acme() -> Iterator[Author]:
-    with author() as made:
-        yield made
-    for cached in CACHES:
-        cached.cache_clear()
-
-
-@pytest.fixture
-def operator(acme: Author, monkeypatch: pytest.MonkeyPatch) -> Op:
-    """An elementwise operator with a gradient, a kernel, a record and a converter of ATen's."""
-    made = acme.op(sigmoid_of, elementwise=True)
-    acme.dialect.kernel(made)(lambda x: torch.sigmoid(x))
-
-    @gradient(made)
-    def rule(y, dy):  # type: ignore[no-untyped-def]
+    @gradient(acme_sigmoid)
+    def rule(y, dy):
         return dy * y * (1.0 - y)
 
-    case = OpCase(
-        made.name,
-        samples=[sample(F(3, 5)), sample(F())],
-        oracle=torch.sigmoid,
-        dialects=("author",),
-        errors=[error(meta.testing.I(3, low=0, high=2), match="x must be floating point")],
-    )
-    monkeypatch.setattr(records, "CASES", [*records.CASES, case])
-    monkeypatch.delitem(aten._entries, "sigmoid")
-    aten.same("sigmoid", made)
-    for cached in CACHES:
-        cached.cache_clear()
-    return made
+    acme, CALLS = Dialect("acme", devices=("cpu",), plevel=HANDWRITTEN), [None]
 
+    @acme.kernel(acme_sigmoid, strided=False)
+    def kernel(x):
+        CALLS.append(tuple(x.shape))
+        return torch.sigmoid(x)
 
-def test_it_is_fuzzed(operator: Op) -> None:
-    """In programs of every executor, under torch.compile, and differentiated."""
-    record = records.record_of(operator.name)
+    del aten._entries["sigmoid"]  # our own converter, whose operator this one is instead of
+    aten.same("sigmoid", acme_sigmoid)
+
+    CASES = [
+        OpCase(
+            "acme_sigmoid",
+            samples=[sample(F(3, 5)), sample(F())],
+            oracle=torch.sigmoid,
+            dialects=("acme",),
+            errors=[error(I(3, low=0, high=2), match="x must be floating point")],
+        )
+    ]
+    """
+RECORD = {
+    "METADATA": "Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n",
+    "entry_points.txt": "[meta.dialects]\nacme = acme_ops:acme\n"
+    "[meta.cases]\nacme = acme_ops:CASES\n",
+}
+FUZZED = """
+    from tools.fuzz_models.__main__ import main
+    from tools.fuzz_models.draw import Style, generate
+    from tools.fuzz_models.program import all_steps
+    from tools.fuzz_models.records import record_of
+
+    record = record_of("acme_sigmoid")
     assert record.smooth and not record.moves and not record.degree
-    for executor in ("eager", "vm2", "tape"):
-        style = Style(2, 3, smooth=executor == "tape", control=False, only=(operator.name,))
-        program = generate(0, style)
-        assert operator.name in {step.op for step in all_steps(program.steps)}
-        assert check(program, Way(executor)) is None
-    assert "torch.ops.aten.sigmoid.default({0})" in calls()
+    program = generate(0, Style(2, 3, smooth=True, control=False, only=("acme_sigmoid",)))
+    assert "acme_sigmoid" in {step.op for step in all_steps(program.steps)}
+    main(["--face=models", "--op=acme_sigmoid", "--cases=6", "--quick", "--json"])
+    """
+DERIVED = """
+    import torch
+    from acme_ops import CALLS, CASES, acme_sigmoid
+    from meta.interop.torch import enable, overloads
+    from meta.passes.distributed.sharding_rules import elementwise, rule_of
+    from meta.testing import check_case
+    from tools.fuzz_models.torch_compile.overloads import calls
+    from tools.torch_samples.run import run
 
-
-def test_it_is_sharded_enabled_and_compared_with_torch(operator: Op) -> None:
-    assert rule_of(operator) is elementwise
-    assert overloads.overloads_of(operator) == ("sigmoid",)
-    found = run("sigmoid", (torch.float32,))
+    check_case(CASES[0])
+    assert rule_of(acme_sigmoid) is elementwise
+    assert "torch.ops.aten.sigmoid.default({0})" in calls()  # of random torch.compile programs
+    assert overloads.overloads_of(acme_sigmoid) == ("sigmoid",)
+    x = torch.linspace(-2, 2, 7)
+    CALLS.clear()
+    with enable(["sigmoid"], device="cpu"):
+        y = x.sigmoid()
+    assert CALLS == [(7,)]
+    torch.testing.assert_close(y, 1 / (1 + (-x).exp()))
+    found = run("sigmoid", (torch.float32,))  # OpInfo's samples
     assert found.passed and found.ran > 1 and found.gradients
+    print("ok")
+    """
+
+
+@pytest.fixture
+def acme(tmp_path: Path) -> Path:
+    """A folder with an installed package."""
+    info = tmp_path / "acme-1.0.dist-info"
+    info.mkdir()
+    for name, text in RECORD.items():
+        (info / name).write_text(text, "utf-8")
+    (tmp_path / "acme_ops.py").write_text(dedent(PACKAGE), "utf-8")
+    return tmp_path
+
+
+def run(code: str, site: Path) -> str:
+    return run_python("-c", f"import sys; sys.path.insert(0, {str(site)!r})\n{dedent(code)}")
+
+
+def test_it_is_fuzzed(acme: Path) -> None:
+    """In programs of every executor, also differentiated."""
+    summary = json.loads(run(FUZZED, acme))
+    assert summary["cases"] >= 6 and not summary["failures"]
+
+
+def test_it_is_checked_sharded_enabled_and_compared_with_torch(acme: Path) -> None:
+    assert run(DERIVED, acme) == "ok\n"
+
+
+def test_what_is_no_list_of_records_is_refused(acme: Path) -> None:
+    text = RECORD["entry_points.txt"].replace("CASES", "CALLS")
+    (acme / "acme-1.0.dist-info" / "entry_points.txt").write_text(text, "utf-8")
+    with pytest.raises(AssertionError, match="no list of records[^$]*found: *acme_ops:CALLS"):
+        run("from meta.testing.records import announced_cases; announced_cases()", acme)

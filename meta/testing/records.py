@@ -1,13 +1,15 @@
 """Finds and loads `OpCase` records: the family files ``tests/op/*.py``, no family listed by hand.
 
 A source checkout has them beside the package; an installed one carries them in
-``meta/testing/cases``. They import one another as ``tests.op.<family>``, wherever they lie.
+``meta/testing/cases``. They import one another as ``tests.op.<family>``, wherever they lie. Another
+package announces the records of its operators by an entry point of the group "meta.cases".
 """
 
 from __future__ import annotations
 
 import sys
 from importlib import import_module
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
@@ -15,6 +17,7 @@ from meta.base.errors import ArgumentError
 from meta.testing.case import OpCase
 
 PACKAGE = "tests.op"
+GROUP = "meta.cases"
 FOLDERS = (Path(__file__).parent / "cases", Path(__file__).parents[2] / "tests" / "op")
 """Where records are looked for: in an installed package, in a checkout."""
 
@@ -68,4 +71,23 @@ def load_cases(folder: Path) -> list[OpCase]:
                 "this file has no cases: it defines no CASES", found=module.__file__
             )
         found += module.CASES
+    return found
+
+
+def announced_cases() -> list[OpCase]:
+    """Return the records that installed packages announce.
+
+    Raises ArgumentError for an entry point that is no collection of records; what the import of a
+    package raises is raised.
+    """
+    found: list[OpCase] = []
+    for point in entry_points(group=GROUP):
+        cases = point.load()
+        if not isinstance(cases, list) or not all(isinstance(c, OpCase) for c in cases):
+            raise ArgumentError(
+                f"the entry point {point.name!r} of the group {GROUP!r} is no list of records",
+                found=point.value,
+                expected="PACKAGE:CASES, where CASES is a list of meta.testing.OpCase",
+            )
+        found += cases
     return found

@@ -27,6 +27,7 @@ from meta.ir.types import TensorType, TupleType
 from meta.op.core import Op, tree
 from meta.op.core.call import CallValues, View
 from meta.testing.case import OpCase, Sample, Spec
+from meta.testing.records import announced_cases
 from tests.op.records import CASES
 from tools.fuzz_models.precision import INTS
 from tools.fuzz_models.program import Step, refs_in, substitute
@@ -183,11 +184,11 @@ def _magnitudes(operands: Sequence[Any]) -> Tensor:
 
 @cache
 def records() -> Mapping[str, Record]:
-    """Return what is known of each operator with a record whose results follow from its arguments:
-    none of random numbers, none that other ranks take part in.
+    """Return what is known of each operator with a record, ours or of an installed package, whose
+    results follow from its arguments: none of random numbers, none that other ranks take part in.
     """
     found: dict[str, list[OpCase]] = {}
-    for case in CASES:
+    for case in (*CASES, *announced_cases()):
         op = OPERATORS[case.op]
         if case.samples and not (op.random or op.collective) and "cuda" in case.devices:
             found.setdefault(case.op, []).append(case)
