@@ -120,5 +120,5 @@ def test_it_is_checked_sharded_enabled_and_compared_with_torch(acme: Path) -> No
 def test_what_is_no_list_of_records_is_refused(acme: Path) -> None:
     text = RECORD["entry_points.txt"].replace("CASES", "CALLS")
     (acme / "acme-1.0.dist-info" / "entry_points.txt").write_text(text, "utf-8")
-    with pytest.raises(AssertionError, match="no list of records[^$]*found: *acme_ops:CALLS"):
+    with pytest.raises(AssertionError, match=r"no list of records[^$]*found: *acme_ops:CALLS"):
         run("from meta.testing.records import announced_cases; announced_cases()", acme)
