@@ -36,10 +36,10 @@ from meta.op.core.indices import checks_indices
 from meta.passes.call_graph import PREPARED_BY
 from meta.passes.index_ranges import index_atoms
 from meta.passes.pattern import Match, Pattern, explain, match, pattern
-from meta.passes.pattern.build import walk_nodes
-from meta.passes.pattern.matches import Facts, captured_atoms
-from meta.passes.pattern.nodes import Called
+from meta.passes.pattern.matches import captured_atoms
+from meta.passes.pattern.nodes import Called, walk_nodes
 from meta.passes.pattern.replacement import outlined
+from meta.passes.pattern.scope import Facts
 
 
 def fuse_dialect(module: Module, *, device: Device) -> Module:

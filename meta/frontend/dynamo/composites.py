@@ -25,6 +25,7 @@ from meta.passes.composites import rms_norm as rms_norm_pattern
 from meta.passes.pattern import Match, Pattern, match
 from meta.passes.pattern.formula import ARITHMETIC
 from meta.passes.pattern.replacement import Replacement, traced
+from meta.passes.pattern.scope import Facts
 
 
 def to_dtype(x: Tensor, dtype: str) -> Tensor:
@@ -86,8 +87,9 @@ def _names(what: Pattern) -> set[str]:
 def _fused(graph: fx.GraphModule, rows: Mapping[Pattern, Replacement]) -> bool:
     """Write calls for patterns in one graph; return whether there are any."""
     program, taken = GraphProgram(graph), set[Binding]()
+    facts = Facts(program.function, None)
     for what, replacement in rows.items():
-        for found in match(what, program.function):
+        for found in match(what, program.function, facts=facts):
             if (
                 taken.isdisjoint(found.members)
                 and _is_served(found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NoReturn, overload
@@ -24,9 +24,16 @@ from meta.passes.pattern.nodes import (
     as_node,
     called,
     named,
+    walk_nodes,
 )
 
 Check = Callable[..., str | None]
+
+
+def of_names(function: Callable[..., Any]) -> Callable[[Mapping[str, Any]], Any]:
+    """Return a function that calls another one with those of some values that it takes, by name."""
+    names = tuple(inspect.signature(function).parameters)
+    return lambda values: function(**{name: values[name] for name in names})
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +54,12 @@ class Pattern:
         """The named nodes: parameters in their order, then the others in that of the pattern."""
         found = {node.name: node for node in walk_nodes(*self.results) if node.name}
         return {name: found[name] for name in (*self.order, *found) if name in found}
+
+    @cached_property
+    def check_of(self) -> Callable[[Mapping[str, Any]], str | None]:
+        """The check, as a function of all values by their names."""
+        assert self.check is not None
+        return of_names(self.check)
 
     @cached_property
     def operators(self) -> frozenset[Op]:
@@ -187,18 +200,6 @@ def _no_array(op: Op, slot: Any, value: Any) -> Any:
         expected="a parameter of the pattern, the result of an operator or a number",
         found=type(value).__name__,
     )
-
-
-def walk_nodes(*roots: Node) -> Iterator[Node]:
-    """Yield every node of some nodes once, themselves included, in the order of the pattern."""
-    seen: set[Node] = set()
-    stack = list(reversed(roots))
-    while stack:
-        node = stack.pop()
-        if node not in seen:
-            seen.add(node)
-            yield node
-            stack.extend(reversed(node.inner))
 
 
 def _operators(node: Node) -> frozenset[Op]:

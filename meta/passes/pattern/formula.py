@@ -10,7 +10,7 @@ the same function but for rounding.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from itertools import permutations, product
 from typing import TYPE_CHECKING, Any, Protocol
@@ -21,7 +21,7 @@ from meta import op
 from meta.base.dtype import TO_TORCH, is_float
 from meta.base.errors import ArgumentError
 from meta.dialect.core.ir_calls import called_op, tensor_of
-from meta.ir import Expr, TensorType, type_of
+from meta.ir import Expr, TensorType, Var, type_of
 from meta.op.core import Op
 from meta.passes.pattern.nodes import (
     Assignment,
@@ -36,7 +36,7 @@ from meta.passes.pattern.nodes import (
 from meta.passes.simplify.arithmetic import fill_of
 
 if TYPE_CHECKING:
-    from meta.passes.pattern.matches import BlockScope
+    from meta.passes.pattern.scope import BlockScope
 
 Monomial = frozenset[tuple[Any, float]]
 """A product of powers: factors with their exponents."""
@@ -49,6 +49,7 @@ ARITHMETIC = (
     *(op.add, op.bias_add, op.subtract, op.multiply, op.divide, op.negative),
     *(op.pow, op.square, op.sqrt, op.rsqrt, op.reciprocal),
 )
+STEPS = frozenset((*ARITHMETIC, *CASTS))
 MOST_STEPS, MOST_TERMS, LARGEST_POWER = 32, 16, 4
 """Calls, and terms, of a value that is compared with a formula; the exponents that are expanded."""
 ROUNDING, ROUNDING_64 = 1e-7, 1e-15
@@ -251,7 +252,11 @@ class Formula(Node):
         object.__setattr__(self, "expanded", _Expanded(self))
 
     def may_be(self, value: Expr) -> bool:
-        return called_op(value) in (*ARITHMETIC, *CASTS)
+        return called_op(value) in STEPS
+
+    def among(self, scope: BlockScope) -> Set[Var] | None:
+        inner = [near for near in map(scope.among, self.inner) if near is not None]
+        return set.intersection(*(scope.reached(n, self.may_be) for n in inner)) if inner else None
 
     def ways(self, value: Any, scope: BlockScope, found: Assignment) -> Ways | str:
         """First what other nodes compute is looked for, then the terms are compared."""
@@ -262,7 +267,7 @@ class Formula(Node):
         calls = [n for n in self.inner if not isinstance(n, Wildcard) and n not in found]
         choices = []
         for node in calls:
-            near = [a for a in below if node.may_be(scope.value_of(a))]
+            near = [a for a in below if scope.may_be(node, a)]
             if not near:
                 return f"{scope.shown(value)} is not computed of {_label(node)}"
             choices.append(near)
@@ -329,9 +334,15 @@ class _ProgramReader:
         return self._formula.rounded.get((dtype or "", number), float(number))
 
     def step(self, value: Any) -> tuple[Op, tuple[Any, ...]] | None:
+        known = self._scope.arithmetic
+        if value not in known:
+            known[value] = self._read(value)
+        return known[value]
+
+    def _read(self, value: Any) -> tuple[Op, tuple[Any, ...]] | None:
         call: Any = self._scope.get(value)
         called = called_op(call)
-        if called is None or called not in (*ARITHMETIC, *CASTS):
+        if called is None or called not in STEPS:
             return None
         dtype = _dtype_of(value)
         if dtype is None or not is_float(dtype):
@@ -368,15 +379,34 @@ class _ProgramReader:
         """Yield where the expansion of a value may stop: at what is known, and at what is not
         computed of that; where nothing is known, at one value after the other, the last first.
         """
-        below = self.below(value)
         if not known:
-            yield from ((atom,) for atom in reversed(below) if atom is not value and missing == 1)
+            if missing == 1:
+                yield from ((atom,) for atom in reversed(self.alone(value)))
             return
+        below = self.below(value)
         dependent, size = set(known), 0
         while size < len(dependent):
             size = len(dependent)
             dependent.update(a for a in below if not dependent.isdisjoint(below[a]))
         yield *known, *(a for a in below if a not in dependent and self.number(a, value) is None)
+
+    def alone(self, value: Any) -> list[Any]:
+        """Return the values that, each alone and with numbers, a value is computed of, the nearest
+        first: its dominators.
+        """
+        position, bindings = self._scope.places.position, self._scope.bindings
+        found: list[Any] = []
+        pending = {value}
+        while pending:
+            atom = max(pending, key=lambda a: position[bindings[a]] if a in bindings else -1)
+            pending.remove(atom)
+            if not pending and atom is not value:
+                found.append(atom)
+            step = self.step(atom)
+            if step is None:  # whatever else is left is computed of something else
+                break
+            pending.update(a for a in step[1] if self.number(a, atom) is None)
+        return found
 
 
 _TWO_OPERANDS = (op.add, op.bias_add, op.subtract, op.multiply, op.divide, op.pow)

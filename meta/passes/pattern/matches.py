@@ -4,15 +4,13 @@ The search is depth first, over the ways of a pattern's nodes. Choices (alternat
 arguments) are tried in the order in which the nodes state them; a node that was met before has to
 be the same value again. The stack is explicit, so a pattern may be long.
 
-Calls of one result stand where it was computed. Several results may be used before the last of them
-is there, so their call has to come earlier: after everything that the match reads, and before all
-that use its results. Positions are positions in the block, and numbers between them.
+A match has the calls that its pattern needs: the search begins at what is computed of them
+(`scope.py`). One for an explanation begins wherever the pattern's last step can be.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
@@ -25,23 +23,21 @@ from meta.ir import (
     Block,
     Call,
     Constant,
-    DefUse,
     Effect,
     Expr,
     Function,
     Module,
     Var,
-    bindings,
     operands,
     structural_equal,
 )
 from meta.ir.literals import literal_text
-from meta.ir.printer import first_line, variable_names
-from meta.ir.visit import User, inner_blocks, nested_bindings, uses
-from meta.passes.alias_analysis import AliasSets, AliasSummaries
+from meta.ir.printer import first_line
+from meta.ir.visit import User, nested_bindings, uses
 from meta.passes.liveness import fused_function
-from meta.passes.pattern.build import Pattern, walk_nodes
-from meta.passes.pattern.nodes import Assignment, Called, Node, depth, of_type
+from meta.passes.pattern.build import Pattern
+from meta.passes.pattern.nodes import Assignment, Called, Node, depth, of_type, walk_nodes
+from meta.passes.pattern.scope import BlockScope, Facts
 
 
 class Search:
@@ -101,76 +97,6 @@ def _same(a: Any, b: Any) -> bool:
     if isinstance(a, Expr) or isinstance(b, Expr):
         return a is b
     return literal_text(a) == literal_text(b)
-
-
-class Positions:
-    """The positions in one block, as matches that were found move them."""
-
-    def __init__(self, block: Block, uses: DefUse) -> None:
-        self.block, self.uses = block, uses
-        self.position: Mapping[Binding, int] = {b: i for i, b in enumerate(block.bindings)}
-        self._moved: dict[Binding, float] = {}
-        self._outer: dict[User, Binding] = {}
-        for binding in block.bindings:
-            for one in (binding, *nested_bindings(binding.value)):
-                self._outer.update(dict.fromkeys((one, *inner_blocks(one.value)), binding))
-
-    def of(self, user: User) -> float:
-        """Return where a binding, or the one around it, is evaluated; the end for the result."""
-        user = self._outer.get(user, user)
-        if isinstance(user, Block):
-            return len(self.block.bindings)
-        return self._moved.get(user, self.position[user])
-
-    def find(
-        self, members: tuple[Binding, ...], inside: Set[Binding], results: tuple[Binding, ...]
-    ) -> float | None:
-        """Return where the call of a match can be, None if nowhere.
-
-        ``members``: what it computes; those ``inside`` are there nowhere else. ``results``: those
-        that others may use.
-        """
-        last = max(self.position[b] for b in inside)
-        if len(results) == 1:
-            return last
-        used = (u for r in results for u in self.uses.users(r.var) if u not in inside)
-        end = min(map(self.of, used), default=len(self.block.bindings))
-        if last < end:
-            return last
-        read = (a for b in members for a in operands(b.value) if isinstance(a, Var))
-        sources = {self.uses.definitions[a] for a in read if a in self.uses.definitions}
-        begin = max(
-            (self.of(s) for s in sources if s in self.position and s not in members), default=-1.0
-        )
-        begin = max(begin, ceil(end) - 1)
-        return (begin + end) / 2 if begin < end else None
-
-    def move(self, inside: Set[Binding], place: float) -> None:
-        """Note where the results of a match are computed from now on."""
-        self._moved.update(dict.fromkeys(inside, place))
-
-
-class Facts:
-    """Facts of one function of a module (None: nothing is known of other functions)."""
-
-    def __init__(self, function: Function, module: Module | None) -> None:
-        self.function, self.module = function, module
-
-    @cached_property
-    def buffers(self) -> AliasSets:
-        """Which values may share memory."""
-        summaries = None if self.module is None else AliasSummaries(self.module)
-        return AliasSets(self.function, summaries)
-
-    @cached_property
-    def uses(self) -> DefUse:
-        """Who uses what."""
-        return DefUse(self.function)
-
-    @cached_property
-    def names(self) -> dict[Var, str]:
-        """The names under which variables are printed."""
-        return variable_names(self.function)
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,14 +161,15 @@ def match(
     A call of a global function may write its arguments, unless ``module`` is given and tells that
     it does not. ``facts``: those of the function, if they are known from another search.
     """
-    return _Finder(pattern, facts or Facts(function, module), shared, writing).matches()
+    known = facts or Facts(function, module)
+    return _Finder(pattern, known, shared, writing, complete=False).matches()
 
 
 def refusals(
     pattern: Pattern, function: Function, *, module: Module | None = None, shared: bool = False
 ) -> list[Refusal]:
     """Return what `match` refuses, in program order."""
-    finder = _Finder(pattern, Facts(function, module), shared)
+    finder = _Finder(pattern, Facts(function, module), shared, writing=False)
     finder.matches()
     return finder.refused[::-1]
 
@@ -265,62 +192,24 @@ def explain(
     return "\n".join(lines)
 
 
-def call_with(function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
-    """Call a function with those of the values that it has parameters for, by name."""
-    return function(**{name: values[name] for name in inspect.signature(function).parameters})
-
-
-class BlockScope:
-    """The values of one block's own bindings, and the names of its function's variables."""
-
-    def __init__(self, block: Block, facts: Facts) -> None:
-        self.block, self.facts, self.uses = block, facts, facts.uses
-        self.bindings = {b.var: b for b in block.bindings}
-        self.places = Positions(block, facts.uses)
-
-    def get(self, atom: object) -> Expr | None:
-        """Return what a variable of the block is bound to; None for any other atom."""
-        binding = self.bindings.get(atom) if isinstance(atom, Var) else None
-        return None if binding is None else binding.value
-
-    def value_of(self, atom: Any) -> Any:
-        """Return what a variable of the block is bound to; any other atom itself."""
-        value = self.get(atom)
-        return atom if value is None else value
-
-    def shown(self, value: Any) -> str:
-        """Return an atom or literal as a reason for refusal names it."""
-        if isinstance(value, Var):
-            return self.facts.names.get(value, "a variable from outside")
-        if isinstance(value, Constant):
-            return f"a constant {value.type}"
-        return str(value) if isinstance(value, Expr) else literal_text(value)
-
-    def made_of(self, values: list[Var], steps: int) -> list[Var]:
-        """Return what the block computes of values in so many steps at most, in program order."""
-        found: set[Binding] = set()
-        for _ in range(steps):
-            users = {u for v in values for u in self.uses.users(v) if u in self.places.position}
-            values = [u.var for u in users - found if isinstance(u, Binding)]
-            found.update(u for u in users if isinstance(u, Binding))
-        return [b.var for b in sorted(found, key=self.places.position.__getitem__)]
-
-
 class _Finder:
-    def __init__(self, pattern: Pattern, facts: Facts, shared: bool, writing: bool = False) -> None:
-        self.pattern, self.facts = pattern, facts
+    """complete: whether to note why others are no matches."""
+
+    def __init__(
+        self, pattern: Pattern, facts: Facts, shared: bool, writing: bool, complete: bool = True
+    ) -> None:
+        self.pattern, self.facts, self.complete = pattern, facts, complete
         self.shared, self.writing = shared, writing
         self.taken: set[Binding] = set()
         self.refused: list[Refusal] = []
 
     def matches(self) -> list[Match]:
         found: list[Match] = []
-        first = self.pattern.searched[0]
-        for block in reversed(list(_blocks(self.facts.function))):
-            near = [b for b in reversed(block.bindings) if first.may_be(b.value)]
-            scope = BlockScope(block, self.facts) if near else None
-            for binding in near:
-                assert scope is not None
+        for block in reversed(self.facts.blocks):
+            if not self.complete and not self.pattern.operators <= self.facts.calls(block).keys():
+                continue
+            scope = BlockScope(block, self.facts, self.complete)
+            for binding in reversed(scope.candidates(self.pattern.searched[0])):
                 one = None if binding in self.taken else self.at(binding, scope)
                 if one is not None:
                     self.taken |= one.replaced
@@ -342,7 +231,7 @@ class _Finder:
             reason = reason or problem
         if reason is None and search.calls:
             reason = search.failure
-        if reason is not None:
+        if reason is not None and self.complete:
             self.refused.append(Refusal(binding, reason))
         return None
 
@@ -430,7 +319,7 @@ class _Finder:
                 return f"what the match writes is used in between, by {scope.shown(binding.var)}"
         if self.pattern.check is None:
             return None
-        reason = call_with(self.pattern.check, {**one.types, "match": one})
+        reason = self.pattern.check_of({**one.types, "match": one})
         if reason is not None and not isinstance(reason, str):
             raise ArgumentError(
                 f"the check of {self.pattern.name} returns {reason!r}",
@@ -461,12 +350,6 @@ def _only_writes(binding: Binding) -> bool:
 
 def _shown_user(user: User, scope: BlockScope) -> str:
     return "as a result" if isinstance(user, Block) else f"by {scope.shown(user.var)}"
-
-
-def _blocks(function: Function) -> Iterator[Block]:
-    yield function.body
-    for binding in bindings(function):
-        yield from inner_blocks(binding.value)
 
 
 def captured_atoms(one: Match) -> dict[Expr, str]:

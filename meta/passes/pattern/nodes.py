@@ -2,14 +2,15 @@
 
 A node says in how many *ways* a value can be what it describes; each way is a list of goals, nodes
 that other values have to be. The search (`matches.py`) knows nothing else of them. A new kind of
-node is a class with a method `ways` here.
+node is a class with a method `ways` here, and with `among` where it need not be looked for among
+all values.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -19,13 +20,13 @@ from meta import op
 from meta.base.errors import ArgumentError
 from meta.base.methods import Overloads
 from meta.dialect.core.ir_calls import base_op
-from meta.ir import Call, Constant, Expr, Tuple, TupleGetItem, type_of
+from meta.ir import Call, Constant, Expr, Tuple, TupleGetItem, Var, operands, type_of
 from meta.ir.constants import tensor_bytes
 from meta.ir.literals import literal_text
 from meta.op.core import Op
 
 if TYPE_CHECKING:
-    from meta.passes.pattern.matches import BlockScope
+    from meta.passes.pattern.scope import BlockScope
 
 Goal = tuple["Node", Any]
 Ways = list[tuple[Goal, ...]]
@@ -60,6 +61,12 @@ class Node(Overloads, ABC):
     def may_be(self, value: Expr) -> bool:
         """Tell quickly of what a variable is bound to whether it can be this at all."""
         return True
+
+    def among(self, scope: BlockScope) -> Set[Var] | None:
+        """Return variables of a block that alone can be this, as far as the calls tell that it is
+        computed of; None if it may be anything.
+        """
+        return None
 
     def __or__(self, other: Any) -> Node:
         return Alternatives(inner=(self, as_node(other)))
@@ -156,6 +163,23 @@ class Called(Node):
             and self.accepts(value.callee)
         )
 
+    def among(self, scope: BlockScope) -> Set[Var] | None:
+        inner = [near for near in map(scope.among, self.inner) if near is not None]
+        if self.op is not None:
+            own: Iterable[Var] = scope.facts.calls(scope.block).get(self.op, ())
+        elif inner:
+            fewest: Set[Var] = min(inner, key=len)
+            own = scope.users(fewest)
+        else:
+            return None
+        return {v for v in own if self._may_be_of(scope.bindings[v].value, inner)}
+
+    def _may_be_of(self, value: Expr, inner: list[Set[Var]]) -> bool:
+        """Whether what a variable is bound to can be a call of something in each of some sets."""
+        if not self.may_be(value):
+            return False
+        return not inner or not any(near.isdisjoint(operands(value)) for near in inner)
+
     def ways(self, value: Any, scope: BlockScope, found: Assignment) -> Ways | str:
         call = scope.value_of(value)
         if not isinstance(call, Call) or base_op(call.callee) is None:
@@ -185,6 +209,12 @@ class TupleField(Node):
     opens = True
     index: int
 
+    def among(self, scope: BlockScope) -> Set[Var] | None:
+        near = scope.among(self.inner[0])
+        if near is None:
+            return None
+        return {v for v in scope.users(near) if isinstance(scope.get(v), TupleGetItem)}
+
     def ways(self, value: Any, scope: BlockScope, found: Assignment) -> Ways | str:
         found = scope.value_of(value)
         if not isinstance(found, TupleGetItem) or found.index != self.index:
@@ -212,6 +242,15 @@ class Alternatives(Node):
     def may_be(self, value: Expr) -> bool:
         return any(option.may_be(value) for option in self.inner)
 
+    def among(self, scope: BlockScope) -> Set[Var] | None:
+        found: set[Var] = set()
+        for option in self.inner:
+            near = scope.among(option)
+            if near is None:
+                return None
+            found |= near
+        return found
+
     def ways(self, value: Any, scope: BlockScope, found: Assignment) -> Ways | str:
         return [((option, value),) for option in self.inner]
 
@@ -226,6 +265,10 @@ class Chain(Node):
 
     def may_be(self, value: Expr) -> bool:
         return self._continues(value) or self.inner[0].may_be(value)
+
+    def among(self, scope: BlockScope) -> Set[Var] | None:
+        near = scope.among(self.inner[0])
+        return None if near is None else near | scope.reached(near, self._continues)
 
     def _continues(self, value: Any) -> bool:
         return isinstance(value, Call) and base_op(value.callee) is not None and self.accepts(value)
@@ -333,6 +376,18 @@ def _filled_with(data: torch.Tensor, value: float | int | bool) -> bool:
     if not _same_number(first.item(), value):
         return False
     return bytes(tensor_bytes(data)) == bytes(tensor_bytes(first)) * data.numel()
+
+
+def walk_nodes(*roots: Node) -> Iterator[Node]:
+    """Yield every node of some nodes once, themselves included, in the order of the pattern."""
+    seen: set[Node] = set()
+    stack = list(reversed(roots))
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            yield node
+            stack.extend(reversed(node.inner))
 
 
 def depth(node: Node) -> int:

@@ -27,8 +27,8 @@ from meta.ir import (
 from meta.op.core.tracing import Trace
 from meta.passes.alias_analysis import AliasSets, AliasSummaries
 from meta.passes.outline import OutlinedFunctions
-from meta.passes.pattern.build import Pattern
-from meta.passes.pattern.matches import Match, call_with, captured_atoms, match
+from meta.passes.pattern.build import Pattern, of_names
+from meta.passes.pattern.matches import Match, captured_atoms, match
 from meta.passes.rewrite import bound_to, with_inner_blocks
 
 Replacement = Callable[..., Any]
@@ -100,7 +100,7 @@ def traced(one: Match, replacement: Replacement) -> Block:
         name: trace.symbols(value) if isinstance(value, Expr) else value
         for name, value in one.captures.items()
     }
-    return trace.finish(trace.run(call_with, replacement, {**values, "match": one}))
+    return trace.finish(trace.run(of_names(replacement), {**values, "match": one}))
 
 
 class _MatchRewriter:
