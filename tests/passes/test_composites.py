@@ -14,6 +14,8 @@ from meta.dialect.core.ir_calls import called_op
 from meta.frontend import from_onnx, from_torch
 from meta.ir import Module, bindings, parse
 from meta.passes import composites, fuse_composites, infer_type
+from meta.passes.pattern.formula import _Expansion
+from meta.passes.pattern.matches import Search
 from tests.passes.composite_forms import FORMS, OTHERS, Form
 
 X = torch.linspace(-6, 6, 600).view(30, 20) + torch.linspace(0, 1, 20)
@@ -281,3 +283,48 @@ def test_a_scale_is_a_vector(vector: str, scaled: bool) -> None:
     """Any other is multiplied afterwards."""
     found = fused(MEAN.format(eps="1e-6"), f"%x: float32[4, 8], %w: float32[{vector}]")
     assert "rms_norm" in found and ("multiply" in found) != scaled
+
+
+def residual_blocks(count: int) -> Module:
+    """Return blocks of a norm and an activation, written out, each added to what it is of."""
+    lines, x = [], "%x"
+    for i in range(count):
+        lines.append(f"""
+          %a{i}: float32[4, 8] = multiply({x}, {x})
+          %b{i}: float32[4, 1] = mean(%a{i}, axis=-1, keepdims=True)
+          %c{i}: float32[4, 1] = add(%b{i}, x2=1e-06)
+          %d{i}: float32[4, 1] = rsqrt(%c{i})
+          %e{i}: float32[4, 8] = multiply({x}, %d{i})
+          %f{i}: float32[4, 8] = dense(%e{i}, %w)
+          %g{i}: float32[4, 8] = multiply(%f{i}, 0.7071067811865476)
+          %h{i}: float32[4, 8] = erf(%g{i})
+          %i{i}: float32[4, 8] = add(%h{i}, 1.0)
+          %j{i}: float32[4, 8] = multiply(%f{i}, %i{i})
+          %k{i}: float32[4, 8] = multiply(%j{i}, 0.5)
+          %x{i}: float32[4, 8] = add({x}, %k{i})""")
+        x = f"%x{i}"
+    head = "func @main(%x: float32[4, 8], %w: float32[8, 8]) -> float32[4, 8] {"
+    return parse("\n".join([head, *lines, f"return {x}", "}"]))
+
+
+def test_the_search_takes_as_long_for_each_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums of many blocks are not expanded, and a search begins where it can end."""
+    steps: list[int] = []
+    search = Search.solutions
+    expand = _Expansion.of
+
+    def counted(self: _Expansion, *args: object) -> object:
+        steps[-1] += 1
+        return expand(self, *args)
+
+    def counted_search(self: Search, *args: object) -> object:
+        steps[-1] += 1
+        return search(self, *args)
+
+    monkeypatch.setattr(_Expansion, "of", counted)
+    monkeypatch.setattr(Search, "solutions", counted_search)
+    for count in (8, 16, 32):
+        steps.append(0)
+        found = names(fuse_composites(residual_blocks(count)))
+        assert found.count("rms_norm") == found.count("gelu") == count
+    assert steps[2] - steps[1] <= 2 * (steps[1] - steps[0])
