@@ -74,7 +74,7 @@ DERIVED = """
     from meta.passes.distributed.sharding_rules import elementwise, rule_of
     from meta.testing import check_case
     from tools.fuzz_models.torch_compile.overloads import calls
-    from tools.torch_samples.run import run
+    from tools.torch_samples.functions import run
 
     check_case(CASES[0])
     assert rule_of(acme_sigmoid) is elementwise

@@ -7,12 +7,14 @@ them. Both are slow. What `meta` refuses is in a list.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 import meta
+from meta.frontend.aten.registry import aten
 from tests.frontend.listed import by_entry, check_listed, check_names
 from tests.frontend.shared_lists import LACKED
 from tools.torch_samples import report
@@ -21,10 +23,12 @@ from tools.torch_samples.adapters import BY_HAND
 from tools.torch_samples.ambiguous import AMBIGUOUS, compare_draws
 from tools.torch_samples.compare import TOLERANCE, compare
 from tools.torch_samples.entries import ENTRIES
+from tools.torch_samples.functions import run
 from tools.torch_samples.outside import ONLY_TORCH, Declined, Outside, outside_if
-from tools.torch_samples.run import Outcome, run
+from tools.torch_samples.run import Outcome
 
 FEW = 3
+OVERLOADS = ["overloads", "--exact", "add", "--samples", "3", "--dtype", "float32"]
 RUN = sorted(ENTRIES.keys() - ONLY_TORCH.keys())
 GRADIENT = "has no gradient|no gradient goes through"
 REFUSED = by_entry(
@@ -71,7 +75,7 @@ def test_a_wrong_adapter_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(BY_HAND, "sin", meta.cos)
     outcome = run("sin", limit=1)
     assert len(outcome.failures) == 5 and not outcome.passed
-    assert "sample 0 in float32: AssertionError: result" in outcome.failures[0]
+    assert "sample 0 of sin in float32: AssertionError: result" in outcome.failures[0]
 
 
 def test_a_wrong_gradient_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,9 +101,8 @@ def test_what_is_declined_is_counted_with_its_reason(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(BY_HAND, "sin", refuse)
     outcome = run("sin")
     assert outcome.declined.keys() == {"for a reason"} and not outcome.passed
-    total = report.Total(["sin", "to_sparse"], [outcome])
-    assert list(total.outside) == ["to_sparse"]
-    assert total.counts()["refusing samples"] == 1 and total.counts()["failing"] == 0
+    total = report.Total(["sin", "to_sparse"], {"to_sparse": "sparse"}, [outcome])
+    assert total.counts()["refusing"] == 1 and total.counts()["failing"] == 0
     assert "sin: refused" in report.text(total, declined=True)
 
 
@@ -150,9 +153,29 @@ def test_several_processes_find_what_one_finds(capsys: pytest.CaptureFixture[str
     assert found[0] == found[1]
 
 
+def test_an_overload_is_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*OVERLOADS, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["outcomes"]
+    record = next(r for r in found if r["name"] == "add.Tensor")
+    assert record["ran"] >= 3 and not record["failures"] and record["entries"] == ["add"]
+
+
+def test_a_wrong_converter_fails(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = replace(aten["add.Tensor"], function=lambda x, y, *, alpha: meta.subtract(x, y))
+    monkeypatch.setitem(aten._entries, "add.Tensor", wrong)
+    assert main(OVERLOADS) == 1
+    out = capsys.readouterr().out
+    assert "add.Tensor: 3 of 3 fail" in out and "sample 0 of add in float32" in out
+
+
 @pytest.mark.parametrize(
     "argv",
     [
+        ["overloads", "--exact", "no_such_entry"],
+        ["--exact", "sin", "--page", "page.md"],
+        ["no_such_comparison"],
         ["--exact", "no_such_entry"],
         ["--exact", "to_sparse"],
         ["--filter", "no_such"],

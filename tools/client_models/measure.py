@@ -1,42 +1,39 @@
-"""What becomes of a model: imported, run, compiled and differentiated, and under `torch.compile`,
-compared with torch.
-
-A tensor is right if it is within 1e-4 of the largest number in it of what torch computes in
-float32, or else no further from what torch computes in float64 than rounding leads
-(`rounding.bounded`), or than torch's own result is. Rounding may also put the argument of a relu
-on the other side of 0, and move a gradient by much more: then the stage is run in float64 as well,
-and has to give torch's numbers there.
+"""What becomes of a model: it is taken through stages, whose results are compared with those of
+torch, or of onnxruntime.
 """
 
 from __future__ import annotations
 
-import copy
 import re
 import time
+import traceback
 import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-import torch
+from meta import MetaError
 
-from tools.client_models.rounding import Bounded, bounded, doubled, in_float64
-from tools.client_models.row import Row
-from tools.client_models.stages import IMPORTED, Run, Stages, Tensors, run_of
-
-TOLERANCE = 1e-4
-KINK = 1e-4
-"""How far a result in float64 may be off, in parts of what rounding to float32 does."""
+IMPORT = "import"
+IMPORTED = ("eager", "compiled", "gradients", "compiled gradients")
+"""Stages of the model that is imported."""
+STAGES = (*IMPORTED, "torch.compile", "torch.compile gradients")
 
 
 @dataclass
 class Outcome:
-    """What became of a row.
+    """What became of a model.
 
     Attributes
     ----------
-    errors: by stage (`STAGES`), the largest error of a tensor, in parts of the largest number in
-    it. rounding: stages with tensors that are further
-    from torch's than `TOLERANCE` and left out there, but right. failed: by stage, why. seconds: by
-    stage. refused: the stage at which torch itself refuses the module, and why, as the row says.
+    errors: by stage (`STAGES`), the largest error of a result, in parts of the largest number in
+    it. rounding: stages with results that are further off than is allowed and left out there, but
+    right. failed: by stage, why. seconds: by stage. refused: the stage at which the model is
+    refused for the cause that its row names, and the cause. missing: why the model cannot be run
+    here at all. facts: of an ONNX file, the number of its nodes, how many there are of each
+    operator, the opset, and the sizes of the inputs at each run.
     """
 
     name: str
@@ -45,6 +42,8 @@ class Outcome:
     failed: dict[str, str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     refused: str | None = None
+    missing: str | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
 
     @property
     def passes(self) -> bool:
@@ -52,90 +51,72 @@ class Outcome:
         return not self.failed
 
 
-def measure(name: str, row: Row, dialect: str | None, stages: list[str]) -> Outcome:
+class Missing(Exception):
+    """A model that cannot be run here at all; the message says why."""
+
+
+class Subject(ABC):
+    """A model and its inputs. stages: those of `STAGES` that it can be taken through."""
+
+    stages: tuple[str, ...] = STAGES
+
+    @abstractmethod
+    def run(self, stage: str) -> Any:
+        """Return what a stage gives: `IMPORT`, then others."""
+
+    @abstractmethod
+    def compare(self, stage: str, found: Any, outcome: Outcome) -> None:
+        """Note the error of what a stage gave, and what is wrong with it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row(ABC):
+    """A model of a library.
+
+    Attributes
+    ----------
+    refused: what the error says at a stage at which the model is refused, a regular expression, and
+    ``cause``: what is the reason.
+    """
+
+    refused: str | None = None
+    cause: str | None = None
+
+    @abstractmethod
+    def subject(self, outcome: Outcome, dialect: str | None) -> Subject:
+        """Return the model; what is known of it before it runs is noted. Raises Missing."""
+
+
+def measure(name: str, row: Row, dialect: str | None, stages: Sequence[str]) -> Outcome:
     """Return what becomes of a row, with a dialect preferred in compiled programs."""
     outcome = Outcome(name)
-    one = Stages(row.module(), row.batch(), dialect)
-    comparison = Comparison(outcome, one)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for stage in ["import", *stages]:
-            if "import" in outcome.failed and stage in IMPORTED:  # it has been said
+        try:
+            subject = row.subject(outcome, dialect)
+        except Missing as error:
+            outcome.missing = str(error)
+            return outcome
+        for stage in [IMPORT, *(s for s in stages if s in subject.stages)]:
+            if IMPORT in outcome.failed and stage in IMPORTED:  # it has been said
                 continue
             start = time.perf_counter()
             try:
-                if stage == "import":
-                    _ = one.model
-                    continue
-                found = one(stage)
+                found = subject.run(stage)
                 outcome.seconds[stage] = time.perf_counter() - start
-                comparison(stage, found)
+                if stage != IMPORT:
+                    subject.compare(stage, found, outcome)
             except Exception as error:  # all kinds: it is what the table says
                 if row.refused and re.search(row.refused, str(error), re.DOTALL):
                     outcome.refused = f"{stage}: {row.cause}"
                     break
-                outcome.failed[stage] = f"{type(error).__name__}: {error}"
+                outcome.failed[stage] = _described(error)
     return outcome
 
 
-class Comparison:
-    """Compares what stages give with torch, and adds to the outcome what came of it."""
-
-    def __init__(self, outcome: Outcome, one: Stages) -> None:
-        self.outcome, self.one = outcome, one
-        self._bounds: dict[Run, Bounded] = {}
-
-    def __call__(self, stage: str, found: Tensors) -> None:
-        """Add the error of a stage, and what is wrong."""
-        run, outcome = run_of(stage), self.outcome
-        own = run(copy.deepcopy(self.one.module), self.one.inputs)
-        compared = stage.endswith("gradients")
-        wanted = {n: own[n] for n in found if n in own} if compared else own
-        wrong = [n for n in wanted if n not in found or found[n].shape != wanted[n].shape]
-        if wrong:
-            outcome.failed[stage] = f"{wrong[0]} is missing, or of another shape"
-            return
-        errors = {n: _error(found[n], w) for n, w in wanted.items()}
-        far = {n: e for n, e in errors.items() if not e <= TOLERANCE}
-        outcome.errors[stage] = max((e for n, e in errors.items() if n not in far), default=0.0)
-        if not far:
-            return
-        bounds = self._bounded(run)
-        ours, theirs = _off(bounds, found), bounds.errors(own)
-        worst = max(far, key=ours.__getitem__)
-        said = f"{worst} is off {far[worst]:.2g}: {ours[worst]:.2g} of what rounding does"
-        said += f", torch's own {theirs[worst]:.2g}"
-        further = [n for n in far if not ours[n] <= max(1.0, theirs[n])]
-        if further:
-            with in_float64():
-                exact = _off(bounds, self._in_float64(stage))
-            largest = max(exact.values())
-            said += f"; in float64 {largest:.1g}"
-            if not largest <= KINK:
-                outcome.failed[stage] = said
-                return
-        outcome.rounding[stage] = f"{len(far)} tensors by rounding; {said}"
-
-    def _bounded(self, run: Run) -> Bounded:
-        if run not in self._bounds:
-            self._bounds[run] = bounded(self.one.module, self.one.inputs, run)
-        return self._bounds[run]
-
-    def _in_float64(self, stage: str) -> Tensors:
-        return Stages(*doubled(self.one.module, self.one.inputs), self.one.dialect)(stage)
-
-
-def _off(bounds: Bounded, found: Tensors) -> dict[str, float]:
-    """Return how far tensors are off, in parts of the bounds."""
-    return bounds.errors({n: found.get(n, bounds.exact[n]) for n in bounds.exact})
-
-
-def _error(found: torch.Tensor, wanted: torch.Tensor) -> float:
-    """Return the largest difference, in parts of the largest number that is wanted."""
-    found, wanted = found.double(), wanted.double()
-    differ = (found != wanted) & ~(found.isnan() & wanted.isnan())
-    if not differ.any():
-        return 0.0
-    largest = float(wanted[wanted.isfinite()].abs().max()) if wanted.isfinite().any() else 0.0
-    off = float((found - wanted)[differ].abs().max())
-    return off / largest if largest else float("inf")
+def _described(error: Exception) -> str:
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, MetaError):
+        return text
+    last = traceback.extract_tb(error.__traceback__)[-1]  # it is a fault
+    return f"{text} ({Path(last.filename).name}:{last.lineno})"

@@ -15,7 +15,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # read when transformers is imported
 
 import transformers
 
-from tools.client_models.row import Inputs, Row
+from tools.client_models.torch_row import Inputs, TorchRow
 
 VOCABULARY, TOKENS, PIXELS = 99, 9, 32
 TEXT = {
@@ -110,7 +110,7 @@ def _model(
     changes: dict[str, Any] | None = None,
     prepared: Callable[[torch.nn.Module], Any] = lambda _: None,
     **more: Any,
-) -> Row:
+) -> TorchRow:
     """Return the row of a class of transformers, of the values of its configuration.
 
     prepared: is given the network before it is used.
@@ -126,7 +126,7 @@ def _model(
         prepared(module)
         return module
 
-    return Row(make, inputs, **more)
+    return TorchRow(make, inputs, **more)
 
 
 ROWS = {

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tools.client_models.row import Inputs, Row
+from tools.client_models.torch_row import Inputs, TorchRow
 
 CLASSES = 10
 NOISE = 0.02
@@ -20,19 +20,19 @@ def images(name: str, size: int, count: int = 4) -> Inputs:
     return lambda g: {name: torch.randn(count, 3, size, size, generator=g)}
 
 
-def torchvision_rows() -> dict[str, Row]:
+def torchvision_rows() -> dict[str, TorchRow]:
     """Return the rows of torchvision; ImportError where it is not installed."""
     from torchvision import models
     from torchvision.models import maxvit, resnet, swin_transformer, vision_transformer
 
-    def named(name: str, size: int = 64, argument: str = "x", **options: Any) -> Row:
+    def named(name: str, size: int = 64, argument: str = "x", **options: Any) -> TorchRow:
         def make() -> torch.nn.Module:
             return getattr(models, name)(weights=None, num_classes=CLASSES, **options)
 
-        return Row(make, images(argument, size), noise=NOISE)
+        return TorchRow(make, images(argument, size), noise=NOISE)
 
-    def built(make: Callable[[], torch.nn.Module], size: int) -> Row:
-        return Row(make, images("x", size), noise=NOISE)
+    def built(make: Callable[[], torch.nn.Module], size: int) -> TorchRow:
+        return TorchRow(make, images("x", size), noise=NOISE)
 
     def narrow_vgg() -> torch.nn.Module:
         module = models.vgg11_bn(weights=None)
@@ -88,12 +88,12 @@ def torchvision_rows() -> dict[str, Row]:
     }
 
 
-def timm_rows() -> dict[str, Row]:
+def timm_rows() -> dict[str, TorchRow]:
     """Return the rows of timm; ImportError where it is not installed."""
     import timm
 
-    def named(name: str, size: int, **options: Any) -> Row:
-        return Row(
+    def named(name: str, size: int, **options: Any) -> TorchRow:
+        return TorchRow(
             lambda: timm.create_model(name, num_classes=CLASSES, **options),
             images("x", size),
             noise=NOISE,
@@ -104,7 +104,7 @@ def timm_rows() -> dict[str, Row]:
         "timm-vit": named("vit_tiny_patch16_224", 32, **small),
         "timm-deit": named("deit_tiny_distilled_patch16_224", 32, **small),
         "timm-beit": named("beitv2_base_patch16_224", 32, **small),
-        "timm-mixer": Row(
+        "timm-mixer": TorchRow(
             lambda: timm.models.MlpMixer(
                 CLASSES, img_size=32, patch_size=8, embed_dim=32, num_blocks=2
             ),

@@ -11,7 +11,7 @@ references into its metadata.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 import torch
@@ -23,30 +23,10 @@ Path = tuple[Any, str] | None
 
 _SHOWN = 12
 _LEAVES = (ast.Constant, ast.Op, ast.GlobalVar, ast.Constructor)
-_PARTS: dict[type, tuple[str, ...]] = {
-    ast.Call: ("op", "args", "attrs"),
-    ast.Tuple: ("fields",),
-    ast.TupleGetItem: ("index", "value"),
-    ast.Let: ("var", "value", "body"),
-    ast.If: ("condition", "then_branch", "else_branch"),
-    ast.Function: ("params", "result_type", "attrs", "body"),
-    ast.RefCreate: ("value",),
-    ast.RefRead: ("ref",),
-    ast.RefWrite: ("ref", "value"),
-    ast.Match: ("value", "complete", "clauses"),
-    ast.Clause: ("pattern", "body"),
-    ast.PatternWildcard: (),
-    ast.PatternVar: ("var",),
-    ast.PatternConstructor: ("constructor", "patterns"),
-    ast.PatternTuple: ("patterns",),
-    ast.Op: ("name",),
-    ast.GlobalVar: ("name",),
-    ast.Constructor: ("name", "data_type"),
-    ast.Opaque: ("type_key", "fields"),
-    ast.TypeDefinition: ("name", "extern", "constructors"),
-    ast.ConstructorDefinition: ("name", "fields"),
-    ast.Module: ("types", "functions", "attrs"),
+_NOT_COMPARED = {"checked_type", "place", "type_args", "type_params", "version"} | {
+    *("text_version", "source", "warnings"),
 }
+"""Fields of nodes that say where one stands and what was inferred; type parameters are bound."""
 
 
 def equal(
@@ -100,37 +80,32 @@ class _TypeNames:
 
 def _same_type(a: ast.Type | None, b: ast.Type | None, bound: _TypeNames, names: bool) -> bool:
     """Tell whether two types are the same. A type that is not known is one that is not stated."""
-    work: list[tuple[ast.Type | None, ast.Type | None]] = [(a, b)]
+    work: list[tuple[Any, Any]] = [(a, b)]
     while work:
         x, y = work.pop()
         if isinstance(x, ast.UnknownType | None) and isinstance(y, ast.UnknownType | None):
             continue
-        if type(x) is not type(y):
+        if type(x) is not type(y) or (isinstance(x, tuple) and len(x) != len(y)):
             return False
-        match x, y:
-            case ast.TypeVar(), ast.TypeVar():
-                if not bound.same(x.name, y.name):
-                    return False
-            case ast.FuncType(), ast.FuncType():
-                if not bound.bind(x.type_params, y.type_params, names):
-                    return False
-                if len(x.params) != len(y.params):
-                    return False
-                work += [*zip(x.params, y.params, strict=True), (x.result, y.result)]
-            case ast.TupleType(), ast.TupleType():
-                if len(x.fields) != len(y.fields):
-                    return False
-                work += zip(x.fields, y.fields, strict=True)
-            case ast.DataType(), ast.DataType():
-                if x.name != y.name or len(x.args) != len(y.args):
-                    return False
-                work += zip(x.args, y.args, strict=True)
-            case ast.RefType(), ast.RefType():
-                work.append((x.value, y.value))
-            case _:
-                if x != y:
-                    return False
+        if isinstance(x, tuple):
+            work += zip(x, y, strict=True)
+        elif isinstance(x, ast.TypeVar):
+            if not bound.same(x.name, y.name):
+                return False
+        elif isinstance(x, ast.Type):
+            function = isinstance(x, ast.FuncType)
+            if function and not bound.bind(x.type_params, y.type_params, names):
+                return False
+            work += [(v, w) for _, v, w in _fields(x, y)]
+        elif x != y:
+            return False
     return True
+
+
+def _fields(x: Any, y: Any) -> list[tuple[str, Any, Any]]:
+    """Return the fields of two nodes of a kind that are compared: name and both values."""
+    names = [f.name for f in fields(x) if f.name not in _NOT_COMPARED]
+    return [(name, getattr(x, name), getattr(y, name)) for name in names]
 
 
 @dataclass
@@ -169,7 +144,7 @@ class _Comparison:
             return _dicts(x, y, path)
         if isinstance(x, ast.Constant):
             return self._constants(x, y)
-        if type(x) in _PARTS or isinstance(x, ast.Var):
+        if is_dataclass(x):
             return self._nodes(x, y, path)
         return [] if x == y else f"{x!r} and {y!r}"
 
@@ -218,7 +193,7 @@ class _Comparison:
                 self._begin_definition()
             if not self.types.bind(x.type_params, y.type_params, self.names):
                 return f"type parameters {x.type_params} and {y.type_params}"
-        return [(getattr(x, p), getattr(y, p), (path, f".{p}")) for p in _PARTS[type(x)]]
+        return [(v, w, (path, f".{name}")) for name, v, w in _fields(x, y)]
 
     def _begin_definition(self) -> None:
         self.partners.clear()

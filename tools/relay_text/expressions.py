@@ -293,11 +293,16 @@ class FunctionWriter:
 
     def _step(self, value: ast.Expr) -> Step:
         """Return an expression whose operands are written already."""
-        text = yield _STEPS[type(value)](self, value)
+        form = _FORMS[type(value)]
+        if isinstance(form, str):
+            text: Any = form.format(*map(self._known, operands(value)))
+        else:
+            text = form(self, value)
+        if not isinstance(text, str):
+            text = yield text
         return f"{text}{self._types.comment(value.checked_type)}"
 
-    def _call(self, call: ast.Call) -> Step:
-        yield from ()
+    def _call(self, call: ast.Call) -> str:
         head = self._known(call.op)
         args = [self._known(a) for a in call.args]
         if call.attrs is not None:
@@ -314,43 +319,22 @@ class FunctionWriter:
             for key, value in fields.items()
         ]
 
-    def _tuple(self, value: ast.Tuple) -> Step:
-        yield from ()
+    def _tuple(self, value: ast.Tuple) -> str:
         fields = [self._known(f) for f in value.fields]
         return f"({fields[0]},)" if len(fields) == 1 else f"({', '.join(fields)})"
 
-    def _field(self, value: ast.TupleGetItem) -> Step:
-        yield from ()
+    def _field(self, value: ast.TupleGetItem) -> str:
         inner = self._known(value.value)
         plain = isinstance(value.value, ast.Var) or inner[0] == "%"
         if isinstance(value.value, ast.Var) and self._names.hides_field(value.value, value.index):
             plain = False
         return f"{inner}.{value.index}" if plain else f"({inner}).{value.index}"
 
-    def _function(self, value: ast.Function) -> Step:
-        return (yield self._function_behind("fn ", value))
-
     def _if(self, value: ast.If) -> Step:
         condition = self._known(value.condition)
         then = yield self._block(value.then_branch)
         other = yield self._block(value.else_branch)
         return f"if ({condition}) {then} else {other}"
-
-    def _let(self, value: ast.Let) -> Step:
-        """A let that is an operand stands in parentheses; its chain is written in one go."""
-        return (yield self._block(value, "()"))
-
-    def _ref(self, value: ast.RefCreate) -> Step:
-        yield from ()
-        return f"ref({self._known(value.value)})"
-
-    def _ref_read(self, value: ast.RefRead) -> Step:
-        yield from ()
-        return f"ref_read({self._known(value.ref)})"
-
-    def _ref_write(self, value: ast.RefWrite) -> Step:
-        yield from ()
-        return f"ref_write({self._known(value.ref)}, {self._known(value.value)})"
 
     def _match(self, value: ast.Match) -> Step:
         word = "match" if value.complete else "match?"
@@ -388,15 +372,19 @@ def _says(call: ast.Call, type_key: str | None) -> bool:
     return type_key is None or (facts is not None and type_key in (facts.attrs_type, *facts.former))
 
 
-_STEPS: dict[type, Callable[[FunctionWriter, Any], Step]] = {
+_FORMS: dict[type, str | Callable[[FunctionWriter, Any], str | Step]] = {
     ast.Call: FunctionWriter._call,
     ast.Tuple: FunctionWriter._tuple,
     ast.TupleGetItem: FunctionWriter._field,
-    ast.Function: FunctionWriter._function,
+    ast.Function: lambda writer, value: writer._function_behind("fn ", value),
     ast.If: FunctionWriter._if,
-    ast.Let: FunctionWriter._let,
+    # A let that is an operand stands in parentheses; its chain is written in one go.
+    ast.Let: lambda writer, value: writer._block(value, "()"),
     ast.Match: FunctionWriter._match,
-    ast.RefCreate: FunctionWriter._ref,
-    ast.RefRead: FunctionWriter._ref_read,
-    ast.RefWrite: FunctionWriter._ref_write,
+    ast.RefCreate: "ref({})",
+    ast.RefRead: "ref_read({})",
+    ast.RefWrite: "ref_write({}, {})",
 }
+"""How an expression is written: its operands in a text, or what returns the text, or a step that
+does.
+"""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -61,53 +62,31 @@ class GraphWriter:
 
     def value(self, value: Any) -> int:
         """Add a value and what it holds. Raises RelayError for what has no form in JSON."""
-        if value is None:
-            return 0
-        if isinstance(value, bool):
-            return self._node("IntImm", {"dtype": "bool", "span": "0", "value": str(int(value))})
-        if isinstance(value, int):
-            return self._integer(value)
-        if isinstance(value, float):
-            fields = {"dtype": "float64", "span": "0", "value": repr(value)}
-            return self._node("FloatImm", fields)
-        if isinstance(value, str):
-            return self._node("runtime.String", repr_str=value)
-        if isinstance(value, tuple | list):
-            return self.array([self.value(v) for v in value])
-        if isinstance(value, dict):
-            if not all(isinstance(key, str) for key in value):
-                raise cannot_write(value, "maps from strings")
-            return self.map({key: self.value(v) for key, v in value.items()})
-        if isinstance(value, ast.Type):
-            return self._type(value)
-        return self._object(value)
-
-    def _object(self, value: Any) -> int:
         match value:
-            case ast.Constant(value=torch.Tensor() as tensor):
-                data = str(self._tensor(tensor))
-                fields = {"_checked_type_": "0", "data": data, "span": "0", "virtual_device_": "0"}
-                return self._node("relay.Constant", fields)
-            case ast.AnyDim():
-                return self._node("tir.Any", {"dtype": "int32", "span": "0"})
-            case ast.SymbolDim(name=name):
-                named = {"dtype": "int32", "name": str(self.value(name)), "span": "0"}
-                return self._node("tir.Var", {**named, "type_annotation": "0"})
-            case ast.GlobalVar(name=name):
-                return self._node("GlobalVar", {"name_hint": str(self.value(name)), "span": "0"})
+            case None:
+                return 0
+            case str():
+                return self._node("runtime.String", repr_str=value)
+            case tuple() | list():
+                return self.array([self.value(v) for v in value])
+            case dict():
+                if not all(isinstance(key, str) for key in value):
+                    raise cannot_write(value, "maps from strings")
+                return self.map({key: self.value(v) for key, v in value.items()})
             case ast.Op(name=name):
                 return self._node("Op", repr_str=name)
             case ast.Attrs(type_key=str() as key) if key in attribute_types():
                 return self._attributes(key, value.fields)
             case ast.Opaque():
                 return self._opaque(value)
-        raise cannot_write(value, "a value that TVM's JSON has a form for")
+            case ast.DataType():
+                return self._data_type(value)
+        if type(value) not in _FORMS or (isinstance(value, ast.Constant) and value.value is None):
+            raise cannot_write(value, "a value that TVM's JSON has a form for")
+        type_key, fields = _FORMS[type(value)](self, value)
+        return self._node(type_key, {**{k: str(v) for k, v in fields.items()}, "span": "0"})
 
-    def _integer(self, value: int) -> int:
-        dtype = "int32" if -(2**31) <= value < 2**31 else "int64"
-        return self._node("IntImm", {"dtype": dtype, "span": "0", "value": str(value)})
-
-    def _tensor(self, tensor: torch.Tensor) -> int:
+    def tensor(self, tensor: torch.Tensor) -> int:
         """Add an array, once if several constants hold it; return its number."""
         if tensor not in self._written:
             try:
@@ -148,37 +127,13 @@ class GraphWriter:
             raise cannot_write(value, f"the text of the field {name!r} of {type_key}")
         return str(value)
 
-    def _type(self, value: ast.Type) -> int:
-        match value:
-            case ast.TensorType(shape=shape, dtype=dtype):
-                fields = {"dtype": dtype, "shape": str(self.value(shape)), "span": "0"}
-                return self._node("relay.TensorType", fields)
-            case ast.TupleType(fields=parts):
-                return self._node("TupleType", {"fields": str(self.value(parts)), "span": "0"})
-            case ast.RefType(value=inner):
-                return self._node("relay.RefType", {"value": str(self._type(inner)), "span": "0"})
-            case ast.FuncType(params=params, result=result, type_params=names):
-                variables = [self._type(ast.TypeVar(name)) for name in names]
-                fields = {
-                    "arg_types": str(self.value(params)),
-                    "ret_type": str(self._type(result)),
-                    "span": "0",
-                    "type_constraints": str(self.array([])),
-                    "type_params": str(self.array(variables)),
-                }
-                return self._node("FuncType", fields)
-            case ast.TypeVar(name=name):
-                fields = {"kind": "0", "name_hint": str(self.value(name)), "span": "0"}
-                return self._node("TypeVar", fields)
-            case ast.DataType(name=name, args=args):
-                head = self._node(
-                    "GlobalTypeVar", {"kind": "5", "name_hint": str(self.value(name))}
-                )
-                if not args:
-                    return head
-                fields = {"args": str(self.value(args)), "func": str(head), "span": "0"}
-                return self._node("TypeCall", fields)
-        return self._node("IncompleteType", {"kind": "0", "span": "0"})
+    def _data_type(self, value: ast.DataType) -> int:
+        name = str(self.value(value.name))
+        head = self._node("GlobalTypeVar", {"kind": "5", "name_hint": name})
+        if not value.args:
+            return head
+        args = str(self.value(value.args))
+        return self._node("TypeCall", {"args": args, "func": str(head), "span": "0"})
 
     def _node(self, type_key: str, attrs: dict[str, str] | None = None, **other: Any) -> int:
         node: dict[str, Any] = {"type_key": type_key}
@@ -186,6 +141,44 @@ class GraphWriter:
             node["attrs"] = attrs
         self._nodes.append({**node, **other})
         return len(self._nodes) - 1
+
+
+_FORMS: dict[type, Callable[[GraphWriter, Any], tuple[str, dict[str, Any]]]] = {
+    bool: lambda w, x: ("IntImm", {"dtype": "bool", "value": int(x)}),
+    int: lambda w, x: (
+        "IntImm",
+        {"dtype": "int32" if -(2**31) <= x < 2**31 else "int64", "value": x},
+    ),
+    float: lambda w, x: ("FloatImm", {"dtype": "float64", "value": repr(x)}),
+    ast.Constant: lambda w, x: (
+        "relay.Constant",
+        {"_checked_type_": 0, "data": w.tensor(x.value), "virtual_device_": 0},
+    ),
+    ast.GlobalVar: lambda w, x: ("GlobalVar", {"name_hint": w.value(x.name)}),
+    ast.AnyDim: lambda w, x: ("tir.Any", {"dtype": "int32"}),
+    ast.SymbolDim: lambda w, x: (
+        "tir.Var",
+        {"dtype": "int32", "name": w.value(x.name), "type_annotation": 0},
+    ),
+    ast.TensorType: lambda w, x: (
+        "relay.TensorType",
+        {"dtype": x.dtype, "shape": w.value(x.shape)},
+    ),
+    ast.TupleType: lambda w, x: ("TupleType", {"fields": w.value(x.fields)}),
+    ast.RefType: lambda w, x: ("relay.RefType", {"value": w.value(x.value)}),
+    ast.FuncType: lambda w, x: (
+        "FuncType",
+        {
+            "arg_types": w.value(x.params),
+            "ret_type": w.value(x.result),
+            "type_constraints": w.array([]),
+            "type_params": w.value([ast.TypeVar(name) for name in x.type_params]),
+        },
+    ),
+    ast.TypeVar: lambda w, x: ("TypeVar", {"kind": 0, "name_hint": w.value(x.name)}),
+    ast.UnknownType: lambda w, x: ("IncompleteType", {"kind": 0}),
+}
+"""The nodes of values: type key and fields, which are numbers of other nodes, or texts."""
 
 
 class MetadataWriter:

@@ -5,6 +5,6 @@ torch describes its operators as entries of a database (``op_db``), each with sa
 here. `adapters` has the few that are written by hand, `outside` what only torch has, and
 `ambiguous` the entries with several right results.
 
-`entries` reads the database, `check` compares one sample, `report` adds up, `__main__` is the
-command.
+`entries` reads the database, `run` walks over the samples of an entry and counts, `report` adds up,
+`__main__` is the command. `functions`, `overloads` and `enable` each compare one sample.
 """

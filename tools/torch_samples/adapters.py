@@ -58,16 +58,6 @@ def local_response_norm(input: Any, *args: Any, **kwargs: Any) -> Any:
     return Converted(F.local_response_norm)(x, *args, **kwargs)
 
 
-def equal(input: Any, other: Any) -> bool:
-    """Whether two tensors are the same."""
-    return input.shape == other.shape and bool(meta.all(meta.equal(input, other)))
-
-
-def allclose(input: Any, other: Any, *args: Any, **kwargs: Any) -> bool:
-    """Whether all elements are close."""
-    return bool(meta.all(meta.isclose(input, other, *args, **kwargs)))
-
-
 def _bounded(is_beyond: Callable[..., Any]) -> Adapter:
     """Return a bound whose gradient, where both are equal, is all of the element's, as torch's is,
     and not shared; a NaN on either side stays.
@@ -272,14 +262,11 @@ POOLS = [f"nn.functional.{kind}_pool{n}d" for kind in ("avg", "max") for n in (1
 BY_HAND: dict[str, Adapter] = {
     "_segment_reduce|lengths": segment_reduce,
     "_segment_reduce|offsets": segment_reduce,
-    "allclose": allclose,
     "clamp": clamp,
     "clamp_max": at_most,
     "clamp_min": at_least,
-    "equal": equal,
     "histogram": histogram,
     "histogramdd": histogramdd,
-    "item": lambda input: input.item(),
     "linalg.lstsq": lstsq,
     "linalg.lstsq|grad_oriented": lambda A, B, *, driver=None: lstsq(A, B, driver=driver)[:2],
     "linalg.lu_solve": lu_solve,

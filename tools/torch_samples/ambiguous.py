@@ -65,16 +65,18 @@ class Tied:
         if indices.dtype != torch.int64 or not (several or sample.input.dtype != torch.int64):
             return results
         args = sample.args
-        given = args[self.place] if len(args) > self.place else self.dim
-        dim = sample.kwargs.get("dim", given)
-        x = sample.input.detach()
-        if dim is None or x.ndim == 0:
-            led_to = x.reshape(-1)[indices]
-        elif indices.ndim < x.ndim:
-            led_to = x.gather(dim, indices.unsqueeze(dim)).squeeze(dim)
-        else:
-            led_to = x.gather(dim, indices)
-        return [*values, led_to] if several else led_to
+        dim = args[self.place] if len(args) > self.place else self.dim
+        chosen = led_to(sample.input.detach(), indices, sample.kwargs.get("dim", dim))
+        return [*values, chosen] if several else chosen
+
+
+def led_to(x: torch.Tensor, indices: torch.Tensor, dim: int | None) -> torch.Tensor:
+    """Return the elements that indices along an axis lead to; of all elements if it is None."""
+    if dim is None or x.ndim == 0:
+        return x.reshape(-1)[indices]
+    if indices.ndim < x.ndim:
+        return x.gather(dim, indices.unsqueeze(dim)).squeeze(dim)
+    return x.gather(dim, indices)
 
 
 @contextmanager

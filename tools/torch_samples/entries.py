@@ -1,16 +1,18 @@
-"""The entries of torch's operator database and their samples."""
+"""The entries of torch's operator database, their samples, and torch's own run of one."""
 
 from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool)
 OTHERS = (torch.complex64, torch.complex128)
@@ -74,3 +76,32 @@ def samples(key: str, dtype: torch.dtype) -> Iterator[Any]:
         if sample is None:
             return
         yield sample
+
+
+def run_entry(
+    entry: Any, sample: Any, trains: bool, dy: Sequence[torch.Tensor] | None = None
+) -> tuple[Any, Sequence[Any], Sequence[torch.Tensor]]:
+    """Return the result of a sample, the gradients of its tensors that require one, and those of
+    the result that they are computed of: random ones where none are given. None if not ``trains``.
+    """
+
+    def own(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or not value.requires_grad:
+            return value
+        return value.detach().requires_grad_()
+
+    with _disable_current_modes():
+        call = (sample.input, *sample.args), dict(sample.kwargs)
+        args, kwargs = pytree.tree_map(own, call)
+    torch.manual_seed(0)
+    result = entry(*args, **kwargs)
+    outputs = [t for t in pytree.tree_leaves(result) if getattr(t, "requires_grad", False)]
+    leaves = pytree.tree_leaves((args, kwargs))
+    inputs = [t for t in leaves if isinstance(t, torch.Tensor) and t.requires_grad]
+    if not trains or not outputs or not inputs:
+        return result, (), ()
+    if dy is None:
+        torch.manual_seed(1)
+        with _disable_current_modes():
+            dy = [torch.randn_like(t) for t in outputs]
+    return result, torch.autograd.grad(outputs, inputs, dy, allow_unused=True), dy

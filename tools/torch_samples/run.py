@@ -1,36 +1,35 @@
-"""Runs all samples of one entry and adds up what came of them."""
+"""One walk over the samples of an entry, and the record of what came of them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
 
-from meta import dialect as dialects
-from meta.base.errors import GradientError, TypeInferError
-from tools.torch_samples.adapters import adapter_of
-from tools.torch_samples.check import check_forward, check_gradient
-from tools.torch_samples.entries import ENTRIES, differentiable, dtypes_of, samples
-from tools.torch_samples.outside import Declined, IsOutside
+from tools.torch_samples.entries import dtypes_of, samples
 
 
 @dataclass
 class Outcome:
-    """What came of the samples of one entry.
+    """What came of the samples of an entry, or of the calls of an overload in them.
 
-    ``ran``: samples that were compared, ``gradients``: those whose gradients were compared too.
-    ``outside``: how many samples ask for what only torch has, by reason. ``declined``: how many
-    others `meta` refuses, by reason; they are gaps. ``failures``: a message per sample that went
-    wrong.
+    ``ran``: samples, or calls, that were compared; ``gradients``: those whose gradients were
+    compared too. ``entries``: in which an overload is called. ``outside``: how many samples ask for
+    what only torch has, by reason. ``declined``: how many others, or which calls in them, `meta`
+    refuses, by reason; they are gaps. ``served``: calls in samples that `meta` computes, by
+    overload and dialect. ``failures``: a message for each that went wrong.
     """
 
-    entry: str
+    name: str
     ran: int = 0
     gradients: int = 0
+    entries: set[str] = field(default_factory=set)
     outside: Counter[str] = field(default_factory=Counter)
     declined: Counter[str] = field(default_factory=Counter)
+    served: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
 
     @property
@@ -38,62 +37,40 @@ class Outcome:
         """Whether samples ran, none went wrong, and those that did not run are outside."""
         return self.ran > 0 and not self.failures and not self.declined
 
+    def add(self, other: Outcome) -> None:
+        """Add what came of further samples."""
+        self.entries |= other.entries
+        for name in [f.name for f in fields(self) if f.name not in ("name", "entries")]:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def fail(self, where: str, error: Exception, *args: Any, **kwargs: Any) -> None:
+        """Note an error in what was called with these arguments."""
+        brief = [_brief(a) for a in args] + [f"{k}={_brief(v)}" for k, v in kwargs.items()]
+        text = f"{where}: {type(error).__name__}: {error}\n  of ({', '.join(brief)})"
+        self.failures.append(text)
+
     def record(self) -> dict[str, Any]:
         """Return everything as JSON has it."""
-        counted = {"outside": dict(self.outside), "declined": dict(self.declined)}
-        return vars(self) | counted | {"passed": self.passed}
+        return vars(self) | {"entries": sorted(self.entries), "passed": self.passed}
 
 
-def run(key: str, dtypes: tuple[torch.dtype, ...] = (), limit: int | None = None) -> Outcome:
-    """Run the samples of an entry, of each dtype the first ``limit`` that are not declined."""
-    outcome = Outcome(key)
+def walk(
+    key: str,
+    dtypes: tuple[torch.dtype, ...],
+    limit: int | None,
+    check: Callable[[Any, torch.dtype, str], bool],
+) -> None:
+    """Call a function with the samples of an entry, of each dtype (all that it takes if none are
+    chosen) until it has returned True ``limit`` times: with a sample, its dtype and its name.
+    """
     for dtype in dtypes_of(key):
         if dtypes and dtype not in dtypes:
             continue
-        ran = outcome.ran
+        count = 0
         for number, sample in enumerate(samples(key, dtype)):
-            if limit is not None and outcome.ran - ran >= limit:
+            if limit is not None and count >= limit:
                 break
-            _run_sample(outcome, sample, dtype, f"sample {number} in {str(dtype)[6:]}")
-    return outcome
-
-
-def run_on(dialect: str, dtypes: tuple[torch.dtype, ...], limit: int | None, key: str) -> Outcome:
-    """`run` with a preferred dialect, in a process that may be another one."""
-    with dialects.prefer(dialect):
-        return run(key, dtypes, limit)
-
-
-def _run_sample(outcome: Outcome, sample: Any, dtype: torch.dtype, name: str) -> None:
-    entry, adapter = ENTRIES[outcome.entry], adapter_of(outcome.entry)
-    try:
-        check_forward(entry, adapter, sample)
-        if differentiable(outcome.entry, dtype):
-            outcome.gradients += check_gradient(entry, adapter, sample)
-    except IsOutside as reason:
-        outcome.outside[reason.args[0].value] += 1
-        return
-    except Declined as reason:
-        outcome.declined[str(reason)] += 1
-        return
-    except GradientError as error:
-        outcome.declined[f"{error.op}: {error.what}"] += 1
-        return
-    except TypeInferError as error:
-        outcome.declined[f"{error.op}: {error.what} ({str(dtype)[6:]})"] += 1
-        return
-    except Exception as error:
-        # Whatever it is, it is what this entry does wrong, and the other entries go on.
-        outcome.failures.append(f"{name}: {type(error).__name__}: {error}\n  {_shown(sample)}")
-    outcome.ran += 1
-
-
-def _shown(sample: Any) -> str:
-    text = ", ".join(
-        [_brief(a) for a in (sample.input, *sample.args)]
-        + [f"{k}={_brief(v)}" for k, v in sample.kwargs.items()]
-    )
-    return f"of ({text})"
+            count += check(sample, dtype, f"sample {number} of {key} in {str(dtype)[6:]}")
 
 
 def _brief(value: Any) -> str:

@@ -1,5 +1,5 @@
-"""Converters against torch on its own operator samples: what `tools.aten_overloads` compares. What
-converters refuse of the first samples is in a list.
+"""Converters against torch on its own operator samples: what `tools.torch_samples.overloads`
+compares. What converters refuse of the first samples is in a list.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import torch
 import meta
 from tests.frontend.aten.lists import REFUSED
 from tests.frontend.listed import check_listed, check_names
-from tools.aten_overloads import run
 from tools.torch_samples.entries import ENTRIES
+from tools.torch_samples.overloads import run
 
 QUICK = """
 add amax bitwise_and clamp div|floor_rounding eq float_power linalg.vector_norm logsumexp

@@ -21,9 +21,9 @@ from tests.frontend.listed import check_listed, check_names
 from tests.frontend.shared_lists import WITHOUT_DTYPE
 from tests.frontend.torch.lists import NOT_AS_TORCH
 from tools.torch_samples.ambiguous import AMBIGUOUS, Drawn, Unwritten, alike, compare_draws
-from tools.torch_samples.check import WRONG_GRADIENTS
 from tools.torch_samples.compare import GRADIENT_TOLERANCE, TOLERANCE, compare, widened
 from tools.torch_samples.entries import ENTRIES, dtypes_of, of_torch, samples
+from tools.torch_samples.functions import WRONG_GRADIENTS
 
 FEW = 2
 SIGNED = {"linalg.eigh", "linalg.svd", "svd", "linalg.qr", "qr", "pca_lowrank", "svd_lowrank"}

@@ -25,7 +25,7 @@ from meta.interop.torch.dispatch_kernel import current_scopes, set_scopes
 from meta.interop.torch.overloads import COMPOSED, all_names, overloads_of, refusal
 from tests.conftest import first_on_path
 from tests.registered import remove_dialects
-from tools.enabled_samples import mirror
+from tools.torch_samples.enable import mirror
 
 X, Y = torch.arange(6.0).reshape(2, 3), torch.ones(2, 3)
 

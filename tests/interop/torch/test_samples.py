@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
-from tools.enabled_samples import Outcome, main, page, run
+from tools.torch_samples.__main__ import main
+from tools.torch_samples.enable import page, run
 from tools.torch_samples.entries import ENTRIES
+from tools.torch_samples.run import Outcome
 
 QUICK = """
 add addmm amax baddbmm cat clamp div|floor_rounding dot gather linalg.vector_norm matmul
@@ -47,16 +51,19 @@ def test_samples_on_generated_kernels(entry: str) -> None:
 
 def test_the_page_says_what_was_refused() -> None:
     found = run("nn.functional.gelu", (torch.float32,), 2)
-    assert {name for name, _ in found.served} >= {"gelu", "gelu_backward"}
-    found.refused["relu", "its converter gives float32[2] instead of int64[2]"] += 3
-    text = page(found, ["--samples", "2"], 1)
-    assert "python -m tools.enabled_samples --samples 2\n" in text
+    assert found.served.keys() >= {"gelu: mirror", "gelu_backward: mirror"}
+    found.declined["relu: its converter gives float32[2] instead of int64[2]"] += 3
+    text = page(found, ["enable", "--samples", "2"], 1)
+    assert "python -m tools.torch_samples enable --samples 2\n" in text
     assert "| 3 | its converter gives another type than PyTorch | `relu` |" in text
 
 
-def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--exact", "tanh", "--dtype", "float32", "--samples", "1", "--jobs", "1"]) == 0
-    assert capsys.readouterr().out.endswith("1 samples, 0 failures\n")
-    total = Outcome(ran=1, failures=["a difference"])
-    total.add(Outcome(ran=2))
+def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = ["enable", "--exact", "tanh", "--dtype", "float32", "--samples", "1", "--jobs", "1"]
+    assert main([*words, "--page", str(tmp_path / "page.md")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[5].split() == ["1", "run"] and lines[-1].split() == ["0", "failures"]
+    assert " --page " in (tmp_path / "page.md").read_text().replace("\n", " ")
+    total = Outcome("all", ran=1, failures=["a difference"])
+    total.add(Outcome("tanh", ran=2))
     assert total.ran == 3 and total.failures == ["a difference"]

@@ -1,8 +1,8 @@
-"""Runs one sample of an entry on both sides and compares: results, then gradients.
+"""Samples of an entry through what `meta` does for it: results are compared, then gradients.
 
-Raises `IsOutside` where only torch has what the sample asks for, `Declined` or TypeInferError where
-it is outside of what `meta` declares, and AssertionError where `meta` gives something else than
-torch.
+A check raises `IsOutside` where only torch has what the sample asks for, `Declined` or
+TypeInferError where it is outside of what `meta` declares, and AssertionError where `meta` gives
+something else than torch.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from torch.testing._internal.common_methods_invocations import (
 )
 
 from meta.base.dtype import FROM_TORCH
+from meta.base.errors import GradientError, TypeInferError
 from meta.op.core import tree
 from meta.runtime.ndarray import ndarray
+from tools.torch_samples.adapters import adapter_of
 from tools.torch_samples.ambiguous import (
     AMBIGUOUS,
     Drawn,
@@ -31,8 +33,9 @@ from tools.torch_samples.ambiguous import (
     summed_over_equals,
 )
 from tools.torch_samples.compare import GRADIENT_TOLERANCE, TOLERANCE, compare, widened
-from tools.torch_samples.entries import key_of, of_torch
-from tools.torch_samples.outside import Outside, decline_if, outside_if
+from tools.torch_samples.entries import ENTRIES, differentiable, key_of, of_torch
+from tools.torch_samples.outside import Declined, IsOutside, Outside, decline_if, outside_if
+from tools.torch_samples.run import Outcome, walk
 
 WRONG_GRADIENTS = {"as_strided_scatter"}
 """Entries of which torch's gradient is not that of its function: it is 1 where elements are
@@ -40,6 +43,39 @@ overwritten, and 0 where they stay. It is not compared.
 """
 TRIANGLES = {"cholesky_inverse": 0, "cholesky_solve": 1}
 """Entries of which torch's gradient is not 0 in a triangle that is not read: which argument."""
+
+
+def run(key: str, dtypes: tuple[torch.dtype, ...] = (), limit: int | None = None) -> Outcome:
+    """Run the samples of an entry, of each dtype the first ``limit`` that are not declined."""
+    outcome, entry = Outcome(key), ENTRIES[key]
+
+    def check(sample: Any, dtype: torch.dtype, where: str) -> bool:
+        adapter = adapter_of(key)  # of each sample: it may trace once
+        try:
+            check_forward(entry, adapter, sample)
+            if differentiable(key, dtype):
+                outcome.gradients += check_gradient(entry, adapter, sample)
+        except IsOutside as reason:
+            outcome.outside[reason.args[0].value] += 1
+            return False
+        except (Declined, GradientError, TypeInferError) as error:
+            outcome.declined[_reason(error, dtype)] += 1
+            return False
+        except Exception as error:
+            # Whatever it is, it is what this entry does wrong, and the other entries go on.
+            outcome.fail(where, error, sample.input, *sample.args, **sample.kwargs)
+        outcome.ran += 1
+        return True
+
+    walk(key, dtypes, limit, check)
+    return outcome
+
+
+def _reason(error: Declined | GradientError | TypeInferError, dtype: torch.dtype) -> str:
+    if isinstance(error, Declined):
+        return str(error)
+    text = f"{error.op}: {error.what}"
+    return text if isinstance(error, GradientError) else f"{text} ({str(dtype)[6:]})"
 
 
 def check_forward(entry: Any, adapter: Callable[..., Any], sample: Any) -> None:

@@ -1,4 +1,4 @@
-"""A model of a library: how it is made small, with weights of a seed, and its inputs."""
+"""A network of torch: how it is made small, with weights of a seed, and its inputs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 import torch
 
+from tools.client_models.measure import Outcome, Row
+from tools.client_models.torch_stages import TorchSubject
+
 Inputs = Callable[[torch.Generator], dict[str, torch.Tensor]]
 
 
@@ -14,23 +17,19 @@ _BATCH_NORM = torch.nn.modules.batchnorm._BatchNorm
 
 
 @dataclass(frozen=True)
-class Row:
-    """A model.
+class TorchRow(Row):
+    """A network.
 
     Attributes
     ----------
     make: returns the module. inputs: returns its inputs by name, from a generator.
     part: the module in it that is imported; the whole by default.
-    refused: what the error says at a stage at which torch refuses the module, and ``cause``: what
-    in torch, or in the library, is the reason.
     quick: whether an ordinary run of the tests takes it. noise: how far weights are moved.
     """
 
     make: Callable[[], torch.nn.Module]
     inputs: Inputs
     part: str | None = None
-    refused: str | None = None
-    cause: str | None = None
     quick: bool = False
     noise: float = 0.4
 
@@ -59,3 +58,7 @@ class Row:
     def batch(self) -> dict[str, torch.Tensor]:
         """Return the inputs by name."""
         return self.inputs(torch.Generator().manual_seed(1))
+
+    def subject(self, outcome: Outcome, dialect: str | None) -> TorchSubject:
+        """Return the network; torch refuses it for causes in torch, or in the library."""
+        return TorchSubject(self.module(), self.batch(), dialect)

@@ -1,0 +1,165 @@
+"""Samples as they are and once more inside of `meta.interop.torch.enable`: values, dtypes, shapes,
+strides and gradients are the same. Dispatch prefers a dialect. The default, "mirror", has the
+kernels of the dialect "torch" under another name: a call of "torch" itself would go to PyTorch's
+own kernel at once, and test nothing.
+
+What is not served goes to PyTorch's kernels, as for users; the reasons are counted, and `page` is a
+page of the documentation about them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from textwrap import wrap
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+import meta
+import meta.interop.torch as interop
+from meta.dialect import Dialect
+from meta.dialect.core.catalog import DIALECTS
+from meta.dialect.core.preference import forget
+from meta.dialect.torch import torch as aten_dialect
+from meta.ir.operators import OP_RESOLVERS
+from tools.torch_samples.ambiguous import AMBIGUOUS, Unwritten
+from tools.torch_samples.compare import GRADIENT_TOLERANCE, compare, widened
+from tools.torch_samples.entries import ENTRIES, differentiable, of_torch, run_entry
+from tools.torch_samples.run import Outcome, walk
+
+
+@contextmanager
+def mirror() -> Iterator[Dialect]:
+    """Add the dialect "mirror" in a block. Nobody chooses it who does not prefer it."""
+    made = Dialect("mirror", devices=("cpu",), plevel=1, declines=aten_dialect.declines)
+    try:
+        aten_dialect.load()
+        for implementation in list(aten_dialect.ops.values()):
+            made.op(implementation.base)(implementation.make)
+        yield made
+    finally:
+        for one in made.ops.values():
+            one.base.aspects.dialect_ops.remove(one)
+        DIALECTS.remove("mirror")
+        del OP_RESOLVERS["mirror"]
+        forget()
+
+
+def check_enabled(entry: Any, sample: Any, trains: bool, dialect: str) -> None:
+    """Raise AssertionError for a sample whose results are others inside of `enable`."""
+    *expected, dy = run_entry(entry, sample, trains)
+    with meta.dialect.prefer(dialect), interop.enable(device="cpu"):
+        *found, _ = run_entry(entry, sample, trains)
+
+    def exact(which: int) -> Any:
+        x, args, kwargs = pytree.tree_map(
+            widened, (sample.input, tuple(sample.args), dict(sample.kwargs))
+        )
+        wide = SimpleNamespace(input=x, args=args, kwargs=kwargs)
+        return run_entry(entry, wide, trains, list(map(widened, dy)))[which]
+
+    names = "result", "gradient"
+    for i, (what, ours, theirs) in enumerate(zip(names, found, expected, strict=True)):
+        pairs = [pytree.tree_leaves(ours), pytree.tree_leaves(theirs)]
+        for a, b in zip(*pairs, strict=True):
+            if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and _is_dense(b):
+                assert a.stride() == b.stride(), f"{what}: strides {a.stride()}, not {b.stride()}"
+        if not _is_dense(*pairs[1]):
+            continue
+        ours, theirs = (pytree.tree_map_only(torch.Tensor, _plain, s) for s in (ours, theirs))
+        compare(ours, theirs, GRADIENT_TOLERANCE, what, partial(exact, i))
+
+
+def _is_dense(*values: Any) -> bool:
+    return all(v.layout is torch.strided for v in values if isinstance(v, torch.Tensor))
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().resolve_conj().resolve_neg()
+
+
+def run(
+    key: str, dtypes: tuple[torch.dtype, ...], limit: int | None, dialect: str = "mirror"
+) -> Outcome:
+    """Run the samples of an entry that torch runs itself, and defines the results of."""
+    entry, outcome = ENTRIES[key], Outcome(key)
+
+    def check(sample: Any, dtype: torch.dtype, where: str) -> bool:
+        trains = differentiable(key, dtype)
+        with of_torch():
+            try:
+                run_entry(entry, sample, trains)
+            except (RuntimeError, NotImplementedError, AssertionError):
+                return True  # a sample that torch refuses itself
+            outcome.ran += 1
+            try:
+                check_enabled(entry, sample, trains, dialect)
+            except Exception as error:
+                # Whatever it is, it is what is wrong here, and the others go on.
+                outcome.fail(where, error, sample.input, *sample.args, **sample.kwargs)
+        return True
+
+    interop.reset_report()
+    with mirror() if dialect == "mirror" else nullcontext():
+        if not isinstance(AMBIGUOUS.get(key), Unwritten):
+            walk(key, dtypes, limit, check)
+    report = interop.report()
+    for counter, counts in ((outcome.served, report.served), (outcome.declined, report.refused)):
+        counter.update({f"{name}: {other}": count for (name, other), count in counts.items()})
+    return outcome
+
+
+def page(total: Outcome, command: Sequence[str], entries: int) -> str:
+    """Return the page of the documentation about what is not served, which a command wrote."""
+    reasons: dict[str, Counter[str]] = {}
+    for text, count in total.declined.items():
+        name, _, why = text.partition(": ")
+        reasons.setdefault(_general(why), Counter())[name] += count
+    served, refused = total.served.total(), total.declined.total()
+    lines = [
+        "# What `meta.interop.torch.enable` does not serve",
+        "",
+        "Written by",
+        "",
+        "```bash",
+        *_command(command),
+        "```",
+        "",
+        "which runs PyTorch's operator samples, forward and backward, as they are and inside of",
+        "[`enable`](howto/enable.md), and compares values, gradients, dtypes, shapes and strides.",
+        "",
+        f"With PyTorch {torch.__version__.split('+')[0]} on the CPU, {total.ran:,} samples of",
+        f"{entries} entries ran, {len(total.failures)} differ. {len(interop.names())} overloads",
+        f"were enabled; {served:,} calls were served, and {refused:,} went to PyTorch's kernels:",
+        "",
+        "| calls | reason | overloads |",
+        "| --- | --- | --- |",
+    ]
+    for why, names in sorted(reasons.items(), key=lambda r: (-sum(r[1].values()), r[0])):
+        lines.append(f"| {sum(names.values()):,} | {why} | {_listed(names)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _command(given: Sequence[str]) -> list[str]:
+    """Return the lines of the command with these arguments."""
+    words = " ".join(["python -m tools.torch_samples", *given])
+    lines = wrap(words, 90, subsequent_indent="    ", break_on_hyphens=False)
+    return [*(f"{line} \\" for line in lines[:-1]), lines[-1]]
+
+
+def _general(why: str) -> str:
+    """Return a reason without the shapes and dtypes of one call."""
+    if why.startswith("its converter gives") and "instead of" in why and "[" in why:
+        return "its converter gives another type than PyTorch"
+    return why.replace("|", "or")
+
+
+def _listed(names: Counter[str], most: int = 12) -> str:
+    shown = [f"`{name}`" for name, _ in names.most_common(most)]
+    more = [f"{len(names) - most} more"] if len(names) > most else []
+    return ", ".join(shown + more)
