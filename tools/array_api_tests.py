@@ -21,6 +21,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
+from tools.processes import add_jobs, exit_with
+
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "array_api.md"
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
@@ -121,7 +123,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("path", type=Path, help="a clone of data-apis/array-api-tests")
     top.add_argument("--filter", default="", metavar="EXPRESSION", help="tests, as of pytest's -k")
     top.add_argument("--examples", type=int, default=100, metavar="N", help="of a test at most")
-    top.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default: 1)")
+    add_jobs(top)
     top.add_argument("--names", action="store_true", help="name the tests that do not pass")
     top.add_argument("--json", action="store_true", help="print everything as JSON")
     return top
@@ -138,9 +140,6 @@ def main(arguments: list[str] | None = None) -> int:
     except FileNotFoundError as error:
         print(f"the suite did not run:\n{error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
     if options.json:
         print(json.dumps([asdict(r) for r in results], indent=1))
     else:
@@ -149,4 +148,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main)

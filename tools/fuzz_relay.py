@@ -32,6 +32,7 @@ from meta.frontend.relay.params import MAGIC, read_params
 from meta.frontend.relay.read import read
 from meta.frontend.relay.text import parse_text
 from meta.testing.workers import Lost, answer_all, in_processes
+from tools.processes import exit_with
 from tools.relay_mutations import mutate
 from tools.relay_text import difference, print_text
 
@@ -217,7 +218,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(130)
+    exit_with(main)
