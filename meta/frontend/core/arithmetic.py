@@ -24,6 +24,11 @@ def cast_to(x: Any, dtype: str) -> Any:
     return x if x.dtype == dtype else op.astype(x, dtype)
 
 
+def widened(x: Any) -> Any:
+    """Return half precision in float32, as which it is computed; others as they are."""
+    return cast_to(x, "float32") if x.dtype in ("float16", "bfloat16") else x
+
+
 def cast_number(value: bool | int | float, dtype: str) -> bool | int | float:
     """Return a number as a cast to the dtype makes it; to floating point it is left as it is."""
     if is_float(dtype):

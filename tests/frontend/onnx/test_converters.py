@@ -11,10 +11,11 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import meta
+from meta.base.errors import IndexOutOfRange
 from meta.frontend import from_onnx
 from meta.frontend.onnx.model import all_nodes
 from meta.frontend.onnx.registry import OnnxError, attributes_of, full_name, onnx
-from tests.frontend.onnx.records import OnnxCase, given, require_equal
+from tests.frontend.onnx.records import OnnxCase, data, given, require_equal
 from tests.frontend.onnx.test_node_tests import cases as node_tests
 
 FAMILIES = sorted((Path(__file__).parent / "converters").glob("*.py"))
@@ -77,6 +78,28 @@ def test_refused(case: OnnxCase) -> None:
     constants, inputs = arguments(case, proto)
     with pytest.raises(OnnxError, match=case.refused):
         from_onnx(proto, constants)(*inputs)
+
+
+REGIONS = (
+    'y = RoiAlign<sampling_ratio = 1, mode = "avg">(x, r, i)',
+    'y = RoiAlign<sampling_ratio = 1, mode = "max">(x, r, i)',
+    "f = Cast<to = 1>(i) a = Constant<value_ints = [1]>() n = Unsqueeze(f, a) "
+    "s = Concat<axis = 1>(n, r) y = MaxRoiPool<pooled_shape = [1, 1]>(x, s)",
+)
+
+
+@pytest.mark.parametrize("index", [-1, -7, 3, 2**40])
+@pytest.mark.parametrize("nodes", REGIONS)
+def test_an_image_that_is_not_there(nodes: str, index: int) -> None:
+    """The operators of regions take a negative number for a row that fills up; ONNX does not."""
+    graph = f"(float[n, 2, 4, 4] x, float[2, 4] r, int64[2] i) => (float y) {{ {nodes} }}"
+    x, rois = given(data(3, 2, 4, 4)), given(np.float32([[0, 0, 2, 2], [1, 1, 3, 3]]))
+    model = from_onnx(OnnxCase("", graph, opset=22).model())
+    compiled = meta.vm.compile(model, x, rois, meta.array([0, 2]))
+    for run in (model, compiled):
+        assert run(x, rois, meta.array([2, 0])).shape == (2, 2, 1, 1)
+        with pytest.raises(IndexOutOfRange, match=rf"index {index} at \[1\] of indices"):
+            run(x, rois, meta.array([0, index]))
 
 
 def test_cases_are_of_operators_that_there_are() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from meta import op
 from meta.frontend.core import Unconvertible
 from meta.frontend.core.arguments import constant, required_number, static_extent
-from meta.frontend.core.arithmetic import cast_to
+from meta.frontend.core.arithmetic import cast_to, widened
 from meta.frontend.core.operators import (
     next_threshold,
     repeat_per_class,
@@ -51,7 +51,24 @@ def grid_sample(x, grid, *, align_corners, mode, padding_mode, call):
     return op.grid_sample(x, grid, METHODS[mode], padding_mode, bool(align_corners))
 
 
-onnx.same("MaxRoiPool", op.roi_pool, pooled_shape="pooled_size")
+def image_numbers(x, images, dtype):
+    """Return the numbers of images of x as a column of a dtype.
+
+    A negative one is no image in ONNX, while the operators of regions take it for a row that fills
+    up: so it is looked up in a table of the images that there are, which raises IndexOutOfRange.
+    """
+    first = op.sum(op.strided_slice(x, (0,) * 4, (-1, -1, 1, 1), None, "size"), (1, 2, 3))
+    ones = op.expand_dims(op.full_like(first, 1.0), 1)
+    table = op.subtract(op.cumsum.plain(ones, 0, "int64", False), 1)
+    return cast_to(op.embedding(images, table), dtype)
+
+
+@onnx("MaxRoiPool", op.roi_pool, op.embedding)
+def max_roi_pool(x, rois, *, pooled_shape, spatial_scale):
+    images, corners = op.split(widened(rois), (1,), 1)
+    numbers = image_numbers(x, cast_to(op.squeeze(images, (1,)), "int64"), corners.dtype)
+    regions = op.concat((numbers, corners), 1)
+    return cast_to(op.roi_pool(widened(x), regions, pooled_shape, spatial_scale), x.dtype)
 
 
 class Corners(NamedTuple):
@@ -63,7 +80,8 @@ class Corners(NamedTuple):
 
 def corners(y, x, height, width, *, clamps):
     """Return the elements around (y, x). Those outside have weight 0; or with ``clamps`` positions
-    up to 1 beyond the image are moved to its edge, and those further away have weight 0.
+    up to 1 beyond the image are moved to its edge, and those further away have weight 0. y and x
+    are no half precision, which does not hold the numbers of rows and columns.
     """
     outside = None
     if clamps:
@@ -87,12 +105,17 @@ def corners(y, x, height, width, *, clamps):
             unfit = unfit if outside is None else op.logical_or(unfit, outside)
             weights.append(op.where(unfit, op.zeros_like(weight), weight))
             row, column = op.clip(row, 0.0, height - 1.0), op.clip(column, 0.0, width - 1.0)
-            place = op.add(op.multiply(row, float(width)), column)
-            places.append(cast_to(op.where(op.isnan(place), op.zeros_like(place), place), "int64"))
+            row, column = _whole(row), _whole(column)
+            places.append(op.add(op.multiply(row, width), column))
     return Corners(tuple(places), tuple(weights))
 
 
-@onnx("RoiAlign", op.roi_align, op.take_along_axis)
+def _whole(x):
+    """Numbers as integers; 0 for a NaN, the weight of which is one."""
+    return cast_to(op.where(op.isnan(x), op.zeros_like(x), x), "int64")
+
+
+@onnx("RoiAlign", op.roi_align, op.embedding, op.take_along_axis)
 def roi_align(
     x,
     rois,
@@ -112,18 +135,20 @@ def roi_align(
     aligned = call.opset >= 16 and coordinate_transformation_mode == "half_pixel"
     if mode not in ("avg", "max"):
         raise Unconvertible(f"mode={mode!r} is unknown", hint="avg or max")
-    size = (output_height, output_width)
+    size, dtype = (output_height, output_width), x.dtype
+    x, rois = widened(x), widened(rois)  # numbers of images and places have more than 11 bits
     if mode == "avg":
-        number = op.expand_dims(cast_to(images, rois.dtype), 1)
-        regions = op.concat((number, rois), 1)
+        regions = op.concat((image_numbers(x, images, rois.dtype), rois), 1)
         ratio = sampling_ratio or -1
-        return op.roi_align(x, regions, size, spatial_scale, ratio, aligned=aligned)
+        y = op.roi_align(x, regions, size, spatial_scale, ratio, aligned=aligned)
+        return cast_to(y, dtype)
     if sampling_ratio <= 0:
         raise Unconvertible(
             "samples whose number depends on the region are not supported with mode='max'",
             hint="state sampling_ratio",
         )
-    return _sampled_regions(x, rois, images, size, sampling_ratio, spatial_scale, aligned, call)
+    y = _sampled_regions(x, rois, images, size, sampling_ratio, spatial_scale, aligned, call)
+    return cast_to(y, dtype)
 
 
 def _sampled_regions(x, rois, images, size, ratio, scale, aligned, call):
@@ -146,7 +171,8 @@ def _sampled_regions(x, rois, images, size, ratio, scale, aligned, call):
     z = op.broadcast_to(op.expand_dims(samples(left, right, size[1]), 1), whole)
     found = corners(y, z, height, width, clamps=True)
     # [regions, C, height * width], of each region's image.
-    flat = op.take(op.reshape(x, (batch, channels, height * width)), images, 0)
+    flat = op.embedding(images, op.reshape(x, (batch, channels * height * width)))
+    flat = op.reshape(flat, (count, channels, height * width))
     parts = []
     for place, weight in zip(*found, strict=True):
         index = op.reshape(place, (count, 1, rows * columns))
@@ -193,12 +219,14 @@ def deform_conv(
     z = np.broadcast_to(own[1][None, :, None, :], whole).reshape(taps, results)
     moved = op.reshape(offset, (batch, offset_group, taps, 2, results))
     dy, dz = (op.squeeze(part, (3,)) for part in op.split(moved, 2, 3))
-    y, z = op.add(dy, constant(y, x.dtype, call)), op.add(dz, constant(z, x.dtype, call))
+    dy, dz = widened(dy), widened(dz)
+    y, z = op.add(dy, constant(y, dy.dtype, call)), op.add(dz, constant(z, dy.dtype, call))
     found = corners(y, z, height, width, clamps=False)
     each = channels // offset_group
     image = op.reshape(x, (batch, offset_group, each, height * width))
     total = None
     for place, weight in zip(*found, strict=True):
+        weight = cast_to(weight, x.dtype)
         index = op.reshape(place, (batch, offset_group, 1, taps * results))
         index = op.broadcast_to(index, (batch, offset_group, each, taps * results))
         values = op.take_along_axis(image, index, 3)

@@ -13,7 +13,7 @@ from meta import op
 from meta.base.dtype import is_float
 from meta.frontend.core import Unconvertible
 from meta.frontend.core.arguments import constant, is_static
-from meta.frontend.core.arithmetic import cast_to
+from meta.frontend.core.arithmetic import cast_to, widened
 from meta.frontend.core.operators import batch_norm_by_batch, normalize_trailing_axes
 from meta.frontend.onnx.converters.elementwise import aligned
 from meta.frontend.onnx.registry import onnx
@@ -93,7 +93,7 @@ def group_normalization(x, scale, bias, *, epsilon, num_groups):
 
 def _wide(x, stash_type):
     """Half precision is computed in float32, if ``stash_type`` says so."""
-    return cast_to(x, "float32") if stash_type == 1 and x.dtype in ("float16", "bfloat16") else x
+    return widened(x) if stash_type == 1 else x
 
 
 def _row(x, parameter, axis):

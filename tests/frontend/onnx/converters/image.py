@@ -100,6 +100,51 @@ CASES: list[OnnxCase] = [
         "RoiAlign", X, ROIS, IMAGES, opsets=(16,), output_height=2, output_width=2, tolerance=1e-4
     ),
     *calls("RoiAlign", X, ROIS, IMAGES, opsets=(16,), mode="max", refused="state sampling_ratio"),
+    # More elements and more images than half precision counts.
+    *(
+        c
+        for mode in ("avg", "max")
+        for c in calls(
+            "RoiAlign",
+            data(2051, 1, 2, 2, low=1, dtype="float16"),
+            np.float16([[0, 1, 1, 2], [1, 0, 2, 1]]),
+            np.array([2049, 2050]),
+            opsets=(22,),
+            label=f"images of float16,{mode}",
+            mode=mode,
+            sampling_ratio=1,
+            expected=lambda x, r, i: np.stack([x[2049, :, 1:, :1], x[2050, :, :1, 1:]]),
+        )
+    ),
+    *calls(
+        "RoiAlign",
+        data(1, 1, 64, 65, low=1, dtype="float16"),
+        np.float16([[60, 61, 61, 62]]),
+        np.array([0]),
+        opsets=(22,),
+        label="elements of float16",
+        mode="max",
+        sampling_ratio=1,
+        expected=lambda x, r, i: x[:, :, 61:62, 60:61],
+    ),
+    *calls(
+        "MaxRoiPool",
+        data(2051, 1, 2, 2, low=1, dtype="float16"),
+        np.float16([[2048, 0, 0, 1, 1]]),
+        label="images of float16",
+        opsets=(22,),
+        pooled_shape=[1, 1],
+        expected=lambda x, r: x[2048:2049].max((2, 3), keepdims=True),
+    ),
+    *calls(
+        "DeformConv",
+        data(1, 1, 64, 65, low=1, dtype="float16"),
+        np.ones((1, 1, 1, 1), "float16"),
+        np.zeros((1, 2, 64, 65), "float16"),
+        opsets=(22,),
+        label="elements of float16",
+        expected=lambda x, w, o: x,
+    ),
     *calls(
         "MaxRoiPool",
         X,
