@@ -187,10 +187,11 @@ class Draw(Generator[str]):
             for plain, other in pairs:
                 _require_sound(node.op_type, plain, other, kinds.get(name))
             results.append(Value(name, pairs))
-        operands = [self.known[n].arrays[0][0] if n in self.known else self.constants[n]
-                    for n in node.input if n in self.known or n in self.constants]  # fmt: skip
-        if is_miscomputed(node, self.opset, operands, [v.arrays[0][0] for v in results]):
-            raise Rejected(f"{node.op_type}: the evaluator computes something else")
+        for run in range(RUNS):
+            operands = [given[2 * run].get(n) for n in node.input]
+            made = [v.arrays[run][0] for v in results]
+            if is_miscomputed(node, self.opset, operands, made):
+                raise Rejected(f"{node.op_type}: the evaluator computes something else")
         self.nodes.append(node)
         self.known |= {v.name: v for v in results}
         self.scope += [v.name for v in results]

@@ -1,8 +1,10 @@
-"""What onnx's reference evaluator computes otherwise than ONNX says; such nodes are not drawn."""
+"""What onnx's reference evaluator computes otherwise than ONNX says, or takes although ONNX does
+not allow it; such nodes are not drawn.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +13,11 @@ from onnx import helper
 WINDOWS = ("Conv", "ConvTranspose", "AveragePool", "MaxPool", "LpPool")
 
 
-FLOAT32 = ("Erf", "HardSwish", "Gelu", "Swish", "Mish")
-"""Computed in float32, or with constants of float32."""
+FLOAT32 = ("Attention", "Erf", "HardSwish", "Gelu", "Swish", "Mish")
+"""Computed in float32, or with constants of float32, by the evaluator or by ONNX's function."""
+GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 Inputs = Sequence[Any]
+"""By position; None for one that is left out."""
 
 
 def _windows(node: Any, opset: int, inputs: Inputs, a: dict[str, Any]) -> bool:
@@ -22,6 +26,54 @@ def _windows(node: Any, opset: int, inputs: Inputs, a: dict[str, Any]) -> bool:
     if "Pool" in node.op_type and (len(set(pads)) > 1 or (a.get("ceil_mode") and (padded or pads))):
         return True
     return padded and max(a.get("strides", []), default=1) > 1
+
+
+def _shapes_differ(inputs: Inputs, shapes: Mapping[int, tuple[int, ...]]) -> bool:
+    """Whether an input that is there has another shape than the one of its position."""
+    return any(
+        i < len(inputs) and inputs[i] is not None and inputs[i].shape != shape
+        for i, shape in shapes.items()
+    )
+
+
+def _recurrent(node: Any, opset: int, inputs: Inputs, a: dict[str, Any]) -> bool:
+    """Weights and states of other shapes are taken; sequences have the lengths that are stated."""
+    x, hidden = inputs[0], a.get("hidden_size", inputs[2].shape[-1])
+    steps, batch = x.shape[1::-1] if a.get("layout") else x.shape[:2]
+    directions = 2 if a.get("direction") == b"bidirectional" else 1
+    rows = GATES[node.op_type] * hidden
+    state = (batch, directions, hidden) if a.get("layout") else (directions, batch, hidden)
+    shapes = {
+        1: (directions, rows, x.shape[2]),
+        2: (directions, rows, hidden),
+        3: (directions, 2 * rows),
+        4: (batch,),
+        5: state,
+        6: state,
+        7: (directions, 3 * hidden),
+    }
+    lengths = inputs[4] if len(inputs) > 4 else None
+    return _shapes_differ(inputs, shapes) or (lengths is not None and (lengths != steps).any())
+
+
+def _suppression(node: Any, opset: int, inputs: Inputs, a: dict[str, Any]) -> bool:
+    boxes, scores, *numbers = inputs
+    return (
+        boxes.shape != (scores.shape[0], scores.shape[2], 4)
+        or scores.ndim != 3
+        or any(x is not None and x.size != 1 for x in numbers)
+    )
+
+
+def _transform(node: Any, opset: int, inputs: Inputs, a: dict[str, Any]) -> bool:
+    """An axis may be any number, and the one of the parts of numbers."""
+    axis = a.get("axis", 1 if opset < 20 else -2)
+    if len(inputs) > 2 and inputs[2] is not None:
+        if inputs[2].size != 1:
+            return True
+        axis = int(inputs[2].reshape(-1)[0])
+    last = inputs[0].ndim - 1
+    return not (-last - 1 <= axis < last and axis != -1)
 
 
 Rule = Callable[[Any, int, Inputs, dict[str, Any]], bool]
@@ -64,26 +116,31 @@ RULES: dict[str, Rule] = {
     ),
     "ReverseSequence": lambda node, opset, inputs, a: (
         inputs[1].shape != (inputs[0].shape[a.get("batch_axis", 1)],)
+        or (inputs[1] < 0).any()
+        or (inputs[1] > inputs[0].shape[a.get("time_axis", 0)]).any()
     ),
+    **dict.fromkeys(GATES, _recurrent),
+    "DFT": _transform,
     **dict.fromkeys(
         ("ScatterElements", "GatherElements"),
-        lambda node, opset, inputs, a: (  # an extent may be 1 in another run
-            inputs[0].ndim != inputs[1].ndim or (inputs[1] < -1).any()
-        ),
+        lambda node, opset, inputs, a: inputs[0].ndim != inputs[1].ndim or (inputs[1] < -1).any(),
     ),
-    "NonMaxSuppression": lambda node, opset, inputs, a: any(x.size != 1 for x in inputs[2:]),
+    "NonMaxSuppression": _suppression,
     "TopK": lambda node, opset, inputs, a: any(x.size != 1 for x in inputs[1:]),
     "OneHot": lambda node, opset, inputs, a: inputs[1].dtype.kind == "f" or inputs[1].size != 1,
     "Split": lambda node, opset, inputs, a: any(
         x.sum() != inputs[0].shape[a.get("axis", 0)] for x in inputs[1:]
     ),
-    "Slice": lambda node, opset, inputs, a: any(x.shape != inputs[1].shape for x in inputs[2:]),
+    "Slice": lambda node, opset, inputs, a: any(
+        x is not None and x.shape != inputs[1].shape for x in inputs[2:]
+    ),
     "MaxUnpool": lambda node, opset, inputs, a: (
         inputs[1].shape != inputs[0].shape or (inputs[1] < 0).any()
     ),
     "RoiAlign": lambda node, opset, inputs, a: (
-        (inputs[2] < 0) | (inputs[2] >= inputs[0].shape[0])
-    ).any(),
+        _shapes_differ(inputs, {1: (inputs[2].size, 4), 2: (inputs[2].size,)})
+        or ((inputs[2] < 0) | (inputs[2] >= inputs[0].shape[0])).any()
+    ),
     "PRelu": lambda node, opset, inputs, a: not _broadcasts_to(inputs[1], inputs[0]),
 }
 
@@ -97,13 +154,13 @@ def _is_float32(x: Any) -> bool:
     return np.array_equal(x.astype(np.float32).astype(x.dtype), x, equal_nan=True)
 
 
-def is_miscomputed(node: Any, opset: int, inputs: Sequence[Any], results: Sequence[Any]) -> bool:
+def is_miscomputed(node: Any, opset: int, inputs: Inputs, results: Sequence[Any]) -> bool:
     """Whether the evaluator computes a node otherwise, or in another precision than its dtype's."""
     rule = RULES.get(node.op_type)
     attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     if rule is not None and rule(node, opset, inputs, attributes):
         return True
-    floats = [v for v in inputs if v.dtype == np.float64]
+    floats = [v for v in inputs if v is not None and v.dtype == np.float64]
     return any(v.dtype == np.float64 and v.size and _is_float32(v) for v in results) and not all(
         _is_float32(v) for v in floats
     )

@@ -162,7 +162,9 @@ def moved(values: Any, seed: int) -> Any:
 
 
 def expected(program: Program) -> list[list[tuple[Any, Any]]]:
-    """Return, for each run, each output's value and how far the moved inputs move it."""
+    """Return, for each run, each output's value and how far the moved inputs move it: an array, or
+    a number for all elements.
+    """
     found = []
     for run in program.runs:
         given = [
@@ -175,11 +177,15 @@ def expected(program: Program) -> list[list[tuple[Any, Any]]]:
     return found
 
 
-def _spread(value: Any, others: list[Any]) -> float:
+def _spread(value: Any, others: list[Any]) -> Any:
     value = np.asarray(value)
     if value.dtype.kind != "f" or not value.size:
         return 0.0
     wide = value.astype(np.float64)
     if any(np.shape(o) != value.shape for o in others):
         return float("inf")  # rounding decides the shape
-    return max(float(np.abs(np.asarray(o).astype(np.float64) - wide).max()) for o in others)
+    wides = np.stack([np.asarray(o).astype(np.float64) for o in others])
+    known = np.isfinite(wides)  # a number that moves out of the domain has no result: asin(1)
+    with np.errstate(invalid="ignore"):
+        spread = np.where(known, np.abs(wides - wide), 0).max()
+    return np.where(known.all(0), spread, np.inf)

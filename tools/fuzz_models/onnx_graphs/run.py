@@ -140,6 +140,7 @@ def _differing(program: Program, found: Any, wanted: Any, run: int) -> Failure |
         bound = 20 * spread + rounding * largest
         error = np.abs(a - b)
         if not (error <= bound).all():
-            text = f"{where}: off by {error.max():.2e}, {bound:.1e} is allowed: {a!r}, not {b!r}"
+            most = np.min(bound)
+            text = f"{where}: off by {error.max():.2e}, {most:.1e} is allowed: {a!r}, not {b!r}"
             return Failure("wrong value", name, text, i)
     return None
