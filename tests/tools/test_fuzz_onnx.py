@@ -17,8 +17,9 @@ from tools.fuzz_models.face import Case, face_of
 from tools.fuzz_models.onnx_graphs import FACE, run
 from tools.fuzz_models.onnx_graphs.control import CONTROL
 from tools.fuzz_models.onnx_graphs.draw import generate
+from tools.fuzz_models.onnx_graphs.faults import is_miscomputed
 from tools.fuzz_models.onnx_graphs.minimise import CANDIDATES, is_sound
-from tools.fuzz_models.onnx_graphs.program import values_of
+from tools.fuzz_models.onnx_graphs.program import Program, expected, values_of
 from tools.fuzz_models.onnx_graphs.run import Way, check
 from tools.fuzz_models.onnx_graphs.samples import samples
 
@@ -78,6 +79,49 @@ def test_candidates_are_sound() -> None:
     for candidates in CANDIDATES:
         smaller = list(candidates(program))
         assert smaller and all(is_sound(p) for p in smaller)
+
+
+F = np.float32
+LSTM = {"hidden_size": 2}
+NOT_ALLOWED = [
+    ("LSTM", LSTM, [F, (3, 1, 4)], [F, (1, 1, 4)], [F, (1, 1, 2)]),
+    ("LSTM", LSTM, [F, (3, 5, 4)], [F, (1, 8, 4)], [F, (1, 8, 2)], None, [np.int32, (2,)]),
+    ("NonMaxSuppression", {}, [F, (1, 5, 5)], [F, (1, 1, 5)]),
+    ("NonMaxSuppression", {}, [F, (1, 5, 4)], [F, (1, 1, 4)]),
+    ("DFT", {}, [F, (1, 10, 10, 1)], None, [np.int64, (), 12]),
+    ("DFT", {}, [F, (1, 10, 10, 1)], None, [np.int64, (), 3]),
+    ("ReverseSequence", {}, [F, (3, 2)], [np.int64, (2,), -1]),
+    ("ReverseSequence", {}, [F, (3, 2)], [np.int64, (2,), 4]),
+    ("RoiAlign", {}, [F, (2, 1, 4, 4)], [F, (3, 4)], [np.int64, (2,), 1]),
+    ("RoiAlign", {}, [F, (2, 1, 4, 4)], [F, (2, 4)], [np.int64, (2,), 2]),
+]
+"""Operators, attributes, and inputs: dtypes, shapes and what all elements are."""
+ALLOWED = [
+    ("LSTM", LSTM, [F, (3, 1, 4)], [F, (1, 8, 4)], [F, (1, 8, 2)], None, None, [F, (1, 1, 2)]),
+    ("LSTM", LSTM | {"layout": 1}, [F, (5, 3, 4)], [F, (1, 8, 4)], [F, (1, 8, 2)], None,
+     [np.int32, (5,), 3], [F, (5, 1, 2)]),
+    ("NonMaxSuppression", {}, [F, (1, 5, 4)], [F, (1, 1, 5)], [np.int64, (1,)]),
+    ("DFT", {}, [F, (1, 10, 10, 1)], None, [np.int64, (), -2]),
+    ("ReverseSequence", {}, [F, (3, 2)], [np.int64, (2,), 3]),
+    ("RoiAlign", {}, [F, (2, 1, 4, 4)], [F, (2, 4)], [np.int64, (2,), 1]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_what_onnx_does_not_allow_is_not_drawn(allowed: bool) -> None:
+    for name, attributes, *inputs in ALLOWED if allowed else NOT_ALLOWED:
+        arrays = [None if i is None else np.full(i[1], i[2:] or 0, i[0]) for i in inputs]
+        node = onnx.helper.make_node(name, ["x"] * len(inputs), ["y"], **attributes)
+        assert is_miscomputed(node, 22, arrays, []) != allowed, (name, inputs)
+
+
+def test_an_element_that_rounding_moves_out_of_the_domain_has_no_bound() -> None:
+    node = onnx.helper.make_node("Asin", ["x1"], ["y"])
+    x = np.array([0.5, 1.0], np.float32)
+    program = Program((node,), {}, {"x1": (2,)}, ("y",), 22, ({"x1": x},))
+    ((value, spread),) = expected(program)[0]
+    assert np.isfinite(value).all() and spread[0] < 1e-2 and spread[1] == np.inf
+    assert check(program, TORCH[0]) is None
 
 
 def test_loops_of_the_reference_stack_their_rows() -> None:
