@@ -21,7 +21,7 @@ from meta.frontend.dynamo.norm_operators import RMS_NORM
 from meta.ir import Binding
 from meta.op.core.check import normalize_axes
 from meta.passes.composites import COMPOSITES
-from meta.passes.composites import rms_norm as rms_norm_pattern
+from meta.passes.composites import layer_norm as layer_norm_pattern
 from meta.passes.pattern import Match, Pattern, match
 from meta.passes.pattern.formula import ARITHMETIC
 from meta.passes.pattern.replacement import Replacement, traced
@@ -43,9 +43,9 @@ def gelu(x: Tensor, approximate: str) -> Tensor:
     return functional.gelu(x, approximate=approximate)
 
 
-def rms_norm(x: Tensor, scale: Tensor, _bias: None, _axis: int, eps: float) -> Tensor:
-    """Along the last axis; the arguments are those of the operator `rms_norm`."""
-    y: Tensor = RMS_NORM(x, scale, eps)
+def rms_norm(x: Tensor, scale: Tensor | None, _bias: None, axis: int, eps: float) -> Tensor:
+    """The arguments are those of the operator `rms_norm`."""
+    y: Tensor = RMS_NORM(x, scale, axis, eps)
     return y.to(x.dtype)
 
 
@@ -102,7 +102,7 @@ def _fused(graph: fx.GraphModule, rows: Mapping[Pattern, Replacement]) -> bool:
 
 def _is_served(found: Match) -> bool:
     """Whether there is a function of PyTorch's, or an operator of ours, for a match."""
-    if found.pattern is rms_norm_pattern and found.captures["scale"] is None:
-        return False
-    axis, last = found.captures.get("axis", -1), tensor_of(found.root.var).ndim - 1
-    return normalize_axes(axis, last + 1) == (last,)
+    if found.pattern is not layer_norm_pattern:
+        return True
+    last = tensor_of(found.root.var).ndim - 1  # PyTorch's normalises no other axis alone
+    return normalize_axes(found.captures["axis"], last + 1) == (last,)
