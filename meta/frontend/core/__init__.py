@@ -9,6 +9,7 @@ alike. ``unsupported`` of a source walks a program first, as far as main reaches
 what cannot be converted.
 """
 
+from meta.frontend.core.constant_folding import constant_value, fold_constants, leaves
 from meta.frontend.core.converter import (
     BAD_ATTRIBUTES,
     CallSite,
@@ -16,7 +17,6 @@ from meta.frontend.core.converter import (
     Converters,
     Failure,
     Unconvertible,
-    constant_value,
     conversion_error,
     grouped,
 )
@@ -33,5 +33,7 @@ __all__ = [
     "active_trace",
     "constant_value",
     "conversion_error",
+    "fold_constants",
     "grouped",
+    "leaves",
 ]

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from meta import op
-from meta.frontend.core.converter import CallSite, Unconvertible, constant_value
+from meta.frontend.core.constant_folding import constant_value
+from meta.frontend.core.converter import CallSite, Unconvertible
 from meta.ir.dims import Dim, SymbolicDim, UnknownDim
 from meta.op.core.check import normalize_axis
 from meta.runtime.ndarray import array, ndarray

@@ -39,7 +39,6 @@ from meta.base.source import Span, caller_span, definition_span, outermost_user_
 from meta.op.core import Op
 from meta.op.core.op import by_schema
 from meta.op.core.registration import require_function, require_op
-from meta.runtime.ndarray import ndarray
 
 # A MemoryError is a size beyond all reason.
 BAD_ATTRIBUTES = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError)
@@ -87,11 +86,6 @@ class CallSite:
         """The version of ONNX's operator set that the call is of."""
         assert self.version is not None
         return self.version[0]
-
-
-def constant_value(value: Any) -> ndarray | None:
-    """Return the array of a constant, or what was computed of small ones alone, else None."""
-    return value if isinstance(value, ndarray) else None
 
 
 Function = Callable[..., Any]

@@ -8,18 +8,14 @@ be converted is noted, and so are all others, before one error lists them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import isfinite, prod
 from typing import Any
 
-import numpy as np
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto, helper
 
 import meta.frontend.onnx.converters  # noqa: F401  (registers them)
-from meta import dialect
-from meta.base.call_context import use
 from meta.base.dtype import TO_NUMPY
 from meta.base.errors import MetaError
 from meta.base.progress import bar
@@ -29,8 +25,9 @@ from meta.frontend.core import (
     Failure,
     Unconvertible,
     active_trace,
-    constant_value,
     conversion_error,
+    fold_constants,
+    leaves,
 )
 from meta.frontend.onnx.registry import (
     DEFAULT_DOMAINS,
@@ -50,7 +47,7 @@ from meta.frontend.onnx.shape_inference import (
     infer,
 )
 from meta.frontend.onnx.text import fold_text, is_of_text
-from meta.frontend.onnx.values import NarrowValue, apply_narrow, array_of
+from meta.frontend.onnx.values import apply_narrow, array_of, carrier
 from meta.ir.dims import SymbolicDim
 from meta.op.core.tracing import Symbol
 from meta.runtime.ndarray import ndarray
@@ -59,16 +56,6 @@ SMALL = 4096
 """Elements of an array that is still computed while converting."""
 MAX_DEPTH = 100
 """How deep functions may be in functions."""
-RANDOM = {
-    "Bernoulli",
-    "Dropout",
-    "Multinomial",
-    "RandomNormal",
-    "RandomNormalLike",
-    "RandomUniform",
-    "RandomUniformLike",
-}
-"""Operators whose results do not follow from their inputs alone."""
 Opsets = Mapping[str, int]
 FunctionKey = tuple[str, str, str]
 
@@ -188,7 +175,7 @@ class Walker:
             function = self.functions.get((node.domain, node.op_type, node.overload))
             graphs = [g for a in node.attribute for g in (a.g, *a.graphs)]
             inner = [*(function.node if function else ()), *(n for g in graphs for n in g.node)]
-            if node.op_type in RANDOM or self.draws(inner):
+            if _is_random(full_name(node.domain, node.op_type)) or self.draws(inner):
                 return True
         return False
 
@@ -274,10 +261,11 @@ class Walker:
             return found
         data = TAKES_EXTENTS.get(name, len(inputs))
         inputs = (*map(self.tensor, inputs[:data]), *map(self.placed, inputs[data:]))
-        if _is_known(name, inputs, attributes):
-            with use(None), dialect.prefer("torch"):
-                return apply_narrow(name, partial(_apply, site, attributes), inputs)
-        result = apply_narrow(name, partial(_apply, site, attributes), inputs)
+        convert = partial(apply_narrow, name, partial(_apply, site, attributes), inputs)
+        if any(isinstance(v, Subgraph) for v in attributes.values()):
+            result = convert()
+        else:
+            result = fold_constants(convert, inputs, site.device, SMALL, _carriers)
         if result is not NotImplemented:
             return result
         body = body_of(name, opset, _with_attributes(node, attributes), inputs)
@@ -409,46 +397,13 @@ def _type_of(value: Any) -> TypeProto:
     return helper.make_tensor_type_proto(kind, shape)
 
 
-def _is_known(name: str, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> bool:
-    """Whether a node is to be computed at once."""
-    if name in RANDOM or any(isinstance(v, Subgraph) for v in attributes.values()):
-        return False
-    return all(map(_is_small, inputs)) and _elements(name, inputs) <= SMALL
+def _is_random(name: str) -> bool:
+    """Whether the results of an operator do not follow from its inputs alone."""
+    converter = onnx.get(name)
+    made_of = () if converter is None else converter.becomes
+    return any(op.random for op in made_of)
 
 
-def _is_small(value: Any) -> bool:
-    """Whether all arrays in an input are known and small."""
-    if isinstance(value, tuple | list):
-        return all(map(_is_small, value))
-    if isinstance(value, NarrowValue):
-        value = value.held
-    if isinstance(value, ndarray):
-        return value.size <= SMALL
-    return value is None
-
-
-def _elements(name: str, inputs: Sequence[Any]) -> int:
-    """Return how many elements a node gives that makes much of little; 0 for others."""
-    if name not in RESULT_ELEMENTS or not inputs:
-        return 0
-    values = [constant_value(i) for i in inputs]
-    numbers = [np.asarray([]) if v is None else v.numpy().reshape(-1) for v in values]
-    return int(min(RESULT_ELEMENTS[name](numbers, inputs), 1 << 62))
-
-
-def _count(numbers: Sequence[Any], _: Any) -> float:
-    start, limit, delta = (float(n[0]) for n in numbers[:3])
-    if not delta or not isfinite(limit - start + delta):
-        return 0.0  # the converter refuses it
-    return max((limit - start) / delta, 0.0)
-
-
-RESULT_ELEMENTS: Mapping[str, Callable[[Any, Any], float]] = {
-    "ConstantOfShape": lambda numbers, _: prod(int(n) for n in numbers[0]),
-    "Expand": lambda numbers, inputs: inputs[0].size * prod(int(n) for n in numbers[1]),
-    "EyeLike": lambda _, inputs: inputs[0].size,
-    "OneHot": lambda numbers, inputs: inputs[0].size * int(numbers[1][0]),
-    "Range": _count,
-    "Tile": lambda numbers, inputs: inputs[0].size * prod(int(n) for n in numbers[1]),
-}
-"""How many elements, at most, of operators that make large arrays of small ones."""
+def _carriers(value: Any) -> list[Any]:
+    """Return the arrays and symbols in a value, of narrow ones what holds them."""
+    return leaves(carrier(value))

@@ -19,8 +19,6 @@ from tvm import ir
 from tvm import relax as tvm_relax
 
 import meta.frontend.relax.converters  # noqa: F401  (registers them)
-from meta import dialect
-from meta.base.call_context import use
 from meta.base.dtype import is_float
 from meta.base.errors import ArgumentError, MetaError
 from meta.base.progress import bar
@@ -33,6 +31,7 @@ from meta.frontend.core import (
     active_trace,
     constant_value,
     conversion_error,
+    fold_constants,
 )
 from meta.frontend.relax.values import (
     ONLY_LOOPS,
@@ -223,12 +222,8 @@ class Walker:
             result_type=declared,
         )
         try:
-            # What is computed of small known arrays alone is known, if it is small itself.
-            small = declared is None or (declared.is_static and declared.size <= SMALL)
-            if small and _is_small(values):
-                with use(None), dialect.prefer("torch"):
-                    return relax.apply(site, values, attrs)
-            return relax.apply(site, values, attrs)
+            convert = partial(relax.apply, site, values, attrs)
+            return fold_constants(convert, values, site.device, SMALL)
         except MetaError as error:
             error.note(f"converting {call}")
             raise
@@ -237,15 +232,6 @@ class Walker:
 def operator_name(call: Any) -> str:
     """Return the name of the operator that is called, without "relax."."""
     return str(call.op.name).removeprefix("relax.")
-
-
-def _is_small(value: Any) -> bool:
-    """Whether all arrays in an argument are known and small."""
-    if isinstance(value, tuple | list):
-        return all(map(_is_small, value))
-    if isinstance(value, Symbol | RuntimeShape):
-        return False
-    return not isinstance(value, ndarray) or value.size <= SMALL
 
 
 def operators(module: Any) -> Counter[str]:

@@ -132,12 +132,12 @@ def _uniform(shape, low, high, dtype, call):
     return random.uniform(shape, low=low, high=high, dtype=dtype, device=str(call.device))
 
 
-@onnx("RandomNormal", op.random_normal)
+@onnx("RandomNormal", op.random_key, op.random_normal)
 def random_normal(*, dtype, mean, scale, shape, call):
     return _normal(shape, mean, scale, dtype_of(dtype), call)
 
 
-@onnx("RandomUniform", op.random_uniform)
+@onnx("RandomUniform", op.random_key, op.random_uniform)
 def random_uniform(*, dtype, low, high, shape, call):
     return _uniform(shape, low, high, dtype_of(dtype), call)
 
@@ -146,12 +146,12 @@ def _dtype(x, dtype):
     return x.dtype if dtype is None else dtype_of(dtype)
 
 
-@onnx("RandomNormalLike", op.random_normal)
+@onnx("RandomNormalLike", op.random_key, op.random_normal)
 def random_normal_like(x, *, dtype, mean, scale, call):
     return _normal(_extents(x), mean, scale, _dtype(x, dtype), call)
 
 
-@onnx("RandomUniformLike", op.random_uniform)
+@onnx("RandomUniformLike", op.random_key, op.random_uniform)
 def random_uniform_like(x, *, dtype, low, high, call):
     return _uniform(_extents(x), low, high, _dtype(x, dtype), call)
 
@@ -160,14 +160,14 @@ def _extents(x):
     return tuple(static_extent(d, "the input") for d in x.shape)
 
 
-@onnx("Bernoulli", op.random_uniform, op.less)
+@onnx("Bernoulli", op.random_key, op.random_uniform, op.less)
 def bernoulli(p, *, dtype, call):
     """1 with the probability p, else 0."""
     drawn = _uniform(_extents(p), 0.0, 1.0, "float64" if p.dtype == "float64" else "float32", call)
     return cast_to(op.less(drawn, cast_to(p, drawn.dtype)), _dtype(p, dtype))
 
 
-@onnx("Multinomial", op.random_uniform, op.argmax)
+@onnx("Multinomial", op.random_key, op.random_uniform, op.argmax)
 def multinomial(logits, *, dtype, sample_size, call):
     """Classes drawn by unnormalised log probabilities, as the greatest after Gumbel noise."""
     rows, classes = _extents(logits)

@@ -105,11 +105,6 @@ def type_of(value: Any) -> Type | None:
     return None
 
 
-def leaves(value: Any) -> list[Any]:
-    """Return what a value consists of, tuples taken apart."""
-    return [leaf for v in value for leaf in leaves(v)] if isinstance(value, tuple) else [value]
-
-
 MAX_LEAVES = 1 << 14
 """A value of more leaves is refused, as one that nests deeper than a tuple of the IR may."""
 MAX_INLINED = 1 << 14

@@ -8,13 +8,12 @@ An operator's converter is called; at once, where all that it is given is known.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from meta.base.call_context import use
 from meta.base.errors import MetaError
 from meta.base.progress import bar
-from meta.dialect.core.preference import only
-from meta.frontend.core import BAD_ATTRIBUTES, CallSite, Unconvertible
+from meta.frontend.core import BAD_ATTRIBUTES, CallSite, Unconvertible, fold_constants, leaves
 from meta.frontend.relay import ast
 from meta.frontend.relay.convert.context import (
     Closure,
@@ -22,7 +21,6 @@ from meta.frontend.relay.convert.context import (
     Env,
     KnownFunction,
     PartiallyTypedData,
-    leaves,
     type_of,
 )
 from meta.frontend.relay.convert.data import Data, Matches
@@ -31,14 +29,15 @@ from meta.frontend.relay.convert.program import Bind, RelayProgram, Scope, is_hi
 from meta.frontend.relay.convert.types import Bindings, join_types, relay_text, tuple_type
 from meta.frontend.relay.errors import RelayError
 from meta.frontend.relay.registry import relay
-from meta.ir import Call, Function, FuncType, GlobalVar, If, OpNode, TensorType, Type, Var
+from meta.ir import Call, Function, FuncType, GlobalVar, If, TensorType, Type, Var
 from meta.ir.literals import MAX_NESTING
-from meta.op.core.op import Op as BaseOp
 from meta.op.core.tracing import BlockTrace, FunctionTrace, Trace, Value
 from meta.runtime.ndarray import ndarray
 
 MAX_FOLDED_ELEMENTS = 1 << 16
-"""What is computed of known arrays is known itself up to this many elements, given and made."""
+"""What is computed of known arrays is known itself up to this many elements of each, and of all
+results.
+"""
 
 
 def convert(program: RelayProgram, trace: Trace, args: tuple[Any, ...], training: bool) -> Any:
@@ -59,36 +58,12 @@ def _call_text(name: str, args: tuple[Any, ...]) -> str:
 def _convert(
     context: Context, site: CallSite, args: tuple[Any, ...], fields: dict[str, Any]
 ) -> Any:
-    known = [a for a in leaves(args) if isinstance(a, ndarray)]
-    if len(known) == len(leaves(args)) and sum(a.size for a in known) <= MAX_FOLDED_ELEMENTS:
-        scratch = Trace(context.root.device)
-        result = _plain(scratch.run(relay.apply, site, args, fields))
-        if _is_constant_foldable(scratch, result):
-            # By the reference dialect: so it compiles no kernel.
-            with use(None), only("torch"):
-                return _plain(relay.apply(site, args, fields))
-    return _plain(relay.apply(site, args, fields))
+    convert = partial(relay.apply, site, args, fields)
+    return _plain(fold_constants(convert, args, context.root.device, MAX_FOLDED_ELEMENTS))
 
 
 def _plain(result: Any) -> Any:
     return tuple(map(_plain, result)) if isinstance(result, tuple | list) else result
-
-
-def _is_constant_foldable(scratch: Trace, result: Any) -> bool:
-    """Whether a result is small, and depends on nothing but the arguments."""
-    types = [type_of(leaf) for leaf in leaves(result)]
-    if scratch.functions or not all(isinstance(t, TensorType) and t.is_static for t in types):
-        return False
-    if sum(t.size for t in types if isinstance(t, TensorType)) > MAX_FOLDED_ELEMENTS:
-        return False
-    atoms = tuple(v for v in leaves(result) if isinstance(v, Value | ndarray))
-    calls = [b.value for b in scratch.finish(atoms).bindings if isinstance(b.value, Call)]
-    return all(
-        isinstance(c.callee, OpNode)
-        and isinstance(c.callee, BaseOp)
-        and not (c.callee.random or c.callee.has_effect)
-        for c in calls
-    )
 
 
 _BOOL = TensorType((), "bool")
