@@ -20,7 +20,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from meta import op
 from meta.dialect.core.ir_calls import op_call, tensor_of
-from meta.frontend.dynamo.attention_operators import grouped_attention, short_attention
+from meta.frontend.dynamo.attention_operators import fused_attention
 from meta.frontend.dynamo.composites import TORCH_CALLS
 from meta.frontend.dynamo.graph_program import (
     GraphProgram,
@@ -88,7 +88,7 @@ def attention(
     if enable_gqa and not dropout_p and not (is_causal and attn_mask is not None):
         given = _as_autocast_casts(query, key, value, attn_mask)
         if _is_grouped(*given):
-            result: Tensor = grouped_attention(*given, is_causal, scale)[0]
+            result: Tensor = fused_attention(*given, is_causal, scale, False)[0]
             return result
     plain = not (dropout_p or is_causal or enable_gqa) and isinstance(query.shape[-2], int)
     if plain and attn_mask is not None and _has_operator(query, key, value, attn_mask):
@@ -202,15 +202,15 @@ def row_maximum(x: Tensor, axis: int, keepdims: bool) -> Tensor:
 
 
 def _attention(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, _causal: bool, scale: float,
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, is_causal: bool, scale: float,
     layout: str, *_: Any,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The arguments are those of `meta.fused_attention`."""
-    if layout == HEADS_FIRST:
-        found: tuple[Tensor, Tensor] = short_attention(query, key, value, mask, scale)
-        return found
-    y, logsumexp = short_attention(*(t.transpose(1, 2) for t in (query, key, value)), mask, scale)
-    return y.transpose(1, 2), logsumexp
+    swaps = layout != HEADS_FIRST
+    if swaps:
+        query, key, value = (t.transpose(1, 2) for t in (query, key, value))
+    y, logsumexp = fused_attention(query, key, value, mask, is_causal, scale, True)
+    return y.transpose(1, 2) if swaps else y, logsumexp
 
 
 _TORCH_CALLS: TorchCalls = {

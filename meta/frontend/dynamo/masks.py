@@ -27,8 +27,8 @@ _WITH_MASK = tuple(
         _ATEN._scaled_dot_product_flash_attention_for_cpu_backward,
         _ATEN._scaled_dot_product_cudnn_attention,
         _ATEN._scaled_dot_product_cudnn_attention_backward,
-        torch.ops.meta.grouped_attention,
-        torch.ops.meta.grouped_attention_dx,
+        torch.ops.meta.fused_attention,
+        torch.ops.meta.fused_attention_dx,
     )
 )
 

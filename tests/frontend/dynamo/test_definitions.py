@@ -59,19 +59,29 @@ CASES: dict[str, tuple[torch._ops.OpOverload, tuple[Any, ...]]] = {
     "gradient of an axis": (RMS_NORM_DX, (number(2, 3, 4), number(2, 3, 4), number(2), 0, 1e-5)),
     "gradient of it alone": (RMS_NORM_DX, (number(2, 3, 4), number(2, 3, 4), None, 1, 1e-5)),
     "shared heads": (
-        attention_operators.grouped_attention,
-        (number(2, 4, 3, 8), number(2, 2, 5, 8), number(2, 2, 5, 6), None, False, None),
+        attention_operators.fused_attention,
+        (number(2, 4, 3, 8), number(2, 2, 5, 8), number(2, 2, 5, 6), None, False, None, False),
     ),
     "gradient of shared heads": (
-        attention_operators.grouped_attention_dx,
+        attention_operators.fused_attention_dx,
         (
             *(number(2, 4, 3, 8), number(2, 4, 3, 8), number(2, 2, 3, 8), number(2, 2, 3, 8)),
-            *(number(3, 3) > 0, number(2, 4, 3, 8), number(2, 4, 3), False, 0.5),
+            *(number(3, 3) > 0, number(2, 4, 3, 8), number(2, 4, 3), False, 0.5, False, False),
         ),
     ),
     "attention with a bias": (
-        attention_operators.short_attention,
-        (*(number(2, 4, 3, 8).bfloat16() for _ in range(3)), number(1, 4, 3, 3).bfloat16(), 0.5),
+        attention_operators.fused_attention,
+        (
+            *(number(2, 4, 3, 8).bfloat16() for _ in range(3)),
+            *(number(1, 4, 3, 3).bfloat16(), False, 0.5, True),
+        ),
+    ),
+    "gradient of a bias": (
+        attention_operators.fused_attention_dx,
+        (
+            *(number(4, 2, 3, 8) for _ in range(4)),
+            *(number(2, 2, 3, 3), number(4, 2, 3, 8), number(4, 2, 3), False, 0.5, True, True),
+        ),
     ),
     "gradient of a normalisation": (
         BATCH_NORM_DXWB,

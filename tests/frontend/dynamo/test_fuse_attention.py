@@ -234,13 +234,13 @@ def test_shared_heads_run_in_pytorch_too(masked: bool) -> None:
     torch.manual_seed(0)
     q, k, v = (torch.randn(2, h, 5, 4, dtype=torch.float64) for h in (6, 2, 2))
     mask = torch.rand(5, 5) < 0.7 if masked else None
-    given = (q, k, v, mask, not masked, 0.3)
-    torch.library.opcheck(torch.ops.meta.grouped_attention.default, given)
+    given = (q, k, v, mask, not masked, 0.3, False)
+    torch.library.opcheck(torch.ops.meta.fused_attention.default, given)
     q, k, v = (t.requires_grad_() for t in (q, k, v))
     assert torch.autograd.gradcheck(
-        lambda *t: attention_operators.grouped_attention(*t, *given[3:])[0], (q, k, v)
+        lambda *t: attention_operators.fused_attention(*t, *given[3:])[0], (q, k, v)
     )
     expected = scaled_dot_product_attention(
         q, k, v, mask, 0.0, not masked, scale=0.3, enable_gqa=True
     )
-    torch.testing.assert_close(torch.ops.meta.grouped_attention(*given)[0], expected)
+    torch.testing.assert_close(torch.ops.meta.fused_attention(*given)[0], expected)

@@ -306,5 +306,19 @@ def test_the_operators_are_those_of_torchs_checks() -> None:
         part.requires_grad_()
     checks = ("test_schema", "test_faketensor", "test_autograd_registration")
     torch.library.opcheck(
-        attention_operators.short_attention, (*parts, mask, 0.4), test_utils=checks
+        attention_operators.fused_attention,
+        (*parts, mask, False, 0.4, True),
+        test_utils=checks,
     )
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 3, 3), (1, 4, 3, 3), (2, 4, 1, 3), (4, 1, 3, 3), (3, 3)])
+def test_gradients_are_the_numeric_ones(shape: tuple[int, ...]) -> None:
+    """Of shared heads, by masks of a part of the batch, too."""
+    sizes = [(4, 4, 3, 5), (4, 2, 3, 5), (4, 2, 3, 5), shape]
+    given = [numbers(*s, seed=i).double().requires_grad_() for i, s in enumerate(sizes)]
+    for later in (False, True):
+        assert torch.autograd.gradcheck(
+            lambda *t, later=later: attention_operators.fused_attention(*t, False, 0.4, later)[0],
+            given,
+        )
