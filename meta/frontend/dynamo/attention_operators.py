@@ -119,7 +119,7 @@ def _attention_dx(
     if attn_mask is None or not trains_mask:
         return dq, dk, dv, query.new_empty(0)
     if attn_mask.ndim == 4:
-        by_scores = by_scores.unflatten(0, (-1, attn_mask.shape[0])).sum(0)
+        by_scores = by_scores.view(-1, attn_mask.shape[0], *by_scores.shape[1:]).sum(0)
     return dq, dk, dv, by_scores.sum_to_size(attn_mask.shape).to(attn_mask.dtype)
 
 
