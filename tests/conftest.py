@@ -42,6 +42,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 import torch
 
+from tests.fork_server import ForkServer
+
 # Tests compile what they compile: no program comes from an earlier run. Those of the program cache
 # switch it on.
 os.environ.setdefault("META_PROGRAM_CACHE", "0")
@@ -56,20 +58,31 @@ def first_on_path(folder: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
-def run_python(
+FORK_SERVER = ForkServer()
+
+
+def python_process(
     *arguments: object, cwd: Path = ROOT, first: Path = ROOT, timeout: float = 600.0, **more: str
-) -> str:
+) -> subprocess.CompletedProcess[str]:
     """Run Python in a process of its own that imports from ``first``, with more variables in its
-    environment; return what it prints. AssertionError with what it says if it fails.
+    environment. Torch is imported already, unless the interpreter has options (see `fork_server`).
     """
-    done = subprocess.run(
-        [sys.executable, *map(str, arguments)],
+    words, environment = [*map(str, arguments)], {**first_on_path(first), **more}
+    if FORK_SERVER.can_run(words):
+        return FORK_SERVER.run(words, cwd, environment, timeout)
+    return subprocess.run(
+        [sys.executable, *words],
         cwd=cwd,
-        env={**first_on_path(first), **more},
+        env=environment,
         capture_output=True,
         text=True,
         timeout=timeout,
     )
+
+
+def run_python(*arguments: object, **options: Any) -> str:
+    """Return what a `python_process` prints. AssertionError with what it says if it fails."""
+    done = python_process(*arguments, **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -212,12 +225,16 @@ def deselect_slow(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """What is collected stays: the collector of garbage does not look at it, now or in a test."""
+    """What is collected stays: the collector of garbage does not look at it, now or in a test. It
+    looks at what tests make and libraries import as often as is needed for memory, not by its
+    defaults, with which it takes a twentieth of the time of all tests.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(20_000, 20, 50)
         gc.enable()
         atexit.register(gc.unfreeze)  # libraries tell of what they see alive after the last look
 

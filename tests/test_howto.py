@@ -53,13 +53,21 @@ print(rule_of(op).__name__, record_of("isru").smooth, "torch.ops.aten.sinc.defau
 """
 
 
+def _copy(folder: Path, *names: str) -> None:
+    """Copy folders and files of the project, with what is compiled of them: files keep their times,
+    so Python compiles only those that are changed.
+    """
+    unfinished = shutil.ignore_patterns("*.pyc.*")
+    for name in names:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / name, ignore=unfinished)
+        else:
+            shutil.copy(ROOT / name, folder)
+
+
 def test_following_the_page_adds_an_operator(tmp_path: Path) -> None:
     """By four files; by six one with names elsewhere, mixed precision, and ATen's."""
-    for folder in ("meta", "tests", "tools"):
-        shutil.copytree(
-            ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__")
-        )
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    _copy(tmp_path, "meta", "tests", "tools", "pyproject.toml")
     for name, code in BLOCK.findall(PAGE):
         with open(tmp_path / name, "a", encoding="utf-8") as file:
             file.write(f"\n\n{code}")
@@ -84,11 +92,7 @@ def test_following_the_page_adds_an_operator(tmp_path: Path) -> None:
 
 def test_following_the_optimizer_page_adds_an_optimizer(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "howto" / "optimizer.md").read_text("utf-8")
-    for folder in ("meta", "tests"):
-        shutil.copytree(
-            ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__")
-        )
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    _copy(tmp_path, "meta", "tests", "pyproject.toml")
     blocks = BLOCK.findall(text)
     assert [name for name, _ in blocks] == [
         "meta/op/optimizer.py",
@@ -128,7 +132,7 @@ def _follow(page: str, folder: Path) -> set[str]:
 
 def test_following_the_node_page_adds_a_node_kind(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "howto" / "node.md").read_text("utf-8")
-    shutil.copytree(ROOT / "meta", tmp_path / "meta", ignore=shutil.ignore_patterns("__pycache__"))
+    _copy(tmp_path, "meta")
     touched = _follow(text, tmp_path)
     assert touched == {"meta/ir/expr.py", "meta/vm/run/interpreter.py", "meta/vm/compiler/emit.py"}
     (use,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
@@ -273,11 +277,7 @@ def test_the_gpu_page_runs_on_a_gpu(tmp_path: Path) -> None:
 
 def test_following_the_pass_page_adds_a_pass(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "howto" / "pass.md").read_text("utf-8")
-    for folder in ("meta", "tests"):
-        shutil.copytree(
-            ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__")
-        )
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    _copy(tmp_path, "meta", "tests", "pyproject.toml")
     touched = _follow(text, tmp_path)
     assert touched == {
         "meta/passes/double_by_add.py",
@@ -300,11 +300,7 @@ def test_the_cast_rule_page_runs(tmp_path: Path) -> None:
 
 def test_following_the_cast_rule_page_adds_a_rule(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "howto" / "cast_rule.md").read_text("utf-8")
-    for folder in ("meta", "tests"):
-        shutil.copytree(
-            ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__")
-        )
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    _copy(tmp_path, "meta", "tests", "pyproject.toml")
     ((name, code),) = BLOCK.findall(text)
     with open(tmp_path / name, "a", encoding="utf-8") as file:
         file.write(code)

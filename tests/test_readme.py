@@ -40,9 +40,13 @@ def test_first_screen_shows_the_two_commands() -> None:
 
 
 def test_ci_runs_the_test_command() -> None:
+    """It installs what the README says, and more in the same step, and runs the tests."""
+    install, run = TEST.split(" && ")
+    (extra,) = re.findall(r"pip install '\.\[(\w+)\]'", install)
     steps = (ROOT / ".ci" / "run").read_text("utf-8").splitlines()
-    for command in TEST.split(" && "):
-        assert any(re.search(rf"(^|\s){re.escape(command)}(\s|$)", step) for step in steps), command
+    installed = [re.findall(r"^pip install .*'\.\[([\w,]+)\]'$", step) for step in steps]
+    assert any(extra in extras.split(",") for found in installed for extras in found), installed
+    assert any(re.search(rf"(^|\s){re.escape(run)}(\s|$)", step) for step in steps)
 
 
 def test_ci_has_a_job_for_each_torch_that_is_admitted() -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 import pytest
 
+from tests.conftest import python_process
 from tests.files.places import PLACES
 from tests.test_readme import README, blocks, commands
 
@@ -42,24 +43,19 @@ def start(
     cache: Path, *arguments: str, limit: int | None = None, cwd: Path = ROOT
 ) -> subprocess.CompletedProcess[str]:
     """Run Python in a process of its own that keeps its caches in a folder."""
-    environment = {
-        **os.environ,
-        "META_CACHE_DIR": str(cache),
-        "META_PROGRAM_CACHE": "1",
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(ROOT),
-    }
+    variables = {"META_CACHE_DIR": str(cache), "META_PROGRAM_CACHE": "1", "OMP_NUM_THREADS": "1"}
+    if limit is None:
+        return python_process(*arguments, cwd=cwd, **variables)
 
     def limited() -> None:
-        if limit is not None:
-            import resource
+        import resource
 
-            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=cwd,
-        env=environment,
+        env={**os.environ, **variables, "PYTHONPATH": str(ROOT)},
         text=True,
         capture_output=True,
         preexec_fn=limited,

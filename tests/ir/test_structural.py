@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from hypothesis import given
@@ -26,6 +23,7 @@ from meta.ir import (
     structural_equal,
     structural_hash,
 )
+from tests.conftest import run_python
 from tests.ir.programs import ADD, BARE, literals
 
 BASE = "fn(%x: float32[2], %y: float32[2]) { %0 = test_add(%x, %y) return %0 }"
@@ -132,7 +130,6 @@ def test_the_hash_is_the_same_in_every_process() -> None:
         "x = Var('x')\n"
         "print(structural_hash(Function((x,), Block((), x), None, {'a': 'b', 'c': 1.5})))"
     )
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     x = Var("x")
     here = structural_hash(Function((x,), Block((), x), None, {"a": "b", "c": 1.5}))
-    assert run.stdout == f"{here}\n"
+    assert run_python("-c", script) == f"{here}\n"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from meta import op
 from meta.base import config
 from meta.base.errors import NonFiniteError
 from meta.model import trace
-from tests.conftest import first_on_path
+from tests.conftest import python_process
 
 
 def root_of_difference(x: Any, y: Any) -> Any:
@@ -133,10 +131,5 @@ def test_half_precision_overflows(dtype: str) -> None:
 
 def test_the_environment_variable() -> None:
     code = "import meta; meta.log(meta.array([-1.0]))"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**first_on_path(Path(__file__).parents[2]), "META_CHECK_FINITE": "1"},
-        capture_output=True,
-        text=True,
-    )
+    done = python_process("-c", code, META_CHECK_FINITE="1")
     assert "NonFiniteError: log: this operator made a value that is not finite" in done.stderr

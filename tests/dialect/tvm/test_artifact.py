@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ from meta.dialect.core import Artifact, compile_together, dispatch, only
 from meta.dialect.core.catalog import DIALECTS
 from meta.dialect.tvm.launch import LaunchPlan
 from meta.op.core import TensorType
+from tests.conftest import run_python
 
 ROOT = Path(__file__).parents[3]
 X = TensorType((4, 4), "float32")
@@ -34,7 +33,7 @@ import json, sys, torch
 from pathlib import Path
 from meta.dialect.core import Artifact
 from meta.dialect.core.catalog import DIALECTS
-file, record = json.loads(sys.stdin.read())
+file, record = json.loads(sys.argv[1])
 run = DIALECTS["tvm"].restore(Artifact(Path(file), record)).run
 x, out = torch.full((4, 4), 2.0), torch.empty(4, 4)
 run(x, x, out)
@@ -45,15 +44,8 @@ print("tvm" in sys.modules)
 
 def test_another_process_runs_it_without_the_compiler() -> None:
     made = artifact(meta.op.multiply, X, X)
-    found = subprocess.run(
-        [sys.executable, "-c", ELSEWHERE],
-        input=json.dumps([str(made.file), made.record]),
-        cwd=ROOT,
-        text=True,
-        capture_output=True,
-        check=True,
-    )
-    assert found.stdout.strip() == "False"
+    found = run_python("-c", ELSEWHERE, json.dumps([str(made.file), made.record]))
+    assert found.strip() == "False"
 
 
 def test_a_kernel_that_writes_its_argument() -> None:

@@ -21,6 +21,7 @@ from meta.base.errors import MetaWarning
 from meta.dialect.tvm import build, cache, linker
 from meta.dialect.tvm.lower import prim_func
 from meta.dialect.tvm.target import for_device
+from tests.conftest import run_python
 from tests.dialect.tvm.functions import tensor
 
 TARGET = for_device(CPU)
@@ -80,13 +81,17 @@ def test_batch_serves_single_calls(monkeypatch):
     assert compilations == []
 
 
-def _run_elsewhere(folder: Path, constant: float) -> subprocess.Popen[str]:
-    code = (
+def _elsewhere(constant: float) -> str:
+    return (
         "import sys; from tests.dialect.tvm import test_cache as t\n"
         "import tvm; compile_ = tvm.compile; n = []\n"
         "tvm.compile = lambda *a, **k: (n.append(1), compile_(*a, **k))[1]\n"
         f"assert t._works({constant}); print('compilations', len(n))"
     )
+
+
+def _run_elsewhere(folder: Path, constant: float) -> subprocess.Popen[str]:
+    code = _elsewhere(constant)
     environment = {**os.environ, "META_CACHE_DIR": str(folder), "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
         [sys.executable, "-c", code], cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE
@@ -95,8 +100,8 @@ def _run_elsewhere(folder: Path, constant: float) -> subprocess.Popen[str]:
 
 def test_other_processes_hit(tmp_path):
     assert _works(5.0)
-    process = _run_elsewhere(tmp_path, 5.0)
-    assert process.communicate()[0].strip() == "compilations 0"
+    printed = run_python("-c", _elsewhere(5.0), META_CACHE_DIR=str(tmp_path))
+    assert printed.strip() == "compilations 0"
 
 
 @pytest.mark.long

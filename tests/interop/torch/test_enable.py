@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +21,7 @@ from meta.dialect.core.preference import DEFAULT
 from meta.frontend.aten.registry import AtenError, overload_of
 from meta.interop.torch.dispatch_kernel import current_scopes, set_scopes
 from meta.interop.torch.overloads import COMPOSED, all_names, overloads_of, refusal
-from tests.conftest import first_on_path
+from tests.conftest import run_python
 from tests.registered import remove_dialects
 from tools.torch_samples.enable import mirror
 
@@ -446,8 +444,7 @@ def test_trainings_are_equal(
 
 def test_it_is_imported_when_it_is_asked_for() -> None:
     code = "import sys, meta; assert 'meta.interop' not in sys.modules"
-    root = Path(__file__).parents[3]
-    subprocess.run([sys.executable, "-c", code], check=True, env=first_on_path(root))
+    run_python("-c", code)
 
 
 def test_tasks_of_one_thread_share_its_scope(acme: Dialect) -> None:
