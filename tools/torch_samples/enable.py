@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from textwrap import wrap
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -29,7 +28,7 @@ from meta.dialect.torch import torch as aten_dialect
 from meta.ir.operators import OP_RESOLVERS
 from tools.torch_samples.ambiguous import AMBIGUOUS, Unwritten
 from tools.torch_samples.compare import GRADIENT_TOLERANCE, compare, widened
-from tools.torch_samples.entries import ENTRIES, differentiable, of_torch, run_entry
+from tools.torch_samples.entries import ENTRIES, TensorCall, differentiable, of_torch, run_entry
 from tools.torch_samples.run import Outcome, walk
 
 
@@ -52,16 +51,13 @@ def mirror() -> Iterator[Dialect]:
 
 def check_enabled(entry: Any, sample: Any, trains: bool, dialect: str) -> None:
     """Raise AssertionError for a sample whose results are others inside of `enable`."""
-    *expected, dy = run_entry(entry, sample, trains)
+    call = TensorCall(sample)
+    *expected, dy = run_entry(entry, call, trains)
     with meta.dialect.prefer(dialect), interop.enable(device="cpu"):
-        *found, _ = run_entry(entry, sample, trains)
+        *found, _ = run_entry(entry, call, trains)
 
     def exact(which: int) -> Any:
-        x, args, kwargs = pytree.tree_map(
-            widened, (sample.input, tuple(sample.args), dict(sample.kwargs))
-        )
-        wide = SimpleNamespace(input=x, args=args, kwargs=kwargs)
-        return run_entry(entry, wide, trains, list(map(widened, dy)))[which]
+        return run_entry(entry, call.widened(), trains, list(map(widened, dy)))[which]
 
     names = "result", "gradient"
     for i, (what, ours, theirs) in enumerate(zip(names, found, expected, strict=True)):
@@ -93,7 +89,7 @@ def run(
         trains = differentiable(key, dtype)
         with of_torch():
             try:
-                run_entry(entry, sample, trains)
+                run_entry(entry, TensorCall(sample), trains)
             except (RuntimeError, NotImplementedError, AssertionError):
                 return True  # a sample that torch refuses itself
             outcome.ran += 1

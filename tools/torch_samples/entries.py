@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import random
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +14,8 @@ import torch
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
+
+from tools.torch_samples.compare import widened
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool)
 OTHERS = (torch.complex64, torch.complex128)
@@ -78,26 +81,46 @@ def samples(key: str, dtype: torch.dtype) -> Iterator[Any]:
         yield sample
 
 
+class TensorCall:
+    """A sample as a call of its tensors, in the places of which others may be given."""
+
+    def __init__(self, sample: Any) -> None:
+        call = (sample.input, *sample.args), dict(sample.kwargs)
+        self._leaves, self._structure = pytree.tree_flatten(call)
+        self._indices = [i for i, x in enumerate(self._leaves) if isinstance(x, torch.Tensor)]
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        """The sample's own tensors."""
+        return [self._leaves[i] for i in self._indices]
+
+    def __call__(self, function: Callable[..., Any], tensors: Sequence[Any]) -> Any:
+        """Call a function of the entry's arguments."""
+        leaves = list(self._leaves)
+        for i, tensor in zip(self._indices, tensors, strict=True):
+            leaves[i] = tensor
+        args, kwargs = pytree.tree_unflatten(leaves, self._structure)
+        return function(*args, **kwargs)
+
+    def widened(self) -> TensorCall:
+        """Return the call in float64."""
+        wide = copy.copy(self)
+        wide._leaves = list(map(widened, self._leaves))
+        return wide
+
+
 def run_entry(
-    entry: Any, sample: Any, trains: bool, dy: Sequence[torch.Tensor] | None = None
+    entry: Any, call: TensorCall, trains: bool, dy: Sequence[torch.Tensor] | None = None
 ) -> tuple[Any, Sequence[Any], Sequence[torch.Tensor]]:
-    """Return the result of a sample, the gradients of its tensors that require one, and those of
+    """Return the result of a call, the gradients of its tensors that require one, and those of
     the result that they are computed of: random ones where none are given. None if not ``trains``.
     """
-
-    def own(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor) or not value.requires_grad:
-            return value
-        return value.detach().requires_grad_()
-
     with _disable_current_modes():
-        call = (sample.input, *sample.args), dict(sample.kwargs)
-        args, kwargs = pytree.tree_map(own, call)
+        own = [t.detach().requires_grad_() if t.requires_grad else t for t in call.tensors]
     torch.manual_seed(0)
-    result = entry(*args, **kwargs)
+    result = call(entry, own)
     outputs = [t for t in pytree.tree_leaves(result) if getattr(t, "requires_grad", False)]
-    leaves = pytree.tree_leaves((args, kwargs))
-    inputs = [t for t in leaves if isinstance(t, torch.Tensor) and t.requires_grad]
+    inputs = [t for t in own if t.requires_grad]
     if not trains or not outputs or not inputs:
         return result, (), ()
     if dy is None:

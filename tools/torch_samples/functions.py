@@ -27,13 +27,12 @@ from tools.torch_samples.ambiguous import (
     AMBIGUOUS,
     Drawn,
     Tied,
-    Unwritten,
-    alike,
     compare_draws,
+    compare_undefined,
     summed_over_equals,
 )
 from tools.torch_samples.compare import GRADIENT_TOLERANCE, TOLERANCE, compare, widened
-from tools.torch_samples.entries import ENTRIES, differentiable, key_of, of_torch
+from tools.torch_samples.entries import ENTRIES, TensorCall, differentiable, key_of, of_torch
 from tools.torch_samples.outside import Declined, IsOutside, Outside, decline_if, outside_if
 from tools.torch_samples.run import Outcome, walk
 
@@ -80,36 +79,31 @@ def _reason(error: Declined | GradientError | TypeInferError, dtype: torch.dtype
 
 def check_forward(entry: Any, adapter: Callable[..., Any], sample: Any) -> None:
     """The adapter's results have torch's shapes, dtypes and values."""
-    leaves, structure = _flattened(sample)
+    call, key = TensorCall(sample), key_of(entry)
+    leaves = [t.detach() for t in call.tensors]
     for leaf in leaves:
         outside_if(leaf.layout is not torch.strided, Outside.LAYOUT)
         outside_if(leaf.dtype not in FROM_TORCH, Outside.DTYPE)
-    with of_torch(), torch.no_grad():
-        expected = _call(entry.op, structure, [leaf.clone() for leaf in leaves])
+
+    def theirs() -> Any:
+        with of_torch(), torch.no_grad():
+            return call(entry.op, [leaf.clone() for leaf in leaves])
+
+    def ours() -> Any:
+        return call(adapter, [ndarray(leaf.clone()) for leaf in leaves])
+
+    expected = theirs()
     for leaf in tree.flatten(expected)[0]:
         outside_if(leaf.layout is not torch.strided, Outside.LAYOUT)
         outside_if(leaf.dtype not in FROM_TORCH, Outside.DTYPE)
-
-    def ours() -> Any:
-        return _call(adapter, structure, [ndarray(leaf.clone()) for leaf in leaves])
-
     found = ours()
-    kind = AMBIGUOUS.get(key_of(entry))
-    if isinstance(kind, Unwritten):
-        alike(found, expected)
+    if compare_undefined(key, sample, found, expected, ours, theirs):
         return
-    if isinstance(kind, Drawn) and kind.has(sample):
-
-        def theirs() -> Any:
-            with of_torch(), torch.no_grad():
-                return _call(entry.op, structure, [leaf.clone() for leaf in leaves])
-
-        compare_draws(ours, theirs, "result", kind.together)
-        return
+    kind = AMBIGUOUS.get(key)
 
     def exact() -> Any:
         with torch.no_grad():
-            true = _exactly(entry, structure, leaves)
+            true = _exactly(entry, call, leaves)
         return kind.elements(true, sample) if isinstance(kind, Tied) else true
 
     outside_if(_is_lost(expected, exact), Outside.WRONG)
@@ -143,7 +137,8 @@ def check_gradient(entry: Any, adapter: Callable[..., Any], sample: Any) -> bool
     kind = AMBIGUOUS.get(key_of(entry))
     if isinstance(kind, Drawn) and kind.has(sample):
         return _check_drawn_gradient(entry, adapter, sample, kind.together)
-    leaves, structure = _flattened(sample)
+    call = TensorCall(sample)
+    leaves = [t.detach() for t in call.tensors]
     theirs, results = _recorded(entry, sample)
     differentiable = [i for i, r in enumerate(results) if r.requires_grad]
     if not differentiable:
@@ -159,7 +154,7 @@ def check_gradient(entry: Any, adapter: Callable[..., Any], sample: Any) -> bool
     for i, _ in given:
         ours[i].requires_grad = True
     chosen, adapter = sample.output_process_fn_grad, _as_differentiated(entry, adapter)
-    found = tree.flatten(chosen(_call(adapter, structure, ours)))[0]
+    found = tree.flatten(chosen(call(adapter, ours)))[0]
     if not any(found[i].requires_grad for i in differentiable):
         decline_if(any(bool(e.any()) for _, e in given), "its result has no gradient")
     for i, seed in zip(differentiable, seeds, strict=True):
@@ -171,7 +166,7 @@ def check_gradient(entry: Any, adapter: Callable[..., Any], sample: Any) -> bool
             widened(leaf).requires_grad_(i in asked)
             for i, leaf in enumerate(map(torch.clone, leaves))
         ]
-        results = _exactly(entry, structure, wide, _as_differentiated(entry, entry.op))
+        results = _exactly(entry, call, wide, _as_differentiated(entry, entry.op))
         flat = [] if results is None else tree.flatten(chosen(results))[0]
         if len(flat) <= max(differentiable):
             return None
@@ -207,8 +202,9 @@ def _is_lost(expected: Any, exact: Callable[[], Any]) -> bool:
 
 def _check_drawn_gradient(entry: Any, adapter: Any, sample: Any, together: int) -> bool:
     """Compare the gradients of the sum of random results by the arguments that the sample marks."""
-    marked = [leaf.requires_grad for leaf in tree.flatten(_arguments(sample))[0]]
-    leaves, structure = _flattened(sample)
+    call = TensorCall(sample)
+    marked = [t.requires_grad for t in call.tensors]
+    leaves = [t.detach() for t in call.tensors]
     if not any(marked):
         return False
 
@@ -216,7 +212,7 @@ def _check_drawn_gradient(entry: Any, adapter: Any, sample: Any, together: int) 
         given = [leaf.clone().requires_grad_(m) for leaf, m in zip(leaves, marked, strict=True)]
         asked = [t for t, m in zip(given, marked, strict=True) if m]
         with of_torch():
-            results = tree.flatten(_call(entry.op, structure, given))[0]
+            results = tree.flatten(call(entry.op, given))[0]
             total = sum(r.sum() for r in results if r.requires_grad)
             found = torch.autograd.grad(total, asked, allow_unused=True)
         return [torch.zeros_like(t) if g is None else g for g, t in zip(found, asked, strict=True)]
@@ -226,7 +222,7 @@ def _check_drawn_gradient(entry: Any, adapter: Any, sample: Any, together: int) 
         asked = [a for a, m in zip(given, marked, strict=True) if m]
         for array in asked:
             array.requires_grad = True
-        for result in tree.flatten(_call(adapter, structure, given))[0]:
+        for result in tree.flatten(call(adapter, given))[0]:
             if result.requires_grad:
                 result.backward(ndarray(torch.ones_like(result.torch())))
         return [
@@ -251,13 +247,11 @@ def _as_differentiated(entry: Any, function: Callable[..., Any]) -> Callable[...
     return lambda input, *args, **kwargs: function(input + input.mT, *args, **kwargs)
 
 
-def _exactly(entry: Any, structure: Any, leaves: list[torch.Tensor], function: Any = None) -> Any:
+def _exactly(entry: Any, call: TensorCall, leaves: list[torch.Tensor], function: Any = None) -> Any:
     """Return torch's result in float64, None where it has none in this dtype."""
-    args, kwargs = tree.unflatten(structure, [widened(leaf) for leaf in leaves])
-    wide = {k: widened(v) for k, v in kwargs.items()}
     try:
         with of_torch():
-            return (function or entry.op)(*map(widened, args), **wide)
+            return call.widened()(function or entry.op, list(map(widened, leaves)))
     except (RuntimeError, TypeError):
         return None
 
@@ -268,34 +262,21 @@ def _recorded(entry: Any, sample: Any) -> tuple[list[torch.Tensor], list[torch.T
     By all floating point arguments, or, where torch refuses one of these, by those that the sample
     marks.
     """
-    marked = [leaf.requires_grad for leaf in tree.flatten(_arguments(sample))[0]]
-    leaves, structure = _flattened(sample)
+    call = TensorCall(sample)
+    marked = [t.requires_grad for t in call.tensors]
+    leaves = [t.detach() for t in call.tensors]
     wanted = [leaf.dtype.is_floating_point or leaf.dtype.is_complex for leaf in leaves]
     for asked in (wanted, marked):
         theirs = [leaf.clone().requires_grad_(a) for leaf, a in zip(leaves, asked, strict=True)]
         try:
             with of_torch():
-                made = _call(_as_differentiated(entry, entry.op), structure, theirs)
+                made = call(_as_differentiated(entry, entry.op), theirs)
                 results = sample.output_process_fn_grad(made)
                 return theirs, tree.flatten(results)[0]
         except RuntimeError as error:
             if "not differentiable with respect to argument" not in str(error) or asked is marked:
                 raise
     raise AssertionError("unreachable")
-
-
-def _arguments(sample: Any) -> Any:
-    return (sample.input, *sample.args), sample.kwargs
-
-
-def _flattened(sample: Any) -> tuple[list[torch.Tensor], Any]:
-    leaves, structure = tree.flatten(_arguments(sample))
-    return [leaf.detach() for leaf in leaves], structure
-
-
-def _call(function: Callable[..., Any], structure: Any, leaves: list[Any]) -> Any:
-    args, kwargs = tree.unflatten(structure, leaves)
-    return function(*args, **kwargs)
 
 
 def _backward(results: list[Any], arguments: list[Any], seeds: list[Any]) -> Any:

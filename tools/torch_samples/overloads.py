@@ -25,7 +25,7 @@ from meta.frontend.aten.registry import bind_arguments, name_of
 from meta.frontend.core import Unconvertible
 from tools.torch_samples.ambiguous import AMBIGUOUS, Unwritten, alike, led_to
 from tools.torch_samples.compare import GRADIENT_TOLERANCE, compare, widened
-from tools.torch_samples.entries import ENTRIES, differentiable, of_torch, run_entry
+from tools.torch_samples.entries import ENTRIES, TensorCall, differentiable, of_torch, run_entry
 from tools.torch_samples.run import Outcome, walk
 
 UNWRITTEN = {key for key, kind in AMBIGUOUS.items() if isinstance(kind, Unwritten)}
@@ -136,7 +136,7 @@ def run(
         watch.where = where
         with of_torch(), watch:
             try:
-                run_entry(entry, sample, differentiable(key, dtype))
+                run_entry(entry, TensorCall(sample), differentiable(key, dtype))
             # A sample that torch refuses itself, or an entry that it has for GPUs only.
             except (RuntimeError, NotImplementedError, AssertionError) as error:
                 refused(next(iter(str(error).splitlines()), type(error).__name__))

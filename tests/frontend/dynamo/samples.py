@@ -28,10 +28,11 @@ from tools.torch_samples.ambiguous import (
     compare_draws,
     summed_over_equals,
 )
-from tools.torch_samples.compare import GRADIENT_TOLERANCE, compare, widened
+from tools.torch_samples.compare import GRADIENT_TOLERANCE, compare
 from tools.torch_samples.entries import (
     ENTRIES,
     OTHERS,
+    TensorCall,
     differentiable,
     dtypes_of,
     of_torch,
@@ -99,8 +100,8 @@ def _outcome(key: str, dtype: torch.dtype, sample: Any) -> Outcome:
     op = ENTRIES[key].op
     trains = differentiable(key, dtype) and dtype not in WITHOUT_GRADIENT
 
-    def call(x: Any, args: Any, kwargs: Any) -> Any:
-        return op(x, *args, **kwargs)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return op(*args, **kwargs)
 
     try:
         expected = _run(call, sample, trains)
@@ -160,10 +161,7 @@ def _compare(
     kind: Any,
 ) -> None:
     def exact() -> _Run:
-        given = pytree.tree_map(widened, (sample.input, sample.args, sample.kwargs))
-        wide = type(sample)(given[0], args=given[1], kwargs=given[2])
-        wide.output_process_fn_grad = sample.output_process_fn_grad
-        return _run(call, wide, trains)
+        return _run(call, sample, trains, wide=True)
 
     for part in ("results", "gradients", "arguments"):
 
@@ -201,16 +199,23 @@ def _compare_drawn(
         compare_draws(*both, f"{part} of {what}", together)
 
 
-def _run(call: Callable[..., Any], sample: Any, trains: bool, seed: int | None = 0) -> _Run:
-    """Run a call on copies of a sample's tensors.
+def _run(
+    function: Callable[..., Any],
+    sample: Any,
+    trains: bool,
+    seed: int | None = 0,
+    wide: bool = False,
+) -> _Run:
+    """Call a function with copies of a sample's tensors, or with these in float64.
 
     seed: for torch's generator; None to go on drawing from it, and to take the gradient of the sum.
     What a sample says of its result is done first: of eigenvectors it takes away the sign.
     """
-    tensors, arguments = _fresh(sample, trains)
+    call = TensorCall(sample).widened() if wide else TensorCall(sample)
+    tensors = [_copy(t).requires_grad_(trains and t.requires_grad) for t in call.tensors]
     if seed is not None:
         torch.manual_seed(seed)
-    result = _tensors(sample.output_process_fn_grad(call(*arguments(tensors))))
+    result = _tensors(sample.output_process_fn_grad(call(function, tensors)))
     trained = [t for t in tensors if t.requires_grad]
     outs = [t for t in result if t.requires_grad]
     if not trained or not outs:
@@ -224,24 +229,6 @@ def _run(call: Callable[..., Any], sample: Any, trains: bool, seed: int | None =
 def _tensors(value: Any) -> list[torch.Tensor]:
     leaves = pytree.tree_leaves(value)
     return [x for x in leaves if isinstance(x, torch.Tensor)]
-
-
-def _fresh(sample: Any, trains: bool) -> tuple[list[torch.Tensor], Callable[..., Any]]:
-    """Return copies of a sample's tensors, and what makes a call's arguments of them."""
-    given = (sample.input, sample.args, sample.kwargs)
-    leaves, structure = pytree.tree_flatten(given)
-    places = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
-
-    def arguments(tensors: list[torch.Tensor]) -> Any:
-        full = list(leaves)
-        for place, tensor in zip(places, tensors, strict=True):
-            full[place] = tensor
-        return pytree.tree_unflatten(full, structure)
-
-    copies = [_copy(leaves[i]) for i in places]
-    for i, copy in zip(places, copies, strict=True):
-        copy.requires_grad_(trains and leaves[i].requires_grad)
-    return copies, arguments
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
 import meta
 from meta.frontend import from_torch
@@ -20,9 +19,9 @@ from meta.op.core import tree
 from tests.frontend.listed import check_listed, check_names
 from tests.frontend.shared_lists import WITHOUT_DTYPE
 from tests.frontend.torch.lists import NOT_AS_TORCH
-from tools.torch_samples.ambiguous import AMBIGUOUS, Drawn, Unwritten, alike, compare_draws
+from tools.torch_samples.ambiguous import compare_undefined
 from tools.torch_samples.compare import GRADIENT_TOLERANCE, TOLERANCE, compare, widened
-from tools.torch_samples.entries import ENTRIES, dtypes_of, of_torch, samples
+from tools.torch_samples.entries import ENTRIES, TensorCall, dtypes_of, of_torch, samples
 from tools.torch_samples.functions import WRONG_GRADIENTS
 
 FEW = 2
@@ -35,18 +34,11 @@ class Sample(nn.Module):
 
     def __init__(self, entry: Any, sample: Any) -> None:
         super().__init__()
-        self.entry = entry
-        leaves, self.structure = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
-        self.places = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
-        self.tensors = [leaves[i] for i in self.places]
-        self.rest = [None if i in self.places else x for i, x in enumerate(leaves)]
+        self.entry, self.call = entry, TensorCall(sample)
+        self.tensors = self.call.tensors
 
     def forward(self, *tensors: torch.Tensor) -> Any:
-        leaves = list(self.rest)
-        for place, tensor in zip(self.places, tensors, strict=True):
-            leaves[place] = tensor
-        x, args, kwargs = pytree.tree_unflatten(leaves, self.structure)
-        return self.entry(x, *args, **kwargs)
+        return self.call(self.entry, tensors)
 
     def differentiated(self, tensors: list[torch.Tensor]) -> tuple[list[Any], list[Any]]:
         """Return the results, and the gradients of the sum of squares of those that have one."""
@@ -76,18 +68,13 @@ def run(key: str, sample: Any) -> str:
             found = model(*arrays)
         except AtenError as error:
             return f"refused: {error}"
-    kind = AMBIGUOUS.get(key)
-    if isinstance(kind, Unwritten):
-        alike(found, results)
-        return "same"
-    if isinstance(kind, Drawn) and kind.has(sample):
-        plain = [a.detach() for a in arrays]
+    plain = [a.detach() for a in arrays]
 
-        def theirs() -> Any:
-            with of_torch(), torch.no_grad():
-                return module.forward(*module.tensors)
+    def theirs() -> Any:
+        with of_torch(), torch.no_grad():
+            return module.forward(*module.tensors)
 
-        compare_draws(lambda: model(*plain), theirs, "result", kind.together)
+    if compare_undefined(key, sample, found, results, lambda: model(*plain), theirs):
         return "same"
 
     def exact(part: int) -> Any:
