@@ -115,6 +115,27 @@ def measured_by() -> Iterator[Callable[[Any], object]]:
         yield lambda measurer: stack.enter_context(choosing(measurer=measurer))
 
 
+@pytest.fixture
+def torch_kernels() -> Iterator[None]:
+    """Nothing is compiled: the test runs on torch's kernels."""
+    import meta
+
+    with meta.dialect.only("torch"):
+        yield
+
+
+@pytest.fixture
+def acme() -> Iterator[Any]:
+    """A dialect that is forgotten after the test, beside torch."""
+    import meta
+    from tests.registered import remove_dialects
+
+    dialect = meta.dialect.Dialect("acme", devices=("cpu",), plevel=meta.dialect.HANDWRITTEN)
+    with meta.dialect.only("torch", "acme"):
+        yield dialect
+    remove_dialects(dialect)
+
+
 PARTS = 48
 
 

@@ -7,7 +7,6 @@ oracle as numbers of 16 bits are, by the tolerances of `meta.testing`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -27,6 +26,8 @@ from meta.testing.layout import called
 from meta.testing.opcheck import tolerance
 from meta.vm.run.interpreter import run_module
 from tests.op.records import CASES
+
+pytestmark = pytest.mark.usefixtures("torch_kernels")
 
 HALVES = ["float16", "bfloat16"]
 
@@ -64,12 +65,6 @@ def rounded(one: Sample, half: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
     leaves, structure = tree.flatten(one.make("float32"))
     exact = [t.to(TO_TORCH[half]).to(t.dtype) if t.dtype == torch.float32 else t for t in leaves]
     return tree.unflatten(structure, exact)
-
-
-@pytest.fixture(autouse=True)
-def torch_kernels() -> Iterator[None]:
-    with meta.dialect.only("torch"):
-        yield
 
 
 @pytest.mark.parametrize(("case", "samples", "half"), parameters())

@@ -62,12 +62,6 @@ def test_a_number_beyond_the_range_is_infinite(dtype: str, dialect: str, compile
         np.testing.assert_array_equal(ours.numpy(), wanted)
 
 
-@pytest.fixture
-def torch_kernels() -> Any:
-    with meta.dialect.only("torch"):
-        yield
-
-
 class Masked(Model):
     """Scores that are masked in one of several ways, and their softmax."""
 

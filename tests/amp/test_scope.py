@@ -20,13 +20,9 @@ from meta.op.core import Op, Tensor
 from meta.testing import check
 from tests.model.networks import MLP, Encoder, WithLoss
 
+pytestmark = pytest.mark.usefixtures("torch_kernels")
+
 scope = import_module("meta.amp.scope")
-
-
-@pytest.fixture(autouse=True)
-def torch_kernels():
-    with meta.dialect.only("torch"):
-        yield
 
 
 def leaf(*shape: int) -> meta.ndarray:

@@ -23,6 +23,7 @@ from meta.optim import with_adamw
 from meta.runtime.out_of_memory import free_bytes
 from meta.testing import check
 from meta.vm import compile
+from tests.vm.recorder import chain
 
 pytestmark = pytest.mark.cuda
 DIALECTS = [("tvm",), ("torch",), ("tvm", "torch", "cuda")]
@@ -34,12 +35,6 @@ def on_gpu(*tensors: torch.Tensor) -> list[meta.ndarray]:
 
 def random(*shape: int) -> meta.ndarray:
     return meta.array(torch.randn(shape), device="cuda")
-
-
-def chain(x: Any) -> Any:
-    for f in (op.exp, op.tanh, op.sin, op.cos):
-        x = f(x)
-    return x
 
 
 class Network(Model):

@@ -19,6 +19,7 @@ from meta.base.errors import OutOfMemory
 from meta.dialect import only
 from meta.model import Linear, Model, Sequential, trace
 from meta.testing import check
+from tests.vm.recorder import chain
 
 pytestmark = pytest.mark.cuda
 MB = 1 << 20
@@ -78,12 +79,6 @@ def failure(call: Callable[[], Any], room: int, hint: str, keeps: int = 0) -> Ou
 
 def random(*shape: int) -> meta.ndarray:
     return meta.array(torch.randn(shape, device="cuda"))
-
-
-def chain(x: Any) -> Any:
-    for f in (op.exp, op.tanh, op.sin, op.cos):
-        x = f(x)
-    return x
 
 
 @pytest.mark.parametrize("dialects", DIALECTS, ids="+".join)

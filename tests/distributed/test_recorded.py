@@ -18,19 +18,13 @@ from meta.dialect import only
 from meta.vm.graphs import rank_agreement
 from tests.distributed.test_simulated_mesh import CALLS, values
 from tests.distributed.training import MAKERS, trained
-from tests.vm.recorder import TapeRecorder, let_recording_fail, standing_in
+from tests.vm.recorder import TapeRecorder, chain, let_recording_fail, standing_in
 
 
 @pytest.fixture
 def tape(monkeypatch: pytest.MonkeyPatch) -> Iterator[TapeRecorder]:
     """Programs compiled here are recorded by a stand-in."""
     yield standing_in(monkeypatch)
-
-
-def chain(x: Any) -> Any:
-    for f in (op.exp, op.tanh, op.sin, op.cos):
-        x = f(x)
-    return x
 
 
 @pytest.mark.parametrize("name", CALLS)

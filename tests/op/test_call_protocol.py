@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,13 +13,9 @@ from meta.base.errors import ArgumentError, UnknownName
 from meta.base.registry import OPERATORS
 from meta.op.core import Op, TensorType
 
+pytestmark = pytest.mark.usefixtures("torch_kernels")
+
 X = meta.array([[1.0, 2.0]])
-
-
-@pytest.fixture(autouse=True)
-def torch_kernels() -> Iterator[None]:
-    with meta.dialect.only("torch"):
-        yield
 
 
 def test_a_handler_decides() -> None:

@@ -32,11 +32,7 @@ from meta.op.core import (
     op,
 )
 
-
-@pytest.fixture(autouse=True)
-def torch_kernels() -> Iterator[None]:
-    with meta.dialect.only("torch"):
-        yield
+pytestmark = pytest.mark.usefixtures("torch_kernels")
 
 
 @pytest.fixture

@@ -9,10 +9,11 @@ import meta
 from meta import op
 from meta.base import config
 from meta.base.device import CPU
-from meta.ir import Call, Module, TensorType, parse
+from meta.ir import Module, TensorType, parse
 from meta.model import value_and_grad
 from meta.model.layers import Linear
 from meta.passes import align_products, infer_type
+from tests.program_text import names
 
 SHAPES = {
     "matmul": ((66, 70), (70, 67)),
@@ -34,11 +35,6 @@ def product(name: str, first: object, second: object, dtype: str = "float16") ->
 
 def aligned(module: Module) -> Module:
     return infer_type(align_products(module, device=CPU, devices=("cpu",), least_work=1))
-
-
-def names(module: Module) -> list[str]:
-    values = [b.value for b in module.main.body.bindings]
-    return [v.callee.name for v in values if isinstance(v, Call)]
 
 
 @pytest.mark.parametrize("name", SHAPES)

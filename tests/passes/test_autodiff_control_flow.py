@@ -16,6 +16,7 @@ from meta.passes import autodiff, dead_code, infer_type, inline, simplify
 from meta.testing import check
 from meta.vm.compiler.calling_convention import module_program
 from meta.vm.run.interpreter import interpret, run_module
+from tests.program_text import module
 
 BRANCH = """
 func @main(%x: float32[3], %w: float32[3], %p: bool[]) -> float32[3] {
@@ -322,12 +323,6 @@ PROGRAMS = {
     "closures over closures": (COMPOSED, [3, [0.7, 1.5], [0.3, -0.4]]),
     "several calls": (SEVERAL_CALLS, [[0.7, 1.5], [0.3, -0.4]]),
 }
-
-
-def module(text: str) -> Module:
-    found = parse(text)
-    verify(found, typed=True)
-    return found
 
 
 def arguments(program: Module, values: list[object]) -> list[meta.ndarray]:

@@ -9,11 +9,12 @@ import meta
 from meta import op
 from meta.base import config
 from meta.base.device import CPU, Device
-from meta.ir import Call, Module, parse
+from meta.ir import Module, parse
 from meta.model import Model, layers, trace
 from meta.model.zoo import ResNet, ResNetConfig
 from meta.optim import with_sgd
 from meta.passes import channels_last, dead_code, infer_type
+from tests.program_text import names
 
 CUDA = Device("cuda")
 IMAGE, KERNEL = "float16[2, 8, 6, 6]", "float16[8, 8, 3, 3]"
@@ -27,11 +28,6 @@ def converted(
 ) -> Module:
     module = infer_type(parse(f"func @main({head}) {{\n{body}\nreturn {result}\n}}"))
     return infer_type(channels_last(module, device=device))
-
-
-def names(module: Module) -> list[str]:
-    values = [b.value for b in module.main.body.bindings]
-    return [v.callee.name for v in values if isinstance(v, Call)]
 
 
 def test_other_devices_and_float64_stay() -> None:

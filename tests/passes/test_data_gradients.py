@@ -9,11 +9,12 @@ import torch
 
 import meta
 from meta.base import config
-from meta.ir import Module, parse, verify
+from meta.ir import verify
 from meta.passes import autodiff, infer_type, simplify
 from meta.testing import check
 from meta.vm.compiler.calling_convention import module_program
 from meta.vm.run.interpreter import interpret, run_module
+from tests.program_text import module
 from tests.vm.data_programs import SUM, SUM_BY_LOOPS, TREE
 
 # Fields of several kinds, one of which is a tuple; the two constructors hold different ones.
@@ -99,12 +100,6 @@ PROGRAMS: dict[str, tuple[str, list[Any]]] = {
     "fields of another constructor": (FIELDS, [[0.3, 0.7], [1.5, -2.0], False]),
     "one block": (STRAIGHT, [[0.3, 0.7], [1.5, -2.0]]),
 }
-
-
-def module(text: str) -> Module:
-    found = parse(text)
-    verify(found, typed=True)
-    return found
 
 
 @pytest.mark.parametrize(("text", "values"), PROGRAMS.values(), ids=PROGRAMS)

@@ -33,14 +33,9 @@ from meta.passes.liveness import Liveness
 from meta.testing import check
 from meta.vm.compiler.calling_convention import module_program
 from meta.vm.run.interpreter import interpret, run_module
+from tests.program_text import module
 
 BOX = "type Box { Empty() Full(float32[2]) }\n"
-
-
-def module(text: str) -> Module:
-    found = parse(text)
-    verify(found, typed=True)
-    return found
 
 
 def values(program: Module) -> list[str]:

@@ -6,7 +6,7 @@ import pytest
 
 import meta
 from meta.base import config
-from meta.ir import Function, FuncType, Module, bindings, parse, verify
+from meta.ir import Function, FuncType, bindings, verify
 from meta.passes import autodiff, defunctionalize, infer_type
 from meta.testing import check
 from meta.vm.run.interpreter import run_module
@@ -20,6 +20,7 @@ from tests.passes.test_autodiff_control_flow import (
     OPERATORS,
     RETURNED,
 )
+from tests.program_text import module
 
 # In a field, in a reference, in a tuple of a tuple.
 HELD = """
@@ -81,12 +82,6 @@ PROGRAMS = {
     "many": (many(), [X, meta.array(30)]),
     "many, the first": (many(), [X, meta.array(COUNT)]),
 }
-
-
-def module(text: str) -> Module:
-    found = parse(text)
-    verify(found, typed=True)
-    return found
 
 
 @pytest.mark.parametrize(("text", "args"), PROGRAMS.values(), ids=PROGRAMS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,14 +17,7 @@ from meta.ir import Module, parse, structural_equal, verify
 from meta.passes import dispatch, explain_fusion, fuse_dialect, infer_type
 from tests.registered import remove_dialects
 
-
-@pytest.fixture(autouse=True)
-def acme() -> Iterator[Dialect]:
-    """A dialect that is forgotten after the test, beside torch."""
-    dialect = Dialect("acme", devices=("cpu",), plevel=HANDWRITTEN)
-    with meta.dialect.only("torch", "acme"):
-        yield dialect
-    remove_dialects(dialect)
+pytestmark = pytest.mark.usefixtures("acme")
 
 
 def program(text: str, params: str = "%x: float32[4, 3], %w: float32[5, 3]") -> Module:

@@ -12,7 +12,7 @@ import meta
 from meta import op
 from meta.base import config
 from meta.base.device import CPU
-from meta.ir import Call, Module, parse
+from meta.ir import Module, parse
 from meta.model import Model, layers, trace, value_and_grad
 from meta.passes import (
     canonicalize,
@@ -25,6 +25,7 @@ from meta.passes import (
 from meta.passes.prepare import ARRAYS
 from meta.testing import check
 from meta.vm.compiler.calling_convention import Program
+from tests.program_text import names
 
 X, W, B = "%x: float16[4, 16]", "float16[8, 16]", "float16[8]"
 
@@ -33,11 +34,6 @@ def joined(head: str, body: str, arrays: int, results: str = "(%a, %b)") -> Modu
     text = f"func @main({X}, {head}) attrs(arrays={arrays}) {{\n{body}\nreturn {results}\n}}"
     module = infer_type(parse(text))
     return infer_type(dead_code(join_products(module, device=CPU, devices=("cpu",))))
-
-
-def names(module: Module) -> list[str]:
-    values = [b.value for b in module.main.body.bindings]
-    return [v.callee.name for v in values if isinstance(v, Call)]
 
 
 TWO = "%a = dense(%x, %v)\n%b = dense(%x, %w)"

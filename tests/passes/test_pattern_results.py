@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,11 +12,10 @@ from meta import op
 from meta.base.device import CPU, Device
 from meta.base.errors import ArgumentError, IRError, RegistrationError
 from meta.dialect import Dialect, Unsupported
-from meta.dialect.core import HANDWRITTEN, OpEnv
+from meta.dialect.core import OpEnv
 from meta.ir import Module, TensorType, TupleType, parse, verify
 from meta.passes import explain_fusion, fuse_dialect, infer_type
 from meta.passes.pattern import Pattern, explain, match, partition, pattern, rewrite
-from tests.registered import remove_dialects
 
 
 def program(body: str, params: str = "%x: float32[2, 3], %y: float32[2, 3]") -> Module:
@@ -150,15 +148,6 @@ def test_what_is_no_pattern() -> None:
         pattern(lambda x: (op.exp(x), x))
     with pytest.raises(ArgumentError, match="2 results"):
         rewrite(program("%r = exp(%x)\n return %r"), both, lambda x: op.exp(x))
-
-
-@pytest.fixture
-def acme() -> Iterator[Dialect]:
-    """A dialect that is forgotten after the test, beside torch."""
-    dialect = Dialect("acme", devices=("cpu",), plevel=HANDWRITTEN)
-    with meta.dialect.only("torch", "acme"):
-        yield dialect
-    remove_dialects(dialect)
 
 
 BODY = "%p = multiply(%x, %y)\n %s = sum(%x, axis=1)\n %r = exp(%s)\n return (%p, %r)"

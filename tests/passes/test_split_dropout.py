@@ -9,9 +9,10 @@ import torch
 
 import meta
 from meta import op
-from meta.ir import Call, Module, parse
+from meta.ir import Module, parse
 from meta.model import trace
 from meta.passes import infer_type, narrow_before_views, split_dropout
+from tests.program_text import names
 
 HEAD = "%x: float32[4, 6], %key: int64[1]"
 DROPPED = "%d = dropout_train(%x, p=0.3, in_states=%key)\n"
@@ -19,11 +20,6 @@ DROPPED = "%d = dropout_train(%x, p=0.3, in_states=%key)\n"
 
 def module(body: str, head: str = HEAD) -> Module:
     return infer_type(parse(f"func @main({head}) {{\n{body}\n}}"))
-
-
-def names(of: Module) -> list[str]:
-    values = [b.value for b in of.main.body.bindings]
-    return [v.callee.name for v in values if isinstance(v, Call)]
 
 
 def test_all_results_stay() -> None:

@@ -21,14 +21,7 @@ from meta.base.device import Device, available
 from meta.base.dtype import DTYPES, TO_NUMPY, has_gradient
 from meta.base.errors import ArgumentError, DeviceError, GradientError
 from meta.runtime.ndarray import as_array
-
-
-def same(found: meta.ndarray, expected: Any, dtype: str | None = None) -> None:
-    """Assert equal values and, if given, the dtype."""
-    np.testing.assert_array_equal(found.numpy(), np.asarray(expected))
-    assert found.shape == np.asarray(expected).shape
-    if dtype is not None:
-        assert found.dtype == dtype
+from tests.runtime.arrays import same
 
 
 class TestConstruction:

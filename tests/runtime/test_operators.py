@@ -11,15 +11,7 @@ import torch
 
 import meta
 from meta.base.errors import ArgumentError, TypeInferError
-
-
-def same(found: meta.ndarray, expected: Any, dtype: str | None = None) -> None:
-    """Assert equal values and, if given, the dtype."""
-    np.testing.assert_array_equal(found.numpy(), np.asarray(expected))
-    assert found.shape == np.asarray(expected).shape
-    if dtype is not None:
-        assert found.dtype == dtype
-
+from tests.runtime.arrays import same
 
 BINARY = [
     operator.add,

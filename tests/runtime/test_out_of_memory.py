@@ -18,12 +18,6 @@ from meta.runtime.out_of_memory import free_bytes, is_out_of_memory, out_of_memo
 TOO_MUCH = 1 << 52
 
 
-@pytest.fixture(autouse=True)
-def torch_kernels() -> Any:
-    with meta.dialect.only("torch"):
-        yield
-
-
 def check_error(error: OutOfMemory, planned: int) -> None:
     assert isinstance(error, MetaError) and isinstance(error, MemoryError)
     assert error.planned == planned

@@ -12,14 +12,7 @@ import torch
 import meta
 from meta.base.dtype import DTYPES
 from meta.base.errors import ArgumentError, GradientError
-
-
-def same(found: meta.ndarray, expected: Any, dtype: str | None = None) -> None:
-    """Assert equal values and, if given, the dtype."""
-    np.testing.assert_array_equal(found.numpy(), np.asarray(expected))
-    assert found.shape == np.asarray(expected).shape
-    if dtype is not None:
-        assert found.dtype == dtype
+from tests.runtime.arrays import same
 
 
 class TestSharing:

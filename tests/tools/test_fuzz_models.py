@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,9 +14,8 @@ import torch
 
 import meta
 from meta.base.registry import OPERATORS
-from meta.dialect.core import HANDWRITTEN, Dialect
+from meta.dialect.core import Dialect
 from tests.op.records import CASES
-from tests.registered import remove_dialects
 from tools.fuzz_models import run
 from tools.fuzz_models.__main__ import main
 from tools.fuzz_models.campaign import cases_of, tensors_alive, write_failure
@@ -125,15 +123,6 @@ def test_an_exact_value_is_not_disturbed() -> None:
     noisy = evaluate(program, Noise(1, 4.0), quiet.exact)
     assert noisy.values[2].tensor.item() == 5.25
     assert noisy.values[3].tensor.item() != quiet.values[3].tensor.item()
-
-
-@pytest.fixture
-def acme() -> Iterator[Dialect]:
-    """A dialect that is forgotten after the test, beside torch."""
-    dialect = Dialect("acme", devices=("cpu",), plevel=HANDWRITTEN)
-    with meta.dialect.only("torch", "acme"):
-        yield dialect
-    remove_dialects(dialect)
 
 
 def failing(kernel_of: str, way: Way) -> Case:

@@ -17,6 +17,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from meta import op
 from meta.base.device import CPU
 from meta.runtime.mesh import RankMesh, current_mesh, use_mesh
 from meta.vm.graphs import capture
@@ -205,6 +206,13 @@ class Forgetful(TapeRecorder):
         body()
         self.recorded += 1
         return lambda: None
+
+
+def chain(x: Any) -> Any:
+    """A program of several kernels."""
+    for f in (op.exp, op.tanh, op.sin, op.cos):
+        x = f(x)
+    return x
 
 
 def standing_in(

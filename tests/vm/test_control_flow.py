@@ -9,10 +9,11 @@ import pytest
 import meta
 from meta.base import config
 from meta.base.errors import IRError
-from meta.ir import Module, parse, verify
+from meta.ir import parse
 from meta.testing import check
 from meta.vm.compiler.calling_convention import module_program
 from meta.vm.run.interpreter import interpret
+from tests.program_text import module
 
 ABS = """
 func @main(%x: float32[]) -> float32[] {
@@ -55,12 +56,6 @@ func @main(%n: float32[]) -> float32[] {
   %y: float32[] = @factorial(%n)
   return %y
 }"""
-
-
-def module(text: str) -> Module:
-    found = parse(text)
-    verify(found, typed=True)
-    return found
 
 
 def compiled(text: str, *args: meta.ndarray) -> meta.ndarray:

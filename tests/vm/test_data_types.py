@@ -15,12 +15,9 @@ from meta.ir import (
     ConstructorDefinition,
     DataType,
     If,
-    Module,
     Primitive,
     TensorType,
     TypeDefinition,
-    parse,
-    verify,
 )
 from meta.op.core.tracing import BlockTrace
 from meta.testing import check
@@ -29,6 +26,7 @@ from meta.vm.compiler.calling_convention import module_program
 from meta.vm.compiler.pipeline import MAX_LEVEL
 from meta.vm.run.interpreter import interpret
 from meta.vm.save.code_json import code_from_json, code_to_json, constant_name
+from tests.program_text import module
 from tests.vm.data_programs import (
     BRANCHES,
     CLOSURE,
@@ -41,12 +39,6 @@ from tests.vm.data_programs import (
     SUM_BY_LOOPS,
     TREE,
 )
-
-
-def module(text: str) -> Module:
-    found = parse(text)
-    verify(found, typed=True)
-    return found
 
 
 def interpreted(text: str, *args: meta.ndarray) -> meta.ndarray:

@@ -25,7 +25,7 @@ from meta.vm import compilation
 from meta.vm.compiler import bytecode as bc
 from meta.vm.executable import Executable
 from meta.vm.graphs import capture
-from tests.vm.recorder import TapeRecorder, standing_in
+from tests.vm.recorder import TapeRecorder, chain, standing_in
 
 
 @pytest.fixture
@@ -45,12 +45,6 @@ def both(model: Any, *args: Any) -> tuple[Executable, Executable]:
 
 def random(*shape: int) -> meta.ndarray:
     return meta.random.normal(shape)
-
-
-def chain(x: Any) -> Any:
-    for f in (op.exp, op.tanh, op.sin, op.cos):
-        x = f(x)
-    return x
 
 
 def test_it_runs_is_recorded_and_replayed(tape: TapeRecorder) -> None:

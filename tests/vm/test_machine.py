@@ -16,11 +16,12 @@ import torch
 import meta
 from meta import op
 from meta.base.errors import ArgumentError, IRError, TraceError
-from meta.ir import Module, parse, verify
+from meta.ir import parse
 from meta.model import Model, parameter, trace
 from meta.testing import check
 from meta.vm.compiler.calling_convention import module_program
 from meta.vm.run.interpreter import interpret
+from tests.program_text import module
 
 FIBONACCI = """
 func @fib(%n: int64[]) -> int64[] {
@@ -229,12 +230,6 @@ func @main(%x: float32[6], %p: bool[]) -> (float32[?], float32[]) {
 
 def array(*values: float, dtype: str = "float32") -> meta.ndarray:
     return meta.array(np.array(values), dtype)
-
-
-def module(text: str) -> Module:
-    found = parse(text)
-    verify(found, typed=True)
-    return found
 
 
 def both(text: str, *args: Any) -> Any:

@@ -31,13 +31,6 @@ from tests.vm.fakes import Fakes
 TILES = (8, 4, 2)
 
 
-@pytest.fixture
-def fakes() -> Iterator[Fakes]:
-    made = Fakes()
-    yield made
-    made.remove()
-
-
 @pytest.fixture(autouse=True)
 def torch_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Fakes take part here, and nobody is known to be far behind."""

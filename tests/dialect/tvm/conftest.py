@@ -4,6 +4,7 @@ kernels stand for large ones.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,22 @@ import pytest
 from meta.base import caches
 from meta.dialect.tvm import build, cache
 from meta.dialect.tvm.schedule_cuda import injective
+from tests.emulator import compiler
+from tests.emulator.operators import emulated_cuda
 
 
 @pytest.fixture(autouse=True)
 def wide_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small kernels for GPUs have the vectors of large ones."""
     monkeypatch.setattr(injective, "FEW_BLOCKS", 0)
+
+
+@pytest.fixture
+def on_cuda() -> Iterator[None]:
+    """Kernels of CUDA run in the emulator."""
+    compiler.compiler()
+    with emulated_cuda():
+        yield
 
 
 @pytest.fixture(autouse=True)

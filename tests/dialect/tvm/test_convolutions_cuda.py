@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,8 +10,6 @@ import torch.nn.functional as F
 
 import meta
 from meta import op
-from tests.emulator import compiler
-from tests.emulator.operators import emulated_cuda
 
 # x, w, and the attributes.
 OFTEN = [((1, 4, 2, 2), (4, 2, 2, 1), {"groups": 2})]
@@ -30,13 +27,6 @@ BEHIND = {
         op.relu(y) * op.full((y.shape[1], 1, 1), 2.0, "float32", device="cpu")
     ),
 }
-
-
-@pytest.fixture
-def on_cuda() -> Iterator[None]:
-    compiler.compiler()
-    with emulated_cuda():
-        yield
 
 
 @pytest.mark.parametrize("behind", BEHIND)

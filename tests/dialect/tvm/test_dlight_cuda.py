@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,6 @@ import pytest
 
 import meta
 from meta import op
-from tests.emulator import compiler
-from tests.emulator.operators import emulated_cuda
 
 BEHIND: dict[str, Callable[[Any], Any]] = {
     "tile": lambda y: op.tile(y, (2,)),
@@ -23,13 +21,6 @@ BEHIND: dict[str, Callable[[Any], Any]] = {
 }
 MORE = [(2, 3, 4, 5), (3, 16, 8, 16), (2, 1, 1, 4)]
 SHAPES = [(1, 7, 3, 2), *(pytest.param(shape, marks=pytest.mark.slow) for shape in MORE)]
-
-
-@pytest.fixture
-def on_cuda() -> Iterator[None]:
-    compiler.compiler()
-    with emulated_cuda():
-        yield
 
 
 @pytest.mark.parametrize("shape", SHAPES)

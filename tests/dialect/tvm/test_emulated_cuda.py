@@ -6,8 +6,6 @@ writes outside of its arguments, misaligned, or in a race with another thread, f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from tvm import te
@@ -15,9 +13,8 @@ from tvm import te
 from meta.dialect.tvm.lower import prim_func
 from meta.testing import opcheck
 from meta.testing.case import OpCase, Sample
-from tests.emulator import compiler, generated
+from tests.emulator import generated
 from tests.emulator.launching import EmulationError, check_limits
-from tests.emulator.operators import emulated_cuda
 from tests.op.records import CASES
 
 OFTEN = {
@@ -51,13 +48,6 @@ def _samples(dtypes: tuple[str, ...]) -> list[pytest.param]:
         for dtype in dtypes
         if dtype in (case.dtypes or ("float32",))
     ]  # fmt: skip
-
-
-@pytest.fixture
-def on_cuda() -> Iterator[None]:
-    compiler.compiler()
-    with emulated_cuda():
-        yield
 
 
 @pytest.mark.parametrize(("case", "one", "dtype"), _samples(("float32", *HALF, "int32", "bool")))

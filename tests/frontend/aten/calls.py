@@ -58,6 +58,12 @@ def call(name: str, *args: Any, label: str = "", **kwargs: Any) -> Call:
     return Call(name, args, kwargs, label)
 
 
+def draws(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Return normal numbers, the same for a shape in every run."""
+    seeded = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(shape, generator=seeded).to(dtype)
+
+
 def ours(values: Any) -> Any:
     return pytree.tree_map_only(torch.Tensor, meta.array, values)
 

@@ -10,14 +10,9 @@ import torch
 import meta
 from meta.frontend.aten.graph import convert
 from meta.frontend.core import Unconvertible
-from tests.frontend.aten.calls import Call, call, check, check_symbolic, ours
+from tests.frontend.aten.calls import Call, call, check, check_symbolic, draws, ours
 
 aten = torch.ops.aten
-
-
-def draws(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    seeded = torch.Generator().manual_seed(sum(shape))
-    return torch.randn(shape, generator=seeded).to(dtype)
 
 
 Q, K, V = draws(2, 4, 5, 8), draws(2, 4, 7, 8), draws(2, 4, 7, 8) + 1

@@ -10,13 +10,7 @@ import torch
 import meta
 from meta.frontend.aten.graph import convert
 from meta.frontend.core import Unconvertible
-from tests.frontend.aten.calls import Call, call, check, check_symbolic
-
-
-def draws(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    seeded = torch.Generator().manual_seed(sum(shape))
-    return torch.randn(shape, generator=seeded).to(dtype)
-
+from tests.frontend.aten.calls import Call, call, check, check_symbolic, draws
 
 X, W, BIAS = draws(2, 4, 7, 6), draws(6, 2, 3, 3), draws(6)
 LAST = X.contiguous(memory_format=torch.channels_last)

@@ -13,13 +13,7 @@ import meta
 from meta.frontend.aten.graph import convert
 from meta.frontend.aten.registry import overload_of
 from meta.frontend.core import Unconvertible
-from tests.frontend.aten.calls import Call, call, check, check_symbolic, ours
-
-
-def draws(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    seeded = torch.Generator().manual_seed(sum(shape))
-    return torch.randn(shape, generator=seeded).to(dtype)
-
+from tests.frontend.aten.calls import Call, call, check, check_symbolic, draws, ours
 
 X, ROWS = draws(3, 4, 5, 2), draws(3, 5, 4)
 SCALE, OFFSET, MEAN, VAR = draws(4), draws(4) + 1, draws(4) - 1, draws(4).abs() + 0.5

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -30,13 +29,6 @@ from meta.model import (
 )
 from meta.testing import check
 from tests.model.layers.cases import CASES, LayerCase
-
-
-@pytest.fixture(autouse=True)
-def torch_kernels() -> Iterator[None]:
-    """Nothing is compiled: operators have tests of their own on each dialect."""
-    with meta.dialect.only("torch"):
-        yield
 
 
 def pair(case: LayerCase) -> tuple[meta.Model, torch.nn.Module]:
