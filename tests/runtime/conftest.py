@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
+import numpy as np
 import pytest
 
 import meta
@@ -13,3 +15,11 @@ import meta
 def torch_kernels() -> Iterator[None]:
     with meta.dialect.only("torch"):
         yield
+
+
+def same(found: meta.ndarray, expected: Any, dtype: str | None = None) -> None:
+    """Assert equal values and, if given, the dtype."""
+    np.testing.assert_array_equal(found.numpy(), np.asarray(expected))
+    assert found.shape == np.asarray(expected).shape
+    if dtype is not None:
+        assert found.dtype == dtype

@@ -21,7 +21,7 @@ from meta.base.device import Device, available
 from meta.base.dtype import DTYPES, TO_NUMPY, has_gradient
 from meta.base.errors import ArgumentError, DeviceError, GradientError
 from meta.runtime.ndarray import as_array
-from tests.runtime.arrays import same
+from tests.runtime.conftest import same
 
 
 class TestConstruction:

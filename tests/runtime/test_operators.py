@@ -11,7 +11,7 @@ import torch
 
 import meta
 from meta.base.errors import ArgumentError, TypeInferError
-from tests.runtime.arrays import same
+from tests.runtime.conftest import same
 
 BINARY = [
     operator.add,

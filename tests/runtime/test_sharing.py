@@ -12,7 +12,7 @@ import torch
 import meta
 from meta.base.dtype import DTYPES
 from meta.base.errors import ArgumentError, GradientError
-from tests.runtime.arrays import same
+from tests.runtime.conftest import same
 
 
 class TestSharing:
