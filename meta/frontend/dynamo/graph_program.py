@@ -319,9 +319,10 @@ class GraphProgram:
             dtype = fake_value(operand).dtype
             if isinstance(source, fx.Node) and fake_value(source).dtype == dtype:
                 new = source  # each reader casts it, so that gradients add up before the cast
-            for reader in self._readers(operand, tensor_of(root.var).dtype):
-                reader.replace_input_with(operand, new)
-            self._replaced.append(operand)
+            for name in self._same(operand):
+                for reader in self._readers(name, tensor_of(root.var).dtype):
+                    reader.replace_input_with(name, new)
+                self._replaced.append(name)
         else:
             node.replace_all_uses_with(new)
             self.nodes.update((atom, new) for atom, one in [*self.nodes.items()] if one is node)
@@ -343,6 +344,12 @@ class GraphProgram:
         if call is None or root.var in self.nodes or self.owners[root.var] not in self._autocast:
             return None
         return self.nodes.get(call.args[0]) if call.op is op.astype else None
+
+    def _same(self, node: fx.Node) -> list[fx.Node]:
+        """Return the nodes whose result is that of a node, as of dropout that drops nothing."""
+        value = self._values[node]
+        atoms = {n: v.atom for n, v in self._values.items() if n and isinstance(v, Symbol)}
+        return [n for n, atom in atoms.items() if atom is value.atom]
 
     def _readers(self, operand: fx.Node, dtype: str) -> set[fx.Node]:
         """Return the nodes for which autocast casts a value to a dtype, that of their result."""
