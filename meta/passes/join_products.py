@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
 from math import ceil
 from typing import Any
 
 from meta import op
 from meta.base import config
 from meta.base.device import Device
-from meta.dialect.core.ir_calls import OpCall, new_call, op_call, tensor_of, tensor_type
+from meta.dialect.core.ir_calls import called_op, new_call, tensor_of
 from meta.ir import (
     Binding,
     Constant,
-    DefUse,
     Expr,
     Function,
     Module,
@@ -25,13 +25,14 @@ from meta.ir import (
     operands,
     type_of,
 )
-from meta.op.core import Op
-from meta.passes.alias_analysis import AliasSets, AliasSummaries, owning_tuple
+from meta.passes.alias_analysis import owning_tuple
 from meta.passes.canonicalize import canonicalize
 from meta.passes.deduplicate import eliminate_common_subexpressions
 from meta.passes.fold_constant import fold_constant
 from meta.passes.manager import Pass
 from meta.passes.pad_products import COLUMNS
+from meta.passes.pattern import Match, match, named, operator, pattern, wildcard
+from meta.passes.pattern.scope import Facts
 from meta.passes.prepare import run_invariant
 from meta.passes.profitability import cheaper
 from meta.passes.rewrite import with_main
@@ -114,112 +115,87 @@ attrs(arrays=2) {
     if not found:
         return given
     module = with_main(module, _joined(module.main, found))
-    constants = any(isinstance(one.weights, Constant) for group in found for one in group)
+    constants = any(isinstance(one.captures["weights"], Constant) for g in found for one in g)
     module = fold_constant(module) if constants else module
     # What will be differentiated is not the program that runs.
     return cheaper(module, [given], device=device, lower=lower if trained is None else None)
 
 
-@dataclass(frozen=True, eq=False)
-class _Product:
-    """A product, perhaps seen with another shape and with a bias added.
-
-    ``members``: the bindings that compute it, of which others use the last.
-    """
-
-    members: tuple[Binding, ...]
-    call: OpCall
-    bias: OpCall | None
-
-    @property
-    def weights(self) -> Expr:
-        found: Expr = self.call.args[1]
-        return found
-
-    @property
-    def result(self) -> Binding:
-        return self.members[-1]
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        """What products have in common that are joined."""
-        bias = None if self.bias is None else tensor_type(self.bias.args[1])
-        types = tuple(b.var.type for b in self.members)
-        return self.call.op, self.call.args[0], tensor_type(self.weights), bias, types
+@pattern
+def _biased_product(x: Any, weights: Any, bias: Any, axis: Any = wildcard()) -> Any:
+    product = named("product", operator(*COLUMNS)(x, weights))
+    return op.bias_add(op.reshape(product, ...) | product, bias, axis) | product
 
 
-def _groups(
-    module: Module, fixed: frozenset[Var], dtypes: tuple[str, ...]
-) -> Iterator[list[_Product]]:
-    """Yield the products by ``fixed`` weights that can be joined, in program order."""
-    main = module.main
-    found = ((b, _product_of(b, fixed, dtypes)) for b in main.body.bindings)
-    products = [(b, c) for b, c in found if c is not None]
-    if len(products) < 2:
-        return
-    buffers, uses = AliasSets(main, AliasSummaries(module)), DefUse(main)
-    written = {owning_tuple(buffer) for buffer in buffers.written}
-    groups: dict[tuple[Any, ...], list[_Product]] = {}
-    own = set(main.body.bindings)
-    for binding, call in products:
-        members, bias = _with_bias(binding, own, uses, fixed)
-        one = _Product(members, call, bias)
-        if written.isdisjoint(
-            {owning_tuple(buffers.of(v)) for v in (call.args[0], one.result.var)}
-        ):
-            groups.setdefault(one.key, []).append(one)
-    for group in groups.values():
-        for begin in range(0, len(group), MOST):
-            yield group[begin : begin + MOST]
-
-
-def _product_of(binding: Binding, fixed: frozenset[Var], dtypes: tuple[str, ...]) -> OpCall | None:
-    """Return the product that a binding is, if it is one of changing rows by weights that stay."""
-    call = op_call(binding.value)
-    if call is None or call.op not in COLUMNS:
+def _why_not(
+    fixed: frozenset[Var],
+    dtypes: tuple[str, ...],
+    match: Match,
+    x: Any,
+    weights: Any,
+    product: Any,
+    axis: Any,
+) -> str | None:
+    """Return why a match is no product of changing rows by weights that stay, with its bias."""
+    captured = match.captures
+    types = (x, weights, *(b.var.type for b in match.members))
+    if not all(isinstance(t, TensorType) and t.is_static and t.dtype in dtypes for t in types):
+        return "it is of another dtype, or of extents that are known at run time only"
+    columns = product.static_shape[-1]
+    if columns % LANES or not columns:
+        return "its rows do not begin at multiples of 16 bytes"
+    if not _stays(captured["weights"], fixed) or _stays(captured["x"], fixed):
+        return "the weights change, or nothing else does"
+    if captured["bias"] is None:
         return None
-    x, w = call.args
-    types = [tensor_type(a) for a in (x, w, binding.var)]
-    if not all(t is not None and t.is_static and t.dtype in dtypes for t in types):
-        return None
-    columns = tensor_of(binding.var).static_shape[-1]
-    suits = _stays(w, fixed) and not _stays(x, fixed) and columns % LANES == 0 and columns > 0
-    return call if suits else None
+    if not _stays(captured["bias"], fixed):
+        return "the bias changes"
+    shapes = [tensor_of(b.var).static_shape for b in match.members]
+    same = axis in (-1, len(shapes[-1]) - 1) and {shape[-1:] for shape in shapes} == {(columns,)}
+    return None if same else "the bias is not one of its columns"
 
 
 def _stays(atom: object, fixed: frozenset[Var]) -> bool:
     return isinstance(atom, Constant) or atom in fixed
 
 
-def _with_bias(
-    product: Binding, own: set[Binding], uses: DefUse, fixed: frozenset[Var]
-) -> tuple[tuple[Binding, ...], OpCall | None]:
-    """Return the bindings of a product with its bias, if it has one that stays the same."""
-    seen = _only_use(product, op.reshape, own, uses)
-    members = (product,) if seen is None else (product, seen)
-    added = _only_use(members[-1], op.bias_add, own, uses)
-    bias = None if added is None else op_call(added.value)
-    if added is None or bias is None or not _stays(bias.args[1], fixed):
-        return (product,), None
-    last = bias.args[2] in (-1, tensor_of(added.var).ndim - 1)
-    return ((*members, added), bias) if last else ((product,), None)
+def _groups(
+    module: Module, fixed: frozenset[Var], dtypes: tuple[str, ...]
+) -> Iterator[list[Match]]:
+    """Yield the products by ``fixed`` weights that can be joined, in program order."""
+    main = module.main
+    place = {b: i for i, b in enumerate(main.body.bindings)}
+    facts = Facts(main, module)
+    check = partial(_why_not, fixed, dtypes)
+    found = match(replace(_biased_product, check=check), main, facts=facts)
+    products = [one for one in found if one.root in place]
+    if len(products) < 2:
+        return
+    buffers = facts.buffers
+    written = {owning_tuple(buffer) for buffer in buffers.written}
+    groups: dict[tuple[Any, ...], list[Match]] = {}
+    for one in sorted(products, key=lambda one: place[one.members[0]]):
+        read = {owning_tuple(buffers.of(v)) for v in (one.captures["x"], one.root.var)}
+        if written.isdisjoint(read):
+            groups.setdefault(_key(one), []).append(one)
+    for group in groups.values():
+        for begin in range(0, len(group), MOST):
+            yield group[begin : begin + MOST]
 
 
-def _only_use(made: Binding, which: Op, own: set[Binding], uses: DefUse) -> Binding | None:
-    """Return the only user of a result if it is this operator and keeps the columns."""
-    users = uses.users(made.var)
-    user = users[0] if len(users) == 1 else None
-    if not isinstance(user, Binding) or user not in own:
-        return None
-    call, after = op_call(user.value), tensor_type(user.var)
-    if call is None or call.op is not which or call.args[0] is not made.var:
-        return None
-    if after is None or not after.is_static or not after.ndim:
-        return None
-    return user if after.static_shape[-1] == tensor_of(made.var).static_shape[-1] else None
+def _key(one: Match) -> tuple[Any, ...]:
+    """Return what products have in common that are joined."""
+    types = tuple(b.var.type for b in one.members)
+    return (
+        called_op(one.members[0].value),
+        one.captures["x"],
+        one.types["weights"],
+        (one.types["bias"]),
+        types,
+    )
 
 
-def _gains(group: list[_Product], processors: int) -> bool:
+def _gains(group: list[Match], processors: int) -> bool:
     """Whether one product takes fewer turns of the device than several."""
     rows, columns = tensor_of(group[0].members[0].var).static_shape
     apart = len(group) * _turns(rows, columns, processors)
@@ -231,7 +207,7 @@ def _turns(rows: int, columns: int, processors: int) -> int:
     return ceil(ceil(rows / TILE) * ceil(columns / TILE) / processors)
 
 
-def _joined(main: Function, groups: list[list[_Product]]) -> list[Binding]:
+def _joined(main: Function, groups: list[list[Match]]) -> list[Binding]:
     """Put one product in the place of the first of each group."""
     first = {group[0].members[0]: group for group in groups}
     gone = {m for group in groups for one in group for m in one.members}
@@ -248,7 +224,7 @@ def _joined(main: Function, groups: list[list[_Product]]) -> list[Binding]:
         for earlier in _needed(first.get(binding, ()), definitions, there):
             add(earlier)
         if binding in first:
-            for new in _product(first[binding]):
+            for new in _joined_product(first[binding]):
                 add(new)
         elif binding not in gone:
             add(binding)
@@ -257,7 +233,7 @@ def _joined(main: Function, groups: list[list[_Product]]) -> list[Binding]:
 
 def _needed(group: Any, definitions: dict[Var, Binding], there: set[Expr]) -> list[Binding]:
     """Return what computes the weights and biases of a group and is not there yet, in order."""
-    pending = [a for one in group for a in (one.weights, *(one.bias.args[1:2] if one.bias else ()))]
+    pending = [one.captures[name] for one in group for name in ("weights", "bias")]
     found: list[Binding] = []
     while pending:
         binding = definitions.get(pending.pop())
@@ -267,28 +243,28 @@ def _needed(group: Any, definitions: dict[Var, Binding], there: set[Expr]) -> li
     return list(dict.fromkeys(reversed(found)))
 
 
-def _product(group: list[_Product]) -> Iterator[Binding]:
+def _joined_product(group: list[Match]) -> Iterator[Binding]:
     """Yield one product for a group, and its parts under the names of the results."""
     model, count = group[0], len(group)
-    span = model.members[0].span
-    axis = COLUMNS[model.call.op]
-    weights = _side_by_side("weights", [one.weights for one in group], axis)
+    span, called = model.members[0].span, called_op(model.members[0].value)
+    assert called is not None
+    weights = _side_by_side("weights", [one.captures["weights"] for one in group], COLUMNS[called])
     yield weights
     y = Var("joined", _wider(model.members[0].var, count))
-    yield Binding(y, new_call(model.call.op, model.call.args[0], weights.var), span)
+    yield Binding(y, new_call(called, model.captures["x"], weights.var), span)
     for member in model.members[1:]:
         before, y = y, Var("joined", _wider(member.var, count))
-        if model.bias is not None and member is model.result:
-            biases = _side_by_side("biases", [one.bias.args[1] for one in group if one.bias], 0)
+        if member is model.root:
+            biases = _side_by_side("biases", [one.captures["bias"] for one in group], 0)
             yield biases
-            call = new_call(op.bias_add, before, biases.var, model.bias.args[2])
+            call = new_call(op.bias_add, before, biases.var, model.captures["axis"])
         else:
             call = new_call(op.reshape, before, y.type.static_shape)  # type: ignore[union-attr]
         yield Binding(y, call, member.span)
-    parts = Var("parts", type_of(Tuple(tuple(one.result.var for one in group))))
+    parts = Var("parts", type_of(Tuple(tuple(one.root.var for one in group))))
     yield Binding(parts, new_call(op.split, y, count, -1), span)
     for i, one in enumerate(group):
-        yield Binding(one.result.var, TupleGetItem(parts, i), one.result.span)
+        yield Binding(one.root.var, TupleGetItem(parts, i), one.root.span)
 
 
 def _side_by_side(name: str, atoms: list[Expr], axis: int) -> Binding:
