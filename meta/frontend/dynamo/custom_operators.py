@@ -25,6 +25,7 @@ from meta.frontend.aten import aten
 from meta.frontend.aten.converters.norm import batch_norm_gradients, batch_norm_updating
 from meta.frontend.aten.converters.pool import max_pool_gradient
 from meta.frontend.aten.definitions import define
+from meta.frontend.dynamo.graph_edit import replace_call
 
 _ATEN = torch.ops.aten
 _GRADIENT_OF_NORM = _ATEN.native_batch_norm_backward.default
@@ -107,7 +108,7 @@ def reduce_saved_tensors(joint: fx.GraphModule) -> None:
         args: Any = node.args
         dy, x, weight, *_, train, eps, _ = args
         if train and weight is not None:
-            made = _replace_call(node, BATCH_NORM_DXWB, (dy, x, weight, eps))
+            made = replace_call(node, BATCH_NORM_DXWB, dy, x, weight, eps)
             dx, dw, db = node.meta["val"]
             vectors = (weight.meta["val"] if t is None else t for t in (dw, db))
             made.meta["val"] = (x.meta["val"] if dx is None else dx, *vectors)
@@ -117,7 +118,7 @@ def reduce_saved_tensors(joint: fx.GraphModule) -> None:
             if y is not None:
                 args = node.args
                 dy, x, *window, _ = args
-                _replace_call(node, MAX_POOL_DX, (dy, x, y, *_window_arguments(window, x)))
+                replace_call(node, MAX_POOL_DX, dy, x, y, *_window_arguments(window, x))
 
 
 def _maxima(node: fx.Node, pool: Any) -> fx.Node | None:
@@ -146,16 +147,6 @@ def _window_arguments(window: Sequence[Any], x: fx.Node) -> tuple[Any, ...]:
     return *full, ceil_mode
 
 
-def _replace_call(node: fx.Node, target: Any, args: tuple[Any, ...]) -> fx.Node:
-    """Put a call with the result of the same types in the place of a node; return it."""
-    with node.graph.inserting_before(node):
-        made = node.graph.call_function(target, args)
-    made.meta = dict(node.meta)
-    node.replace_all_uses_with(made)
-    node.graph.erase_node(node)
-    return made
-
-
 def without_statistics(module: fx.GraphModule) -> None:
     """Take layer normalisations whose statistics nobody reads for those that give none."""
     graph = module.graph
@@ -164,7 +155,7 @@ def without_statistics(module: fx.GraphModule) -> None:
         fields = {user: user.args[1] for user in node.users if user.target is operator.getitem}
         if len(fields) == len(node.users) and set(fields.values()) == {0}:
             (y, *others) = fields
-            made = _replace_call(y, _ATEN.layer_norm.default, node.args)
+            made = replace_call(y, _ATEN.layer_norm.default, *node.args)
             for other in others:
                 other.replace_all_uses_with(made)
                 graph.erase_node(other)
@@ -185,8 +176,7 @@ def update_in_place(module: fx.GraphModule) -> None:
         y, rest = found
         args: Any = node.args
         x, weight, bias, mean, var, _, momentum, eps = args
-        given = (x, weight, bias, mean, var, momentum, eps)
-        _replace_call(y, BATCH_NORM_UPDATE, given)
+        replace_call(y, BATCH_NORM_UPDATE, x, weight, bias, mean, var, momentum, eps)
         for other in (*rest, node):
             graph.erase_node(other)
         changed = True

@@ -28,6 +28,7 @@ from meta.frontend.aten.cross_entropy import (
     of_rows,
 )
 from meta.frontend.aten.registry import bind_arguments
+from meta.frontend.dynamo.graph_edit import erase, replace_call
 from meta.passes.pad_products import LEAST_WORK, is_on_tensor_cores, missing
 
 _aten = torch.ops.aten
@@ -290,7 +291,10 @@ class _Loss:
         call, results = self._call(scores, target, *options)
         if gradient is not None:
             given = self.dy, scores.node, target, *results[1:], *options
-            _pad(scores, [call, _instead(gradient, CROSS_ENTROPY_BACKWARD, *given)])
+            sources = gradient.all_input_nodes
+            backward = replace_call(gradient, CROSS_ENTROPY_BACKWARD, *given)
+            erase(*sources)
+            _pad(scores, [call, backward])
 
     def _call(self, scores: _Scores, *args: Any) -> tuple[fx.Node, list[fx.Node]]:
         """Write the call of the loss in its place; return it, and its results."""
@@ -303,7 +307,7 @@ class _Loss:
         for node, value in zip((call, *results), (tuple(types), *types), strict=True):
             node.meta = {**self.loss.meta, "val": value}
         self.loss.replace_all_uses_with(results[0])
-        _drop(self.loss)
+        erase(self.loss)
         return call, results
 
     def _from(self) -> tuple[_Scores, fx.Node | None]:
@@ -379,25 +383,3 @@ def _pad(scores: _Scores, calls: list[fx.Node]) -> None:
     for call in calls:
         call.replace_input_with(node, wide)
         call.args = (*call.args, columns)
-
-
-def _instead(node: fx.Node, target: Any, *args: Any) -> fx.Node:
-    """Write a call in the place of a node, of the same type, and take away what nothing reads."""
-    with node.graph.inserting_before(node):
-        made = node.graph.call_function(target, args)
-    made.meta = dict(node.meta)
-    node.replace_all_uses_with(made)
-    _drop(node)
-    return made
-
-
-def _drop(node: fx.Node) -> None:
-    """Take away a call that nothing reads, and then what only this one read."""
-    pending, gone = [node], set[fx.Node]()
-    while pending:
-        node = pending.pop()
-        if node in gone or node.users or node.op != "call_function":
-            continue
-        gone.add(node)
-        pending += node.all_input_nodes
-        node.graph.erase_node(node)

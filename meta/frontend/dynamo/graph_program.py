@@ -27,6 +27,7 @@ from meta.frontend.aten.graph import convert
 from meta.frontend.aten.registry import aten, name_of, overload_of
 from meta.frontend.core import Unconvertible
 from meta.frontend.dynamo.extents import Extents, NotForAllSizes
+from meta.frontend.dynamo.graph_edit import erase
 from meta.ir import (
     Binding,
     Block,
@@ -389,18 +390,6 @@ def _atoms(value: Expr) -> list[Expr]:
 def _is_served(value: Expr, calls: TorchCalls) -> bool:
     call = op_call(value)
     return isinstance(value, TupleGetItem) or (call is not None and call.op.name in calls)
-
-
-def erase(*nodes: fx.Node) -> None:
-    """Erase calls that nobody reads, and what only they read."""
-    pending, erased = list(nodes), set[fx.Node]()
-    while pending:
-        node = pending.pop()
-        called = node.op in ("call_function", "call_method")
-        if called and not node.users and node not in erased:
-            pending += node.all_input_nodes
-            node.graph.erase_node(node)
-            erased.add(node)
 
 
 def fake_value(node: fx.Node) -> Any:

@@ -20,6 +20,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from meta.frontend.dynamo.conversion import correct_fake_results
 from meta.frontend.dynamo.custom_operators import reduce_saved_tensors
 from meta.frontend.dynamo.fuse_losses import fuse_losses
+from meta.frontend.dynamo.graph_edit import replace_call
 from meta.frontend.dynamo.images import lay_out_images
 from meta.frontend.dynamo.masks import drop_masks
 
@@ -61,13 +62,6 @@ def _drop_identity(node: fx.Node) -> None:
     node.graph.erase_node(node)
 
 
-def _replace_call(node: fx.Node, target: Any, *args: Any) -> None:
-    made = node.graph.call_function(target, args)
-    made.meta = dict(node.meta)
-    node.replace_all_uses_with(made)
-    node.graph.erase_node(node)
-
-
 def _permute(node: fx.Node) -> None:
     args: Any = node.args
     source, *axes = args
@@ -75,13 +69,13 @@ def _permute(node: fx.Node) -> None:
     if order:
         a, b = axes
         order[a], order[b] = order[b], order[a]
-    _replace_call(node, _ATEN.permute.default, source, order)
+    replace_call(node, _ATEN.permute.default, source, order)
 
 
 def _in_sizes(node: fx.Node) -> None:
     args: Any = node.args
     source, sizes, *axis = args
-    _replace_call(node, _ATEN.split.sizes, source, sizes, *axis)
+    replace_call(node, _ATEN.split.sizes, source, sizes, *axis)
 
 
 def _split(node: fx.Node) -> None:
