@@ -29,7 +29,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NoReturn, TypeVar
 
 from meta.base.device import CPU, Device
@@ -116,6 +116,15 @@ class Converter:
     attributes: Mapping[str, str] = field(default_factory=dict)
     ignored: frozenset[str] = frozenset()
     otherwise: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def signature(self) -> inspect.Signature:
+        """The parameters of the function."""
+        function = self.function
+        assert function is not None
+        return (
+            function.schema.signature if isinstance(function, Op) else inspect.signature(function)
+        )
 
 
 class Converters(Registry[Converter]):
@@ -286,9 +295,7 @@ class Converters(Registry[Converter]):
         converter = self.require(site.name, attributes)
         function = converter.function
         assert function is not None
-        signature = (
-            function.schema.signature if isinstance(function, Op) else inspect.signature(function)
-        )
+        signature = converter.signature
         defaults = self._attributes(site.name) or {}
         given = {}
         for n, keyword in converter.attributes.items():

@@ -117,6 +117,7 @@ class GraphProgram:
         with suppress(NotForAllSizes):
             self._extents = Extents.of_all_sizes([v for v in said if v is not None])
         self._trace = Trace()
+        self._trace.site = lambda: None  # nodes have the lines
         self._parameters: list[Var] = []
         self._values: dict[fx.Node | None, Any] = {}
         self._autocast: set[fx.Node] = set()
