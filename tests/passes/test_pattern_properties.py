@@ -18,17 +18,16 @@ from meta.ir import (
     Block,
     Call,
     Function,
-    GlobalVar,
     Module,
     TensorType,
     Tuple,
-    TupleGetItem,
     TupleType,
     Var,
     operands,
     verify,
 )
 from meta.passes.pattern import Pattern, match, partition, pattern, rewrite
+from tests.passes.fused_programs import run_on_torch
 
 TYPE = TensorType((2, 2), "float64")
 UNARY = (op.relu, op.negative, op.reshape)
@@ -181,43 +180,26 @@ def closed(members: frozenset[Binding], root: Binding, main: Function) -> bool:
     return True
 
 
-TORCH: dict[Any, Callable[..., torch.Tensor]] = {
-    op.relu: torch.relu,
-    op.negative: torch.neg,
-    op.reshape: lambda x, shape, _: x.reshape(shape),
-    op.add: lambda x, y, *_: x + y,
-    op.subtract: lambda x, y, *_: x - y,
-    op.multiply: torch.mul,
+def sgd(x: torch.Tensor, dx: torch.Tensor, v: torch.Tensor, rate: float, mu: float) -> None:
+    v.copy_(mu * v + dx)
+    x.copy_(x - rate * v)
+
+
+TORCH: dict[str, Callable[..., Any]] = {
+    "relu": torch.relu,
+    "negative": torch.neg,
+    "reshape": lambda x, shape, _: x.reshape(shape),  # it shares memory
+    "add": lambda x, y, *_: x + y,
+    "subtract": lambda x, y, *_: x - y,
+    "multiply": torch.mul,
+    "sgd": sgd,
 }
-
-
-def run(module: Module, name: str, args: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Run a function on torch: reshape shares memory, sgd writes."""
-    function = module.functions[name]
-    values: dict[Any, Any] = dict(zip(function.params, args, strict=True))
-    for binding in function.body.bindings:
-        value: Any = binding.value
-        if isinstance(value, TupleGetItem):
-            values[binding.var] = values[value.value][value.index]
-            continue
-        given = [values[a] if isinstance(a, Var) else a for a in value.args]
-        if isinstance(value.callee, GlobalVar):
-            results = run(module, value.callee.name, given)
-            values[binding.var] = results[0] if len(results) == 1 else results
-        elif value.callee is op.sgd:
-            x, dx, v, rate, mu = given
-            v.copy_(mu * v + dx)
-            x.copy_(x - rate * v)
-        else:
-            values[binding.var] = TORCH[value.callee](*given)
-    result: Any = function.body.result
-    return [values[r] for r in (result.fields if isinstance(result, Tuple) else (result,))]
 
 
 def state(module: Module) -> list[torch.Tensor]:
     """Return the results and what became of the arguments, copied when the run has ended."""
     args = [torch.arange(4.0, dtype=torch.float64).reshape(2, 2) - i for i in range(3)]
-    return [t.clone() for t in (*run(module, "main", args), *args)]
+    return [t.clone() for t in (*run_on_torch(module, args, TORCH), *args)]
 
 
 def unchanged(before: Module, after: Module) -> None:
