@@ -15,7 +15,7 @@ from meta.base.progress import bar
 from meta.testing.workers import Lost, answer_all, in_processes
 
 
-def at_least_one(text: str) -> int:
+def positive_integer(text: str) -> int:
     """Return an option's value, a number from 1 on."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
@@ -25,7 +25,7 @@ def at_least_one(text: str) -> int:
 def add_jobs(parser: argparse.ArgumentParser) -> None:
     """Add the option ``--jobs``."""
     parser.add_argument(
-        "--jobs", type=at_least_one, default=1, metavar="N", help="processes (default: 1)"
+        "--jobs", type=positive_integer, default=1, metavar="N", help="processes (default: 1)"
     )
 
 

@@ -51,7 +51,7 @@ class OnnxSubject(Subject):
             ),
             "sizes": [", ".join("x".join(map(str, v.shape)) for v in r.values()) for r in runs],
         }
-        self.wanted = [_wanted(path, inputs) for inputs in runs]
+        self.wanted = [_onnxruntime_results(path, inputs) for inputs in runs]
 
     @cached_property
     def model(self) -> Any:
@@ -89,7 +89,7 @@ class OnnxSubject(Subject):
         outcome.errors[stage] = largest
 
 
-def _wanted(path: Path, inputs: dict[str, Any]) -> list[Any]:
+def _onnxruntime_results(path: Path, inputs: dict[str, Any]) -> list[Any]:
     """Return onnxruntime's results."""
     onnxruntime.set_default_logger_severity(4)
     options = onnxruntime.SessionOptions()

@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 
 import meta
-from tools.processes import add_jobs, at_least_one, exit_with, in_order
+from tools.processes import add_jobs, exit_with, in_order, positive_integer
 from tools.torch_samples import enable, functions, overloads, report
 from tools.torch_samples.entries import DTYPES, ENTRIES
 from tools.torch_samples.outside import ONLY_TORCH
@@ -53,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--overload", default="", metavar="TEXT", help="overloads, likewise")
     top.add_argument("--dtype", choices=NAMES, action="append", help="instead of all five")
     top.add_argument(
-        "--samples", type=at_least_one, metavar="N", help="the first N only, of each dtype"
+        "--samples", type=positive_integer, metavar="N", help="the first N only, of each dtype"
     )
     top.add_argument(
         "--dialect",

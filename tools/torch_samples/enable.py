@@ -22,10 +22,8 @@ from torch.utils import _pytree as pytree
 import meta
 import meta.interop.torch as interop
 from meta.dialect import Dialect
-from meta.dialect.core.catalog import DIALECTS
-from meta.dialect.core.preference import forget
 from meta.dialect.torch import torch as aten_dialect
-from meta.ir.operators import OP_RESOLVERS
+from tests.registered import remove_dialects
 from tools.torch_samples.ambiguous import AMBIGUOUS, Unwritten
 from tools.torch_samples.compare import GRADIENT_TOLERANCE, compare, widened
 from tools.torch_samples.entries import ENTRIES, TensorCall, differentiable, of_torch, run_entry
@@ -42,11 +40,7 @@ def mirror() -> Iterator[Dialect]:
             made.op(implementation.base)(implementation.make)
         yield made
     finally:
-        for one in made.ops.values():
-            one.base.aspects.dialect_ops.remove(one)
-        DIALECTS.remove("mirror")
-        del OP_RESOLVERS["mirror"]
-        forget()
+        remove_dialects(made)
 
 
 def check_enabled(entry: Any, sample: Any, trains: bool, dialect: str) -> None:
