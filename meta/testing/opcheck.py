@@ -191,7 +191,11 @@ def accepting(case: OpCase, one: Sample, dtype: str, device: str = "cpu") -> lis
     """Return the dialects that accept a call; all that implement the operator where no kernel is
     needed (views).
     """
-    found = explained(case, one, dtype, device)
+    return dialects_that_accept(case, explained(case, one, dtype, device))
+
+
+def dialects_that_accept(case: OpCase, found: Explanation) -> list[str]:
+    """Return the same of what `explained` returned."""
     if not found:
         return dialects_of(OPERATORS[case.op]) or ["torch"]
     return [c.dialect_op.dialect.name for c in found if c.env is not None]
