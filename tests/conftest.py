@@ -25,7 +25,7 @@ import gc
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import datetime, timezone
 from functools import cache
@@ -148,11 +148,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def part_of(test_id: str) -> int:
-    """Return the part of a test, the same on every machine."""
-    return crc32(test_id.encode()) % PARTS
-
-
 class Selection:
     """What the options of a run choose: parts of the slow tests, sweeps, tests by their names."""
 
@@ -161,6 +156,7 @@ class Selection:
         self.by_name = bool(name) or any("::" in argument for argument in config.args)
         chosen = self.by_name or mark not in ("", "quick")
         self.parts = self._parts(config.getoption("--slow-part") or ("all" if chosen else "none"))
+        self.part_of: dict[str, int] = {}
         self.sweeps = "sweep" in mark
         self.on_gpu = torch.cuda.is_available()
 
@@ -174,10 +170,20 @@ class Selection:
         one = day % PARTS if wanted == "auto" else int(wanted)
         return range(one, one + 1)
 
+    def deal(self, function: str, test_ids: Sequence[str]) -> None:
+        """Deal the slow tests of a function to the parts in turn: those of a function take about as
+        long as one another, so all parts do. Functions begin at parts of their own.
+        """
+        if 0 < len(self.parts) < PARTS:
+            first = crc32(function.encode())
+            self.part_of.update((one, (first + i) % PARTS) for i, one in enumerate(test_ids))
+
     def runs(self, marks: Collection[str], test_id: str) -> bool:
         """Return whether a test with these marks runs."""
-        if "slow" in marks and (not self.parts or part_of(test_id) not in self.parts):
-            return False
+        if "slow" in marks:
+            part = self.part_of.get(test_id, crc32(test_id.encode()) % PARTS)
+            if part not in self.parts:
+                return False
         return ("long" not in marks or len(self.parts) > 0) and (
             "sweep" not in marks or self.sweeps
         )
@@ -220,10 +226,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
     definition, selection = metafunc.definition, metafunc.config.stash[SELECTION]
     shared = {mark.name for mark in definition.iter_markers()}
     every, skipped = selection.on_gpu or selection.by_name, False
+    made = [
+        (call, shared.union(mark.name for mark in call.marks), f"{definition.nodeid}[{call.id}]")
+        for call in calls
+    ]
+    selection.deal(definition.nodeid, [test_id for _, marks, test_id in made if "slow" in marks])
     kept = []
-    for call in calls:
-        marks = shared.union(mark.name for mark in call.marks)
-        if not selection.runs(marks, f"{definition.nodeid}[{call.id}]"):
+    for call, marks, test_id in made:
+        if not selection.runs(marks, test_id):
             continue
         if "cuda" in marks and not every:
             if skipped:
