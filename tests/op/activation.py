@@ -65,7 +65,7 @@ def _threshold(x, threshold=0.0, value=0.0):
 
 
 def _threshold_dx(x, dy, threshold=0.0):
-    return dy * (x > threshold)
+    return torch.where(x <= threshold, torch.zeros_like(dy), dy)
 
 
 def _prelu(x, weight):
@@ -128,6 +128,12 @@ CASES = [
         "threshold_dx",
         samples=[*[sample(F(*s), F(*s)) for s in SHAPES], sample(F(4, 3), F(4, 3), 0.5)],
         oracle=_threshold_dx,
+    ),
+    OpCase(
+        "threshold_dx",
+        samples=[sample(C([*FAR, *EDGES]), C([1.0] * len([*FAR, *EDGES])))],
+        oracle=_threshold_dx,
+        grad=False,
     ),
     *_cases("clip", _clip, (-1.0, 0.5), (-0.3, 0.2), (0, 1)),
     OpCase("clip", samples=CLIPS, oracle=_clip, grad=False),

@@ -251,19 +251,21 @@ class Evaluation:
 
         found = _finished(record.compute(step, given), dtypes, shapes)
         if not exact:
-            inner = self._inner(record, step, len(found))
+            inner = self._inner(record, step, found)
             found = [
                 noise(t, d, i) if is_float(d) else t
                 for t, d, i in zip(found, dtypes, inner, strict=True)
             ]
         return [backwards(t, d, False) for t, d in zip(found, dtypes, strict=True)]
 
-    def _inner(self, record: Record, step: Step, count: int) -> list[Any]:
+    def _inner(self, record: Record, step: Step, found: list[torch.Tensor]) -> list[Any]:
         """Return how large the numbers are that cancel inside of a step, for each result.
 
         Of products that are added, these; else the operands and 1, of one element if the operator
-        is elementwise.
+        is elementwise, and if not the results: an element of a determinant's gradient is small
+        where it is the difference of numbers as large as the others.
         """
+        count = len(found)
         floats = [
             v.tensor.detach().abs().nan_to_num(0, 0, 0)
             for v in (self.values[r.index] for r in operands_of(step))
@@ -277,6 +279,7 @@ class Evaluation:
             return [t.abs().double().nan_to_num(0, 0, 0) for t in sizes]
         if record.op.elementwise:
             return [1.0 + sum(floats, torch.zeros(()))] * count
+        floats += [t.detach().abs().nan_to_num(0, 0, 0) for t in found if t.is_floating_point()]
         return [1.0 + max((float(x.max()) for x in floats if x.numel()), default=0.0)] * count
 
     # Control flow.
