@@ -18,6 +18,7 @@ from tools.fuzz_models.torch_compile.check import Way, check, differs
 from tools.fuzz_models.torch_compile.draw import generate
 from tools.fuzz_models.torch_compile.face import run_case
 from tools.fuzz_models.torch_compile.observe import observe
+from tools.fuzz_models.torch_compile.overloads import calls
 from tools.fuzz_models.torch_compile.program import (
     Call,
     Given,
@@ -72,6 +73,12 @@ def test_what_programs_are_made_of() -> None:
     assert sum("k" in p.numbers for p in programs) > 20
     layouts = {x.layout for p in programs for x in p.inputs.values()}
     assert {"plain", "transposed", "sliced", "expanded", "channels_last"} <= layouts
+
+
+def test_lists_of_tensors_have_as_many_as_pytorch_reads() -> None:
+    """It reads two states of an LSTM's cell, of which there may be none, and dies."""
+    (cell,) = (c for c in calls() if "aten.lstm_cell" in c)
+    assert "({0}, [<same>, <same>], " in cell
 
 
 def changed(change: Callable[[fx.GraphModule, list[Any]], list[Any]]) -> Backend:

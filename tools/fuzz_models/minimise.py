@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tools.fuzz_models.draw import is_writer
-from tools.fuzz_models.evaluate import REFUSED, Evaluation, evaluate
+from tools.fuzz_models.evaluate import REFUSED, Evaluation, Value, evaluate
 from tools.fuzz_models.face import smallest
 from tools.fuzz_models.precision import is_float, rounded
 from tools.fuzz_models.program import (
@@ -28,10 +28,18 @@ Fails = Callable[[Program], bool]
 def minimise(program: Program, fails: Fails, seconds: float = 60.0) -> Program:
     """Return the smallest program found for which ``fails`` is true, as it is for the one given.
 
-    Results, steps and inputs are left out, steps become inputs of the values that they made,
-    extents and elements become simpler. ``fails`` is not called after so many seconds.
+    Results, steps and inputs are left out, steps become inputs of the values that they made, a
+    block the end of the program, extents and elements become simpler. ``fails`` is not called after
+    so many seconds.
     """
-    candidates = (_fewer_results, _shorter, _fewer_steps, _simpler_inputs, _smaller_extents)
+    candidates = (
+        _fewer_results,
+        _shorter,
+        _inside,
+        _fewer_steps,
+        _simpler_inputs,
+        _smaller_extents,
+    )
     return smallest(program, fails, candidates, _sound, seconds)
 
 
@@ -63,6 +71,28 @@ def _shorter(program: Program) -> Iterator[Program]:
         if results:
             shorter = replace(program, steps=program.steps[:k], results=results)
             yield _tidy(shorter)
+
+
+def _inside(program: Program) -> Iterator[Program]:
+    """End with what a block does, in place of its control flow."""
+    if not any(step.blocks for step in program.steps):
+        return
+    found = evaluate(program)
+    for k, step in enumerate(program.steps):
+        for block in step.blocks:
+            if all(i in found.values for i in block.params):
+                inputs = {**program.inputs, **{i: _as_input(found.values[i]) for i in block.params}}
+                made = [r for inner in block.steps for r in inner.results]
+                results = tuple(dict.fromkeys((*block.results, *made)))
+                steps = program.steps[:k] + block.steps
+                yield _tidy(replace(program, inputs=inputs, steps=steps, results=results))
+
+
+def _as_input(value: Value) -> Input:
+    """Return the input that has a value."""
+    data = value.cell.data.detach()
+    data = rounded(data, value.dtype) if is_float(value.dtype) else data
+    return Input(value.dtype, value.shape, data.clone())
 
 
 def _fewer_steps(program: Program) -> Iterator[Program]:
@@ -111,12 +141,8 @@ def _cut(program: Program, gone: tuple[Step, ...], found: Evaluation) -> Program
     inputs = dict(program.inputs)
     for step in gone:
         for number in step.results:
-            value = found.values.get(number)
-            if value is None:
-                continue
-            data = value.cell.data.detach()
-            data = rounded(data, value.dtype) if is_float(value.dtype) else data
-            inputs[number] = Input(value.dtype, value.shape, data.clone())
+            if number in found.values:
+                inputs[number] = _as_input(found.values[number])
     cut = replace(program, inputs=inputs)
     for step in gone:
         cut = _replaced(cut, step, None)

@@ -65,7 +65,8 @@ def _argument(argument: Any, tensors: int) -> str | None:
     if kind == "Optional[Tensor]":
         return f"{prefix}None"
     if kind == "List[Tensor]":
-        return "[{0}, <same>]" if not tensors else "[<same>]"
+        # Of the states of an LSTM's cell PyTorch reads two without a look at how many there are.
+        return "[<same>, <same>]" if tensors else "[{0}, <same>]"
     if argument.name in AXES:
         return "[<A>]" if kind.startswith("List") or "List[int]" in kind else "<A>"
     if kind in ("List[int]", "List[SymInt]", "Optional[List[int]]"):
