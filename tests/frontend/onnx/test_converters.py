@@ -80,26 +80,55 @@ def test_refused(case: OnnxCase) -> None:
         from_onnx(proto, constants)(*inputs)
 
 
-REGIONS = (
-    'y = RoiAlign<sampling_ratio = 1, mode = "avg">(x, r, i)',
-    'y = RoiAlign<sampling_ratio = 1, mode = "max">(x, r, i)',
-    "f = Cast<to = 1>(i) a = Constant<value_ints = [1]>() n = Unsqueeze(f, a) "
-    "s = Concat<axis = 1>(n, r) y = MaxRoiPool<pooled_shape = [1, 1]>(x, s)",
-)
+IMAGE = "(float[n, 2, 4, 4] x, float[2, 4] r, int64[2] i) => (float y)"
+POSITIONS = [
+    *(
+        (f"{IMAGE} {{ {nodes} }}", (data(3, 2, 4, 4), np.float32([[0, 0, 2, 2], [1, 1, 3, 3]])),
+         (2, -1, -7, 3, 2**40), np.int64)
+        for nodes in (
+            'y = RoiAlign<sampling_ratio = 1, mode = "avg">(x, r, i)',
+            'y = RoiAlign<sampling_ratio = 1, mode = "max">(x, r, i)',
+            "f = Cast<to = 1>(i) a = Constant<value_ints = [1]>() n = Unsqueeze(f, a) "
+            "s = Concat<axis = 1>(n, r) y = MaxRoiPool<pooled_shape = [1, 1]>(x, s)",
+        )
+    ),
+    ("(float[3, 2] x, int64[2] i) => (float y) { y = ReverseSequence(x, i) }",
+     (data(3, 2),), (3, -1, 4, -(2**40)), np.int64),
+    *(
+        (f"(float[3, 2, 4] x, float[1, {2 * gates}, 4] w, float[1, {2 * gates}, 2] r, int32[2] i) "
+         f"=> (float y) {{ y = {name}<hidden_size = 2>(x, w, r, , i) }}",
+         (data(3, 2, 4), data(1, 2 * gates, 4), data(1, 2 * gates, 2)), (3, -1, 4), np.int32)
+        for name, gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4))
+    ),
+]  # fmt: skip
+"""A graph, its inputs but for two positions, of which the last may be the first of these numbers
+and no other, and their dtype.
+"""
 
 
-@pytest.mark.parametrize("index", [-1, -7, 3, 2**40])
-@pytest.mark.parametrize("nodes", REGIONS)
-def test_an_image_that_is_not_there(nodes: str, index: int) -> None:
-    """The operators of regions take a negative number for a row that fills up; ONNX does not."""
-    graph = f"(float[n, 2, 4, 4] x, float[2, 4] r, int64[2] i) => (float y) {{ {nodes} }}"
-    x, rois = given(data(3, 2, 4, 4)), given(np.float32([[0, 0, 2, 2], [1, 1, 3, 3]]))
-    model = from_onnx(OnnxCase("", graph, opset=22).model())
-    compiled = meta.vm.compile(model, x, rois, meta.array([0, 2]))
+@pytest.mark.parametrize(("graph", "inputs", "numbers", "dtype"), POSITIONS)
+def test_a_position_that_is_not_there(graph: str, inputs: Any, numbers: Any, dtype: Any) -> None:
+    """Images, and lengths of sequences; as in onnxruntime, but not in the operators of ours."""
+    model, known = from_onnx(OnnxCase("", graph, opset=22).model()), [given(v) for v in inputs]
+    legal, *others = (meta.array(np.array([0, n]), dtype.__name__) for n in numbers)
+    compiled = meta.vm.compile(model, *known, legal)
     for run in (model, compiled):
-        assert run(x, rois, meta.array([2, 0])).shape == (2, 2, 1, 1)
-        with pytest.raises(IndexOutOfRange, match=rf"index {index} at \[1\] of indices"):
-            run(x, rois, meta.array([0, index]))
+        run(*known, legal)
+        for positions in others:
+            index = positions.numpy()[1]
+            with pytest.raises(IndexOutOfRange, match=rf"index {index} at \[1(, 0)?\] of indices"):
+                run(*known, positions)
+
+
+@pytest.mark.parametrize("number", [-1, 0, 4])
+def test_a_number_of_greatest_elements_that_there_are_not(number: int) -> None:
+    graph = "(float[2, 3] x, int64[1] k) => (float y, int64 i) { y, i = TopK(x, k) }"
+    model, x = from_onnx(OnnxCase("", graph, opset=22).model()), given(data(2, 3))
+    compiled = meta.vm.compile(model, x, meta.array([2]))
+    for run in (model, compiled):
+        assert run(x, meta.array([3]))[0].shape == (2, 3)
+        with pytest.raises(IndexOutOfRange, match=f"index {number - 1} at"):
+            run(x, meta.array([number]))
 
 
 def test_cases_are_of_operators_that_there_are() -> None:

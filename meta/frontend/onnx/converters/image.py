@@ -20,6 +20,7 @@ from meta.frontend.core.operators import (
     suppress_boxes,
 )
 from meta.frontend.onnx.converters.conv import many, with_bias
+from meta.frontend.onnx.converters.indexing import positions
 from meta.frontend.onnx.registry import onnx
 from meta.ir.types import UNKNOWN
 
@@ -51,23 +52,11 @@ def grid_sample(x, grid, *, align_corners, mode, padding_mode, call):
     return op.grid_sample(x, grid, METHODS[mode], padding_mode, bool(align_corners))
 
 
-def image_numbers(x, images, dtype):
-    """Return the numbers of images of x as a column of a dtype.
-
-    A negative one is no image in ONNX, while the operators of regions take it for a row that fills
-    up: so it is looked up in a table of the images that there are, which raises IndexOutOfRange.
-    """
-    first = op.sum(op.strided_slice(x, (0,) * 4, (-1, -1, 1, 1), None, "size"), (1, 2, 3))
-    ones = op.expand_dims(op.full_like(first, 1.0), 1)
-    table = op.subtract(op.cumsum.plain(ones, 0, "int64", False), 1)
-    return cast_to(op.embedding(images, table), dtype)
-
-
 @onnx("MaxRoiPool", op.roi_pool, op.embedding)
 def max_roi_pool(x, rois, *, pooled_shape, spatial_scale):
     images, corners = op.split(widened(rois), (1,), 1)
-    numbers = image_numbers(x, cast_to(op.squeeze(images, (1,)), "int64"), corners.dtype)
-    regions = op.concat((numbers, corners), 1)
+    numbers = positions(cast_to(images, "int64"), x, 0)  # a negative one would give 0
+    regions = op.concat((cast_to(numbers, corners.dtype), corners), 1)
     return cast_to(op.roi_pool(widened(x), regions, pooled_shape, spatial_scale), x.dtype)
 
 
@@ -138,7 +127,8 @@ def roi_align(
     size, dtype = (output_height, output_width), x.dtype
     x, rois = widened(x), widened(rois)  # numbers of images and places have more than 11 bits
     if mode == "avg":
-        regions = op.concat((image_numbers(x, images, rois.dtype), rois), 1)
+        numbers = op.expand_dims(positions(images, x, 0), 1)  # a negative one would give 0
+        regions = op.concat((cast_to(numbers, rois.dtype), rois), 1)
         ratio = sampling_ratio or -1
         y = op.roi_align(x, regions, size, spatial_scale, ratio, aligned=aligned)
         return cast_to(y, dtype)

@@ -25,6 +25,24 @@ from meta.frontend.onnx.shape_inference import as_tensor, shape_of
 from meta.ir.dims import SymbolicDim
 from meta.op.core.check import normalize_axis
 
+
+def positions(indices, x, axis, *, ends=False):
+    """Return indices as int64, each the position of an element along an axis of x, or with ``ends``
+    that behind one, up to the extent: IndexOutOfRange for others, where the program runs.
+
+    For operators that take any number, as lengths that are clipped, where ONNX does not: they are
+    looked up in a table of those that there are.
+    """
+    if any(n == 0 for i, n in enumerate(x.shape) if i != axis):
+        return cast_to(indices, "int64")  # of nothing: none is used
+    sizes = tuple(-1 if i == axis else 1 for i in range(x.ndim))
+    along = op.reshape(op.strided_slice(x, (0,) * x.ndim, sizes, None, "size"), (-1,))
+    ones = op.ones_like(cast_to(op.equal(along, along), "int64"))  # of any dtype
+    numbers = op.cumsum.plain(ones, 0, "int64", False)
+    table = op.pad(numbers, (1, 0)) if ends else op.subtract(numbers, 1)
+    return op.squeeze(op.embedding(indices, op.expand_dims(table, 1)), (-1,))
+
+
 REDUCTIONS = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
 """Names of reductions, and what `scatter_reduce` calls them."""
 
@@ -217,13 +235,14 @@ def one_hot(indices, depth, values, *, axis, call):
     return op.where(op.equal(places, wanted), on, off)
 
 
-@onnx("TopK", op.topk, op.dynamic_topk, ignore=("sorted",))
+@onnx("TopK", op.topk, op.dynamic_topk, op.embedding, ignore=("sorted",))
 def top_k(x, count=None, *, axis, k, largest):
     """The number is an attribute in opset 1. What is not asked to be sorted is sorted too."""
     number = k if count is None else constant_number(count)
     largest = largest is None or bool(largest)
     if number is None:
-        return tuple(op.dynamic_topk(x, op.reshape(count, (1,)), axis, largest))
+        last = positions(op.subtract(op.reshape(count, (1,)), 1), x, normalize_axis(axis, x.ndim))
+        return tuple(op.dynamic_topk(x, op.add(last, 1), axis, largest))
     return tuple(op.topk(x, int(number), axis, largest))
 
 

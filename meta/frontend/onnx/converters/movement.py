@@ -22,6 +22,7 @@ from meta.frontend.core.arguments import (
     vector,
 )
 from meta.frontend.core.operators import without_negative_padding
+from meta.frontend.onnx.converters.indexing import positions
 from meta.frontend.onnx.registry import onnx
 from meta.frontend.onnx.shape_inference import shape_of
 from meta.frontend.onnx.values import Text, array_of
@@ -245,7 +246,12 @@ def _dynamic_pad(x, widths, axes, filling, mode):
 
 for _name, _base in {"DepthToSpace": op.depth_to_space, "SpaceToDepth": op.space_to_depth}.items():
     onnx.same(_name, _base, blocksize="block_size")
-onnx.same("ReverseSequence", op.reverse_sequence, time_axis="seq_axis")
+
+
+@onnx("ReverseSequence", op.reverse_sequence, op.embedding)
+def reverse_sequence(x, lengths, *, batch_axis, time_axis):
+    lengths = positions(lengths, x, time_axis, ends=True)
+    return op.reverse_sequence(x, lengths, time_axis, batch_axis)
 
 
 @onnx("Trilu", op.tril, op.triu)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from meta import op
 from meta.frontend.core import Unconvertible
+from meta.frontend.onnx.converters.indexing import positions
 from meta.frontend.onnx.loops import scan_rows
 from meta.frontend.onnx.registry import onnx
 from meta.ir.dims import UnknownDim, product
@@ -146,6 +147,7 @@ class _Call:
     def _counts(self, lengths):
         # 0, 1, ..., also of steps whose number has a name, or none.
         first = op.take(op.take(self.x, 0, 2, "fast"), 0, 1, "fast")
+        lengths = positions(lengths, self.x, 0, ends=True)
         ones = op.astype(op.ones_like(first), lengths.dtype)
         places = op.cumsum.plain(ones, 0, lengths.dtype, True)
         return op.less(op.reshape(places, (-1, 1, 1)), op.reshape(lengths, (1, -1, 1)))
