@@ -14,6 +14,7 @@ from tools.fuzz_models.__main__ import main
 from tools.fuzz_models.campaign import cases_of
 from tools.fuzz_models.face import Case
 from tools.fuzz_models.torch_compile import check as checking
+from tools.fuzz_models.torch_compile import draw as drawing
 from tools.fuzz_models.torch_compile.check import Way, check, differs
 from tools.fuzz_models.torch_compile.draw import generate
 from tools.fuzz_models.torch_compile.face import run_case
@@ -79,6 +80,18 @@ def test_lists_of_tensors_have_as_many_as_pytorch_reads() -> None:
     """It reads two states of an LSTM's cell, of which there may be none, and dies."""
     (cell,) = (c for c in calls() if "aten.lstm_cell" in c)
     assert "({0}, [<same>, <same>], " in cell
+
+
+def test_overloads_that_return_their_operand_are_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of numbers `dequantize` does, and its schema has no alias."""
+    rows = [drawing.Row("F", 0, 5, 1.0, "torch.ops.aten.dequantize.self({0})", False)]
+    monkeypatch.setattr(drawing, "_table", lambda block: rows)
+    monkeypatch.setattr(drawing, "WEIGHTS", {"overloads": 1.0})
+    draw = drawing.Draw(0, quick=True)
+    draw.argument()
+    assert draw.grow(1, 10) == 0
+    rows[:] = [drawing.Row("A", 0, 5, 1.0, "torch.ops.aten.clone.default({0})", False)]
+    assert draw.grow(1, 10) == 1
 
 
 def changed(change: Callable[[fx.GraphModule, list[Any]], list[Any]]) -> Backend:

@@ -243,6 +243,9 @@ class Draw(Generator[int]):
         step = Step(text, tuple(tokens.args), made)
         if not self._runs(step):
             return False
+        if block == "overloads" and any(self.main[name(r)] is self.tensor(a)
+                                        for r in made for a in step.args):  # fmt: skip
+            return False  # its schema says that it is another tensor, which AOTAutograd believes
         self.steps.append(step)
         self.scope += made
         return True
