@@ -82,6 +82,12 @@ def test_lists_of_tensors_have_as_many_as_pytorch_reads() -> None:
     assert "({0}, [<same>, <same>], " in cell
 
 
+def test_polynomials_are_not_called_with_nan() -> None:
+    """Of which PyTorch returns memory that it has not written, if the degree is 2 or more."""
+    found = [c for c in calls() if "_polynomial_" in c]
+    assert len(found) > 20 and all(".nan_to_num()" in c for c in found)
+
+
 def test_overloads_that_return_their_operand_are_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of numbers `dequantize` does, and its schema has no alias."""
     rows = [drawing.Row("F", 0, 5, 1.0, "torch.ops.aten.dequantize.self({0})", False)]

@@ -49,6 +49,8 @@ def _call(overload: Any) -> str:
             texts.append(text)
     if not tensors:
         return ""
+    if "_polynomial_" in schema.name:  # of a NaN PyTorch returns memory that it has not written
+        texts = [text.replace("{0}", "{0}.nan_to_num()") for text in texts]
     results = "".join(f"r{i}, " for i in range(len(schema.returns)))
     target = f"{results.removesuffix(', ')} = " if len(schema.returns) > 1 else ""
     return f"{target}torch.ops.{overload!s}({', '.join(texts)})"

@@ -94,12 +94,12 @@ def corners(y, x, height, width, *, clamps):
             unfit = unfit if outside is None else op.logical_or(unfit, outside)
             weights.append(op.where(unfit, op.zeros_like(weight), weight))
             row, column = op.clip(row, 0.0, height - 1.0), op.clip(column, 0.0, width - 1.0)
-            row, column = _whole(row), _whole(column)
+            row, column = _as_integers(row), _as_integers(column)
             places.append(op.add(op.multiply(row, width), column))
     return Corners(tuple(places), tuple(weights))
 
 
-def _whole(x):
+def _as_integers(x):
     """Numbers as integers; 0 for a NaN, the weight of which is one."""
     return cast_to(op.where(op.isnan(x), op.zeros_like(x), x), "int64")
 
