@@ -18,42 +18,28 @@ import transformers
 from tools.client_models.torch_row import Inputs, TorchRow
 
 VOCABULARY, TOKENS, PIXELS = 99, 9, 32
+IDS = {"vocab_size": VOCABULARY, "pad_token_id": 0, "eos_token_id": 2}
 TEXT = {
-    "vocab_size": VOCABULARY,
+    **IDS,
     "hidden_size": 32,
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "max_position_embeddings": 24,
-    "pad_token_id": 0,
     "bos_token_id": 1,
-    "eos_token_id": 2,
 }
 ENCODER = {**TEXT, "intermediate_size": 48}
 GROUPED = {**ENCODER, "num_key_value_heads": 2}
 TRANSLATOR = {
-    "vocab_size": VOCABULARY,
+    **IDS,
     "d_model": 32,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 48,
-    "decoder_ffn_dim": 48,
+    **dict.fromkeys(("encoder_layers", "decoder_layers"), 2),
+    **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4),
+    **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 48),
     "max_position_embeddings": 24,
-    "pad_token_id": 0,
     "bos_token_id": 1,
-    "eos_token_id": 2,
 }
-T5 = {
-    "vocab_size": VOCABULARY,
-    "d_model": 32,
-    "d_kv": 8,
-    "d_ff": 48,
-    "num_layers": 2,
-    "num_heads": 4,
-    "pad_token_id": 0,
-    "eos_token_id": 2,
-    "decoder_start_token_id": 0,
+T5 = {**IDS, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4} | {
+    "decoder_start_token_id": 0
 }
 VISION = {
     "hidden_size": 32,
@@ -64,6 +50,8 @@ VISION = {
     "patch_size": 8,
 }
 
+EXPERTS = {"num_local_experts": 4}
+RELATIVE = {"relative_attention": True, "pos_att_type": "p2c|c2p"}
 SPEECH = {k: v for k, v in ENCODER.items() if k != "max_position_embeddings"}
 FRAMES = {
     "conv_dim": [16, 16],
@@ -135,12 +123,8 @@ ROWS = {
     "roberta": _model("RobertaModel", ENCODER),
     "albert": _model("AlbertModel", ENCODER, changes={"embedding_size": 16}),
     "electra": _model("ElectraModel", ENCODER, changes={"embedding_size": 16}),
-    "deberta": _model(
-        "DebertaModel", ENCODER, changes={"relative_attention": True, "pos_att_type": "p2c|c2p"}
-    ),
-    "deberta-v2": _model(
-        "DebertaV2Model", ENCODER, changes={"relative_attention": True, "pos_att_type": "p2c|c2p"}
-    ),
+    "deberta": _model("DebertaModel", ENCODER, changes=RELATIVE),
+    "deberta-v2": _model("DebertaV2Model", ENCODER, changes=RELATIVE),
     "mpnet": _model("MPNetModel", ENCODER),
     "camembert": _model("CamembertModel", ENCODER),
     "xlm-roberta": _model("XLMRobertaModel", ENCODER),
@@ -181,20 +165,16 @@ ROWS = {
     "falcon": _model("FalconForCausalLM", ENCODER),
     "llama": _model("LlamaForCausalLM", GROUPED, quick=True),
     "mistral": _model("MistralForCausalLM", GROUPED, changes={"sliding_window": 4, "head_dim": 8}),
-    "mixtral": _model(
-        "MixtralForCausalLM",
-        GROUPED,
-        changes={"num_local_experts": 4},
-    ),
+    "mixtral": _model("MixtralForCausalLM", GROUPED, changes=EXPERTS),
     "mixtral-batched": _model(
         "MixtralForCausalLM",
         GROUPED,
-        changes={"num_local_experts": 4, "experts_implementation": "batched_mm"},
+        changes={**EXPERTS, "experts_implementation": "batched_mm"},
     ),
     "mixtral-eager": _model(
         "MixtralForCausalLM",
         GROUPED,
-        changes={"num_local_experts": 4, "experts_implementation": "eager"},
+        changes={**EXPERTS, "experts_implementation": "eager"},
         refused="torch.export refuses the module: GuardOnDataDependentSymNode",
         cause="a Python loop over the experts that values of the batch choose",
     ),

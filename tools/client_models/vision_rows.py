@@ -34,6 +34,9 @@ def torchvision_rows() -> dict[str, TorchRow]:
     def built(make: Callable[[], torch.nn.Module], size: int) -> TorchRow:
         return TorchRow(make, images("x", size), noise=NOISE)
 
+    def residual(block: Any, depth: int, **options: int) -> TorchRow:
+        return built(lambda: resnet.ResNet(block, [depth] * 4, CLASSES, **options), 64)
+
     def narrow_vgg() -> torch.nn.Module:
         module = models.vgg11_bn(weights=None)
         width = module.classifier[0].in_features
@@ -45,19 +48,10 @@ def torchvision_rows() -> dict[str, TorchRow]:
         "alexnet": named("alexnet", dropout=0.0),
         "vgg11-bn": built(narrow_vgg, 32),
         "squeezenet": named("squeezenet1_1", dropout=0.0),
-        "resnet18": built(lambda: resnet.ResNet(resnet.BasicBlock, [2, 2, 2, 2], CLASSES), 64),
-        "resnet50": built(
-            lambda: resnet.ResNet(resnet.Bottleneck, [1, 1, 1, 1], CLASSES, width_per_group=16), 64
-        ),
-        "resnext50": built(
-            lambda: resnet.ResNet(
-                resnet.Bottleneck, [1, 1, 1, 1], CLASSES, groups=8, width_per_group=4
-            ),
-            64,
-        ),
-        "wide-resnet50": built(
-            lambda: resnet.ResNet(resnet.Bottleneck, [1, 1, 1, 1], CLASSES, width_per_group=32), 64
-        ),
+        "resnet18": residual(resnet.BasicBlock, 2),
+        "resnet50": residual(resnet.Bottleneck, 1, width_per_group=16),
+        "resnext50": residual(resnet.Bottleneck, 1, groups=8, width_per_group=4),
+        "wide-resnet50": residual(resnet.Bottleneck, 1, width_per_group=32),
         "densenet": built(lambda: models.DenseNet(8, (2, 2, 2, 2), 16, num_classes=CLASSES), 64),
         "googlenet": named("googlenet", init_weights=True, dropout=0.0, dropout_aux=0.0),
         "inception-v3": named("inception_v3", 96, init_weights=True, dropout=0.0, aux_logits=False),
