@@ -268,7 +268,7 @@ def apply_sharded_steps(
             g = op.clip(g, -bound, bound)
         kept = {kind: getattr(optimizer, kind) for kind in kinds}
         states[name] = {kind: of[name] for kind, of in kept.items() if name in of}
-        rate = optimizer.lr if multiple == 1 else optimizer.lr * multiple
+        rate = optimizer.rate([multiple])
         steps[name] = optimizer.new_values(
             _cast(x, wide),
             g,

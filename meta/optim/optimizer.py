@@ -82,13 +82,13 @@ class ParameterBatch:
     """Parameters of one kind, by name, which one call updates.
 
     options: those that they have in common. decays, rates: of each its weight decay, and the
-    multiple of the learning rate.
+    multiple of the learning rate, a number or a float32[].
     """
 
     names: list[str]
     options: dict[str, Any]
     decays: list[float]
-    rates: list[float]
+    rates: list[Any]
 
     def only(self, names: Container[str]) -> ParameterBatch:
         """Return those of its parameters that are among ``names``."""
@@ -355,7 +355,7 @@ class Optimizer(Model):
             [gradients[n] for n in call.names],
             *([own[n] for n in call.names if n in own] for own in kept),
             *([self.step_count] if "step" in of_operator else []),
-            self._rate(call.rates),
+            self.rate(call.rates),
             weight_decay=float(call.decays[0])
             if len(set(call.decays)) == 1
             else self._constant(call.decays, "float64"),
@@ -412,8 +412,14 @@ class Optimizer(Model):
             )
         return list(calls.values())
 
-    def _rate(self, multiples: list[float]) -> Any:
-        """Return the learning rate of all parameters, or of each."""
+    def rate(self, multiples: list[Any]) -> Any:
+        """Return the learning rate of parameters, of all of them or of each, by the multiples in
+        `ParameterBatch.rates`.
+        """
+        if any(isinstance(m, ndarray) for m in multiples):
+            if len(set(map(id, multiples))) == 1:
+                return self.lr * multiples[0]
+            return op.multiply(op.stack(multiples), self.lr)
         if all(m == 1 for m in multiples):
             return self.lr
         if len(set(multiples)) == 1:

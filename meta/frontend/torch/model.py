@@ -135,6 +135,28 @@ def from_torch(
     return _model(Programs(export), False, [*names, *keywords], len(inputs))
 
 
+def model_on_tensors(
+    module: torch.nn.Module,
+    inputs: Sequence[Any],
+    keywords: Mapping[str, Any],
+    arrays: Mapping[str, ndarray],
+) -> TorchModel:
+    """Export a module in train mode, parts of it in the mode that they are in; return a model whose
+    state is ``arrays``, by the names of the module's state. Raises what `from_torch` does.
+    """
+
+    def export(training: bool) -> ExportedModule:
+        return export_module(module, tuple(inputs), dict(keywords), None, training=training)
+
+    programs = Programs(export)
+    program = programs.of(True)
+    own = {name: arrays[name] for name in program.tensors()}
+    names = [f"in{i}" for i in range(len(inputs))]
+    transient = [n for n in own if n not in program.exported.program.state_dict]
+    model = TorchModel(programs, own, [*names, *keywords], len(inputs), transient)
+    return cast(TorchModel, model.train())
+
+
 def load(path: str | Path) -> ExportedProgram:
     """Read the file of an exported program; AtenError if it is none."""
     require_file(path)

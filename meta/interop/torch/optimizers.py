@@ -1,0 +1,266 @@
+"""Optimizers of `torch.optim` as ours: the same options, and the same tensors as state.
+
+`TABLE` has a row for each class: the algorithm of ours, its options under our names, and the names
+of what both keep of a parameter. The state is made as torch makes it at its first step, so that
+`state_dict`, and torch's own `step`, go on with what a training step of ours left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer as TorchOptimizer
+
+from meta import optim
+from meta.base.errors import ArgumentError
+from meta.optim import Optimizer
+from meta.runtime.ndarray import array, ndarray
+
+Options = Mapping[str, Any]
+IGNORED = frozenset(["params", "param_names", "lr", "initial_lr", "foreach", "fused", "capturable"])
+"""What a group has besides the numbers of a step. ``initial_lr`` is of schedulers."""
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """How an optimizer of torch's is one of ours.
+
+    Attributes
+    ----------
+    kind: the class of ours, by a group's options. options: those of ours, of torch's. state: by the
+    key of torch's state what ours calls it. required: options that have to have a value, since
+    ours has no other. init: what the state is at first, of an option; zeros where there is none.
+    has_step: whether torch counts the steps of each parameter.
+    """
+
+    kind: Callable[[Options], type[Optimizer]]
+    options: Callable[[Options], dict[str, Any]]
+    state: Mapping[str, str]
+    required: Mapping[str, Any] = field(default_factory=dict)
+    init: Mapping[str, str] = field(default_factory=dict)
+    has_step: bool = True
+
+
+def _same(*names: str) -> Callable[[Options], dict[str, Any]]:
+    return lambda group: {name: group[name] for name in names}
+
+
+def _adafactor(group: Options) -> dict[str, Any]:
+    eps1, eps2 = group["eps"]
+    own = {"beta2_decay": -group["beta2_decay"], "eps2": eps2}
+    if eps1 is not None:
+        own["eps1"] = eps1
+    return own | _same("d", "weight_decay")(group)
+
+
+def _muon(group: Options) -> dict[str, Any]:
+    match = group["adjust_lr_fn"] == "match_rms_adamw"
+    own = _same("weight_decay", "momentum", "nesterov", "eps", "ns_steps")(group)
+    return {**own, "match_rms_adamw": match, "orthogonal": True}
+
+
+_MOMENTS = {"exp_avg": "m", "exp_avg_sq": "v"}
+_ADAM = _same("betas", "eps", "weight_decay")
+_NO_AMSGRAD = {"amsgrad": False, "differentiable": False}
+TABLE: Mapping[type[TorchOptimizer], Algorithm] = MappingProxyType(
+    {
+        torch.optim.SGD: Algorithm(
+            lambda _: optim.SGD,
+            _same("momentum", "weight_decay", "nesterov"),
+            {"momentum_buffer": "velocity"},
+            {"dampening": 0, "differentiable": False},
+            has_step=False,
+        ),
+        torch.optim.Adam: Algorithm(
+            lambda group: optim.AdamW if group.get("decoupled_weight_decay") else optim.Adam,
+            _ADAM,
+            _MOMENTS,
+            _NO_AMSGRAD,
+        ),
+        torch.optim.AdamW: Algorithm(lambda _: optim.AdamW, _ADAM, _MOMENTS, _NO_AMSGRAD),
+        torch.optim.RMSprop: Algorithm(
+            lambda _: optim.RMSprop,
+            _same("alpha", "eps", "weight_decay", "momentum", "centered"),
+            {"square_avg": "v", "momentum_buffer": "velocity", "grad_avg": "m"},
+            {"differentiable": False},
+        ),
+        torch.optim.Adagrad: Algorithm(
+            lambda _: optim.Adagrad,
+            _same("lr_decay", "weight_decay", "initial_accumulator_value", "eps"),
+            {"sum": "v"},
+            {"differentiable": False},
+            {"sum": "initial_accumulator_value"},
+        ),
+        torch.optim.Adafactor: Algorithm(
+            lambda _: optim.Adafactor,
+            _adafactor,
+            {"row_var": "rows", "col_var": "columns", "variance": "v"},
+        ),
+        torch.optim.Muon: Algorithm(
+            lambda _: optim.Muon,
+            _muon,
+            {"momentum_buffer": "velocity"},
+            {"ns_coefficients": (3.4445, -4.7750, 2.0315)},
+            has_step=False,
+        ),
+    }
+)
+
+
+def algorithm_of(optimizer: TorchOptimizer) -> Algorithm:
+    """Return how an optimizer is one of ours; ArgumentError for a class or an option that is not.
+
+    A subclass is another optimizer: it may have a step of its own.
+    """
+    found = TABLE.get(type(optimizer))
+    if found is None:
+        raise ArgumentError(
+            f"no optimizer of ours makes the steps of {type(optimizer).__name__}",
+            expected=f"torch.optim's {', '.join(c.__name__ for c in TABLE)}",
+            hint="compile the model with torch.compile(model, backend='meta'), and step as before",
+        )
+    for number, group in enumerate(optimizer.param_groups):
+        for name, wanted in found.required.items():
+            if group.get(name, wanted) != wanted:
+                raise ArgumentError(
+                    f"{type(optimizer).__name__}: {name} of parameter group {number} is not "
+                    "supported",
+                    expected=repr(wanted),
+                    found=repr(group[name]),
+                )
+    return found
+
+
+def options_of(optimizer: TorchOptimizer) -> list[dict[str, Any]]:
+    """Return what a program is compiled for: the options of each group but its learning rate."""
+    return [
+        {n: v for n, v in group.items() if n not in IGNORED} for group in optimizer.param_groups
+    ]
+
+
+class SharedState:
+    """The state of an optimizer of torch's, made if it is not there, and ours on the same tensors.
+
+    Attributes
+    ----------
+    optimizer: ours. rates: float32[], the learning rate of each group. steps: float32[n], the
+    counts of which torch's state has the elements; None where torch counts none. on_host: whether
+    the counts are on the host, though the parameters are not.
+    """
+
+    def __init__(
+        self, theirs: TorchOptimizer, names: Mapping[int, str], arrays: Mapping[str, ndarray]
+    ) -> None:
+        """Take an optimizer, and by the id of a parameter its name, by name its array."""
+        algorithm = algorithm_of(theirs)
+        groups = [_trained(group["params"]) for group in theirs.param_groups]
+        self._theirs, self._state = theirs, theirs.state
+        first = theirs.param_groups[0]
+        kinds = {algorithm.kind(group) for group in theirs.param_groups}
+        if len(kinds) > 1:
+            raise ArgumentError(
+                "all groups have to have the same algorithm",
+                found=" and ".join(sorted(k.__name__ for k in kinds)),
+            )
+        maximize = {bool(group.get("maximize")) for group in theirs.param_groups}
+        self.optimizer: Optimizer = kinds.pop()(
+            {names[id(p)]: arrays[names[id(p)]] for group in groups for p in group},
+            1.0,
+            groups=[
+                {"params": [names[id(p)] for p in of_group], **algorithm.options(group)}
+                for group, of_group in zip(theirs.param_groups, groups, strict=True)
+                if of_group
+            ],
+            master_weights=False,
+            maximize=maximize == {True},
+            **algorithm.options(first),
+        )
+        if len(maximize) > 1:
+            for own, group in zip(self.optimizer.groups, theirs.param_groups, strict=True):
+                own["maximize"] = bool(group["maximize"])
+        device = next(p for group in groups for p in group).device
+        self.rates = [array(0.0, "float32", device=str(device)) for _ in theirs.param_groups]
+        with_parameters = [r for r, of_group in zip(self.rates, groups, strict=True) if of_group]
+        for own, rate in zip(self.optimizer.groups, with_parameters, strict=True):
+            own["rate"] = rate
+        self._known_rates: dict[int, float] = {}
+        self.set_rates(theirs)
+        parameters = [p for group in groups for p in group]
+        # What torch's state is to have of each parameter: nothing is changed before `commit`.
+        self._states = {names[id(p)]: (p, dict(theirs.state.get(p, {}))) for p in parameters}
+        self._share(theirs, algorithm, names)
+        self.steps: ndarray | None = None
+        self.on_host = False
+        if algorithm.has_step:
+            self._share_steps(theirs)
+
+    def set_rates(self, theirs: TorchOptimizer) -> None:
+        """Take the learning rates that the groups have now."""
+        for number, group in enumerate(theirs.param_groups):
+            rate = group["lr"]
+            if isinstance(rate, Tensor):
+                self.rates[number].tensor.copy_(rate)
+            elif rate != self._known_rates.get(number):
+                self.rates[number].tensor.fill_(rate)
+                self._known_rates[number] = rate
+
+    def is_current(self) -> bool:
+        """Whether the optimizer still has the state that is shared: loading one replaces it."""
+        return self._theirs.state is self._state
+
+    def commit(self, names: Collection[str]) -> None:
+        """Give torch's optimizer the state of parameters by name."""
+        for name, (p, state) in self._states.items():
+            if name in names and state:
+                self._theirs.state[p].update(state)
+        self._theirs._opt_called = True  # for schedulers, which ask whether steps are made
+
+    def count_on_host(self) -> None:
+        """Count a step, where a program does not."""
+        if self.on_host and self.steps is not None:
+            self.steps.tensor.add_(1.0)
+
+    def _share(
+        self, theirs: TorchOptimizer, algorithm: Algorithm, names: Mapping[int, str]
+    ) -> None:
+        group_of = {names[id(p)]: g for g in theirs.param_groups for p in g["params"]}
+        for name, (p, state) in self._states.items():
+            for key, kind in algorithm.state.items():
+                own = getattr(self.optimizer, kind)
+                if name not in own:
+                    continue
+                if state.get(key) is None:
+                    same = own[name].shape == tuple(p.shape)
+                    made = torch.zeros_like(p) if same else p.new_zeros(own[name].shape)
+                    init = algorithm.init.get(key)
+                    state[key] = made if init is None else made.fill_(group_of[name][init])
+                own[name] = ndarray(state[key].detach())
+
+    def _share_steps(self, theirs: TorchOptimizer) -> None:
+        """Let the counts of all parameters be elements of one tensor, where torch wants them."""
+        known = {float(state["step"]) for _, state in self._states.values() if "step" in state}
+        if len(known) > 1:
+            raise ArgumentError(
+                "the parameters of the optimizer have made different numbers of steps",
+                expected="one number for all",
+                found=", ".join(f"{n:g}" for n in sorted(known)),
+            )
+        count = known.pop() if known else 0.0
+        group = theirs.param_groups[0]
+        own = next(p for p, _ in self._states.values()).device
+        device = own if group.get("capturable") or group.get("fused") else torch.device("cpu")
+        self.on_host = device != own
+        steps = torch.full((len(self._states),), count, dtype=torch.float32, device=device)
+        for (_, state), step in zip(self._states.values(), steps.unbind(), strict=True):
+            state["step"] = step
+        self.steps = ndarray(steps)
+        self.optimizer.step_count.tensor.fill_(count)
+
+
+def _trained(parameters: list[nn.Parameter]) -> list[nn.Parameter]:
+    return [p for p in parameters if p.requires_grad]

@@ -1,0 +1,337 @@
+"""`training_step`: a PyTorch module, its optimizer and a loss become one program.
+
+The module is exported (`torch.export`), its program differentiated, and the update of the optimizer
+put behind it: one `meta.optim.TrainingStep`, whose parameters, buffers and optimizer state are the
+tensors of PyTorch's, where they lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+import meta.amp
+from meta import op
+from meta.base.dtype import FROM_TORCH
+from meta.base.errors import ArgumentError
+from meta.frontend.torch.model import model_on_tensors
+from meta.interop.torch.loss_scale import SharedLossScale
+from meta.interop.torch.optimizers import SharedState, options_of
+from meta.optim import TrainingStep
+from meta.optim.optimizer import require_clip
+from meta.optim.step import Accumulation
+from meta.runtime.ndarray import array, ndarray
+from meta.vm import Executable, compile
+
+Loss = Callable[..., Tensor]
+HALVES = (torch.bfloat16, torch.float16)
+
+
+def training_step(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    loss: Loss | None = None,
+    *,
+    autocast: torch.dtype | None = None,
+    scaler: torch.amp.GradScaler | None = None,
+    clip_norm: float | None = None,
+    clip_value: float | None = None,
+    accumulate: int = 1,
+    cuda_graph: bool | None = None,
+) -> TorchTrainingStep:
+    """Return a function that makes one step of training: forward, backward, and the update.
+
+        step = meta.interop.torch.training_step(model, optimizer, nn.functional.cross_entropy)
+        for x, y in loader:
+            loss = step(x, y)
+            scheduler.step()
+
+    Parameters
+    ----------
+    model: a module that `torch.export` takes, in train mode; parts of it may be in eval mode, and
+        parameters frozen. Its parameters and buffers are written in place.
+    optimizer: SGD, Adam, AdamW, RMSprop, Adagrad, Adafactor or Muon of `torch.optim`, with groups
+        as they are. Its state is made at once, and written in place. The learning rates of its
+        groups are read at each call.
+    loss: a function of torch's of the result and the targets, ``loss(model(x), *targets)``, whose
+        result has one element; the step is called as ``step(x, *targets)``, where a tuple ``x`` is
+        arguments of the model, and a dict those by name. None: the model returns the loss, or an
+        object or dict that has it as ``loss``; the step is called as the model is.
+    autocast: torch.bfloat16 or torch.float16: the dtype of mixed precision, by the cast rules of
+        `meta.amp`; None: what is computed has the dtype of its operands.
+    scaler: scales the loss, and leaves out updates whose gradients are not finite. What it would do
+        in ``scale``, ``unscale_``, ``step`` and ``update`` is a part of the step.
+    clip_norm, clip_value: as `torch.nn.utils.clip_grad_norm_` and ``clip_grad_value_``.
+    accumulate: the number of calls whose gradients are averaged for one update.
+    cuda_graph: as for `meta.vm.compile`.
+
+    The step returns the loss, shape (), detached; ``.grad`` of parameters stays as it is, and the
+    caller neither zeroes gradients nor steps the optimizer. It is compiled at the first call, and
+    again for inputs of other shapes or dtypes, after parameters were frozen or thawed, and after
+    options of a group other than ``lr`` have changed. Dropout draws from `meta.random`.
+
+    Raises ArgumentError for an optimizer, an option, a scaler or a loss that it does not take, at
+    the first call AtenError for a module that is not exported or converted, naming the lines:
+    before anything is changed.
+    """
+    return TorchTrainingStep(
+        model, optimizer, loss, autocast, scaler, clip_norm, clip_value, accumulate, cuda_graph
+    )
+
+
+class _Objective(nn.Module):
+    """A module and its loss as one module, called as the step is."""
+
+    def __init__(self, model: nn.Module, loss: Loss | None) -> None:
+        super().__init__()
+        self.model, self.loss = model, loss
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        if self.loss is None:
+            found = self.model(*args, **kwargs)
+            found = found["loss"] if isinstance(found, Mapping) else getattr(found, "loss", found)
+        else:
+            inputs, *targets = args
+            if isinstance(inputs, Mapping):
+                result = self.model(**inputs)
+            else:
+                result = self.model(*(inputs if isinstance(inputs, tuple) else (inputs,)))
+            found = self.loss(result, *targets, **kwargs)
+        if not isinstance(found, Tensor) or found.numel() != 1 or not found.is_floating_point():
+            what = f"{found.dtype}{list(found.shape)}" if isinstance(found, Tensor) else type(found)
+            raise ArgumentError(
+                "the loss is no number",
+                expected="a floating point tensor with one element",
+                found=str(what),
+                hint="loss(result, *targets) returns it; without a loss, the model does",
+            )
+        return found.reshape(())
+
+
+class _Step(TrainingStep):
+    """A step that counts as torch's optimizer does, too."""
+
+    counts: ndarray | None = None
+    updated: frozenset[str] = frozenset()
+
+    def _update(self, params: dict[str, Any], gradients: Any, factor: Any, skip: Any) -> None:
+        self.updated = frozenset(gradients)
+        super()._update(params, gradients, factor, skip)
+        if self.counts is not None:
+            ones = op.ones_like(self.counts)
+            op.multi_tensor_axpby((ones,), (self.counts,), 1.0, 1.0, skip)
+
+
+class TorchTrainingStep:
+    """What `training_step` returns.
+
+    Attributes
+    ----------
+    executables: what was compiled, by what it was compiled for.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        loss: Loss | None,
+        autocast: torch.dtype | None,
+        scaler: torch.amp.GradScaler | None,
+        clip_norm: float | None,
+        clip_value: float | None,
+        accumulate: int,
+        cuda_graph: bool | None,
+    ) -> None:
+        self._objective, self._optimizer = _Objective(model, loss), optimizer
+        self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
+        if autocast is not None and autocast not in HALVES:
+            raise ArgumentError(
+                "this is no dtype of mixed precision",
+                expected="torch.bfloat16 or torch.float16",
+                found=str(autocast),
+            )
+        self._precision = None if autocast is None else FROM_TORCH[autocast]
+        require_clip(clip_norm, clip_value)
+        if type(accumulate) is not int or accumulate < 1:
+            raise ArgumentError("accumulate counts calls", expected="an int >= 1", found=accumulate)
+        self._clip, self._accumulate = (clip_norm, clip_value), accumulate
+        self._cuda_graph = cuda_graph
+        self._calls = 0
+        self._modules = list(self._objective.modules())[1:]
+        self.executables: dict[Any, Executable] = {}
+        self._state: _State | None = None
+        _State.of(self._objective, optimizer, self._scaler, accumulate)  # raises what does not fit
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Make a step; return the loss, shape ()."""
+        leaves, structure = pytree.tree_flatten((args, kwargs))
+        key = structure, *map(_kind, leaves), self._setting()
+        executable = self.executables.get(key)
+        if executable is None or self._state is None or not self._state.is_current():
+            executable = self._compiled(key, args, kwargs)
+        state = self._state
+        assert state is not None
+        state.shared.set_rates(self._optimizer)
+        given, named = pytree.tree_map_only(Tensor, _as_array, (args, kwargs))
+        loss = executable(state.dy, *given, **named)
+        self._calls += 1
+        if self._calls % self._accumulate == 0:
+            state.shared.count_on_host()
+        found: Tensor = loss.tensor
+        return found
+
+    def _setting(self) -> Any:
+        """Return what a program depends on besides its inputs."""
+        parameters = self._objective.parameters()
+        return (
+            tuple([m.training for m in self._modules]),
+            tuple([p.requires_grad for p in parameters]),
+            str(options_of(self._optimizer)),
+        )
+
+    def _compiled(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Executable:
+        """Compile the step for arguments; nothing of PyTorch's is changed before that is done."""
+        if not self._modules[0].training:
+            raise ArgumentError("the model is in eval mode", hint="model.train()")
+        state = self._state
+        if state is None or not state.is_current() or state.setting != self._setting():
+            state = _State.of(self._objective, self._optimizer, self._scaler, self._accumulate)
+            state.setting = self._setting()
+            self.executables.clear()
+        model = model_on_tensors(self._objective, args, kwargs, state.arrays)
+        step = _Step(
+            model,
+            lambda *_, **__: state.shared.optimizer,
+            *self._clip,
+            state.loss_scale,
+            1,
+            None,
+        )
+        step.accumulation = state.accumulation
+        step.counts = None if state.shared.on_host else state.shared.steps
+        run = step if self._precision is None else meta.amp.autocast(step, self._precision)
+        given, named = pytree.tree_map_only(Tensor, _as_array, (args, kwargs))
+        executable = compile(run, state.dy, *given, cuda_graph=self._cuda_graph, **named)
+        state.commit(step.updated)
+        self._state, self.executables[key] = state, executable
+        return executable
+
+
+@dataclass
+class _State:
+    """What all programs of a step have in common: arrays on the tensors of PyTorch's."""
+
+    arrays: dict[str, ndarray]
+    shared: SharedState
+    loss_scale: SharedLossScale | None
+    accumulation: Accumulation | None
+    dy: ndarray
+    addresses: Callable[[], list[int]]
+    at: list[int]
+    setting: Any = None
+    updated: frozenset[str] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        objective: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        scaler: torch.amp.GradScaler | None,
+        accumulate: int,
+    ) -> _State:
+        """Return arrays for the tensors as they are; ArgumentError for what does not fit."""
+        parameters = dict(objective.named_parameters(remove_duplicate=False))
+        tensors = {**parameters, **dict(objective.named_buffers(remove_duplicate=False))}
+        names: dict[int, str] = {}
+        for name, p in parameters.items():
+            names.setdefault(id(p), name)
+        _require_fit(tensors, names, optimizer)
+        by_id = {id(t): ndarray(t.detach()) for t in tensors.values()}
+        arrays = {name: by_id[id(t)] for name, t in tensors.items()}
+        updated = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        for name, p in parameters.items():
+            arrays[name].requires_grad = p.requires_grad and id(p) in updated
+        shared = SharedState(optimizer, names, arrays)
+        device = shared.rates[0].device
+        if scaler is not None and shared.on_host:
+            raise ArgumentError(
+                "the optimizer counts its steps on the host, which does not know which of them a "
+                "scaler leaves out",
+                expected="an optimizer that counts on the device",
+                found=type(optimizer).__name__,
+                hint="make it with fused=True, or with capturable=True",
+            )
+        trained = {n: a for n, a in arrays.items() if a.requires_grad and n in names.values()}
+        accumulation = None
+        if accumulate > 1:
+            places = {n: a.placement for n, a in trained.items()}
+            accumulation = Accumulation(trained, accumulate, places)
+        return cls(
+            arrays,
+            shared,
+            None if scaler is None else SharedLossScale(scaler, str(device)),
+            accumulation,
+            array(1.0, "float32", device=device),
+            lambda: list(map(Tensor.data_ptr, tensors.values())),
+            list(map(Tensor.data_ptr, tensors.values())),
+        )
+
+    def is_current(self) -> bool:
+        """Whether the tensors, and the optimizer's state, are where they were."""
+        return self.shared.is_current() and self.addresses() == self.at
+
+    def commit(self, updated: frozenset[str]) -> None:
+        """Give the optimizer its state: of the parameters that a program updates.
+
+        ArgumentError if another program updates others: torch counts the steps of each.
+        """
+        if self.updated is None:
+            self.shared.commit(updated)
+            self.updated = updated
+        elif updated != self.updated:
+            raise ArgumentError(
+                "for these inputs, other parameters have a gradient than before",
+                expected="the same parameters in each step",
+                found=", ".join(sorted(updated ^ self.updated)),
+                hint="a training step of its own for each kind of inputs, each with an optimizer",
+            )
+
+
+def _require_fit(
+    tensors: Mapping[str, Tensor], names: Mapping[int, str], optimizer: torch.optim.Optimizer
+) -> None:
+    """Raise ArgumentError for tensors that no program can write where they lie."""
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            if id(p) not in names:
+                raise ArgumentError(
+                    "the optimizer has a parameter that the model has not",
+                    found=f"a parameter of shape {list(p.shape)}",
+                    hint="make the optimizer of model.parameters(), after model.to(...)",
+                )
+    devices = {str(t.device) for t in tensors.values()}
+    if len(devices) != 1:
+        raise ArgumentError(
+            "the model is not on one device", found=", ".join(sorted(devices)) or "no tensor"
+        )
+    for name, tensor in tensors.items():
+        if not tensor.is_contiguous():
+            raise ArgumentError(
+                f"{name.removeprefix('model.')} does not lie in memory in the order of its shape",
+                found=f"shape {list(tensor.shape)}, strides {list(tensor.stride())}",
+                hint="leave the model as it is: meta chooses layouts, channels last too",
+            )
+
+
+def _kind(leaf: Any) -> Any:
+    """Return what a program is compiled for of a leaf of the arguments."""
+    return (leaf.shape, leaf.dtype, leaf.device) if isinstance(leaf, Tensor) else leaf
+
+
+def _as_array(tensor: Tensor) -> ndarray:
+    return ndarray(tensor.detach())
