@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from meta.frontend.core.memory_order import copy_with_strides
 from meta.frontend.dynamo.conversion import ConvertedGraph
-from meta.frontend.dynamo.layout import copy_with_strides
 from meta.frontend.dynamo.outputs import ConstantOutput, InputOutput, Output, Result, View, size_of
 from meta.frontend.dynamo.saved_tensors import Bundle, LastingToken, SavedTensors
 from meta.vm.graphs.borrowed_outputs import Loans, Lot

@@ -17,6 +17,12 @@ from torch import Tensor, fx
 
 from meta.frontend.aten import AtenError
 from meta.frontend.core import Failure
+from meta.frontend.core.memory_order import (
+    copy_with_strides,
+    inverse,
+    is_contiguous_order,
+    order_of,
+)
 from meta.frontend.dynamo.calling_convention import (
     Arguments,
     InputAdapter,
@@ -27,7 +33,6 @@ from meta.frontend.dynamo.calling_convention import (
 )
 from meta.frontend.dynamo.conversion import ConvertedGraph
 from meta.frontend.dynamo.images import traced_value
-from meta.frontend.dynamo.layout import copy_with_strides, inverse, is_contiguous_order, order_of
 from meta.frontend.dynamo.outputs import ConstantOutput
 from meta.frontend.dynamo.saved_tensors import Bundle, SavedTensors
 from meta.runtime.allocate import storage_address

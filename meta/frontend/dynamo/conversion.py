@@ -29,15 +29,15 @@ from meta.dialect.torch.foreign import ProcessCall, call_text
 from meta.frontend.aten.graph import Walker, convert
 from meta.frontend.aten.registry import AtenError, bind_arguments, name_of
 from meta.frontend.core import Failure, Unconvertible, conversion_error
-from meta.frontend.dynamo.custom_operators import update_in_place, without_statistics
-from meta.frontend.dynamo.extents import Extents, NotForAllSizes
-from meta.frontend.dynamo.layout import (
+from meta.frontend.core.memory_order import (
     Order,
     inverse,
     is_contiguous_order,
     order_by_strides,
     order_of,
 )
+from meta.frontend.dynamo.custom_operators import update_in_place, without_statistics
+from meta.frontend.dynamo.extents import Extents, NotForAllSizes
 from meta.frontend.dynamo.outputs import NO_READERS, Output, Readers, Result, outputs_of
 from meta.ir import Call, Expr, Function, Module, TensorType, Tuple, Var, type_of
 from meta.ir.dims import SymbolicDim, UnknownDim

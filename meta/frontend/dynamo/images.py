@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, fx
 
 from meta.base.dtype import FROM_TORCH
-from meta.frontend.dynamo.layout import is_contiguous_order, order_of
+from meta.frontend.core.memory_order import is_contiguous_order, order_of
 from meta.ir import TensorType
 from meta.passes.channels_last_rules import layout_pays
 

@@ -22,14 +22,14 @@ from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from meta import op
 from meta.base.device import Device
-from meta.frontend.dynamo.extents import Extents, NotForAllSizes
-from meta.frontend.dynamo.layout import (
+from meta.frontend.core.memory_order import (
     Order,
     inverse,
     is_contiguous_order,
     order_by_strides,
     order_of,
 )
+from meta.frontend.dynamo.extents import Extents, NotForAllSizes
 from meta.ir.dims import SymbolicDim
 
 _UNSAFE = torch.ops.aten._unsafe_view.default

@@ -27,7 +27,7 @@ from torch._guards import detect_fake_mode
 
 from meta.base.device import Device
 from meta.base.errors import ArgumentError
-from meta.frontend.dynamo.layout import inverse, order_of
+from meta.frontend.core.memory_order import inverse, order_of
 from meta.frontend.dynamo.outputs import View
 from meta.vm.graphs.borrowed_outputs import storage_uses
 

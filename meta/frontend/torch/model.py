@@ -17,8 +17,9 @@ from meta.base.errors import ArgumentError
 from meta.base.files import require_file
 from meta.frontend.aten.registry import AtenError, bind_arguments, name_of
 from meta.frontend.core import ImportedModel
+from meta.frontend.core.memory_order import Order
 from meta.frontend.torch.export import ExportedModule, export_module, of_program
-from meta.frontend.torch.program import TorchProgram
+from meta.frontend.torch.program import NO_ORDERS, TorchProgram
 from meta.runtime.ndarray import array, ndarray
 
 
@@ -51,13 +52,15 @@ class TorchModel(ImportedModel):
         input_names: Sequence[str],
         positional: int,
         transient: Sequence[str],
+        orders: Mapping[str | int, Order] = NO_ORDERS,
     ) -> None:
         """Take the programs, the state, the names of the inputs, how many of these are positional
-        in the exported program, and which of the state torch does not save.
+        in the exported program, which of the state torch does not save, and which arrays have
+        their axes in another order (see `TorchProgram`).
         """
         super().build(arrays, input_names)
         self._programs_of_torch, self._positional = programs, positional
-        self._transient = tuple(transient)
+        self._transient, self._orders = tuple(transient), dict(orders)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TorchModel:
         """Return a model with arrays of its own, of the same programs, which are never written."""
@@ -75,7 +78,8 @@ class TorchModel(ImportedModel):
             )
         keywords = self.input_names[self._positional :]
         named = dict(zip(keywords, inputs[self._positional :], strict=True))
-        return program(self.arrays, inputs[: self._positional], named, self.training)
+        positional = inputs[: self._positional]
+        return program(self.arrays, positional, named, self.training, self._orders)
 
     def torch_program(self, training: bool | None = None) -> TorchProgram:
         """Return what torch.export made of the module in a mode; None is the model's."""
@@ -140,9 +144,13 @@ def model_on_tensors(
     inputs: Sequence[Any],
     keywords: Mapping[str, Any],
     arrays: Mapping[str, ndarray],
+    orders: Mapping[str | int, Order],
 ) -> TorchModel:
     """Export a module in train mode, parts of it in the mode that they are in; return a model whose
-    state is ``arrays``, by the names of the module's state. Raises what `from_torch` does.
+    state is ``arrays``, by the names of the module's state.
+
+    orders: of arrays of the state, by name, and of leaves of the inputs, by number, the order in
+    which they have their axes. Raises what `from_torch` does.
     """
 
     def export(training: bool) -> ExportedModule:
@@ -153,7 +161,7 @@ def model_on_tensors(
     own = {name: arrays[name] for name in program.tensors()}
     names = [f"in{i}" for i in range(len(inputs))]
     transient = [n for n in own if n not in program.exported.program.state_dict]
-    model = TorchModel(programs, own, [*names, *keywords], len(inputs), transient)
+    model = TorchModel(programs, own, [*names, *keywords], len(inputs), transient, orders)
     return cast(TorchModel, model.train())
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -20,11 +21,14 @@ from meta.base.errors import ArgumentError
 from meta.frontend.aten.graph import Walker, target_name, unsupported
 from meta.frontend.aten.registry import AtenError
 from meta.frontend.core import Failure, active_trace, conversion_error
+from meta.frontend.core.memory_order import Order, inverse
 from meta.frontend.torch.containers import flatten
 from meta.frontend.torch.export import ExportedModule
 from meta.ir.dims import SymbolicDim
 from meta.op.core import tree
 from meta.runtime.ndarray import array, ndarray
+
+NO_ORDERS: Mapping[str | int, Order] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -128,16 +132,27 @@ class TorchProgram:
             raise conversion_error(failures, AtenError)
 
     def __call__(
-        self, arrays: dict[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any], training: bool
+        self,
+        arrays: dict[str, Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        training: bool,
+        orders: Mapping[str | int, Order] = NO_ORDERS,
     ) -> Any:
-        """Convert the program under the trace in force; set what it writes to in ``arrays``."""
+        """Convert the program under the trace in force; set what it writes to in ``arrays``.
+
+        orders: the order of axes of arrays whose axes are not in their own, by name, and of leaves
+        of the inputs, by number.
+        """
         trace = active_trace()
-        given = iter(self._leaves(args, kwargs))
+        leaves = enumerate(self._leaves(args, kwargs))
+        given = (_in_own_order(value, orders.get(i)) for i, value in leaves)
         extents = Extents(self.exported.program.range_constraints)
         values: list[Any] = []
         for node in self.placeholders:
             if node.name in self.state:
-                values.append(trace.lift(arrays[self.state[node.name]]))
+                name = self.state[node.name]
+                values.append(_in_own_order(trace.lift(arrays[name]), orders.get(name)))
             elif node.name in self.constants:
                 values.append(self._constant(node.name, str(trace.device)))
             else:
@@ -149,6 +164,8 @@ class TorchProgram:
             if output.written is None:
                 results.append(value)
             else:
+                order = orders.get(output.written)
+                value = value if order is None else op.permute_dims(value, order)
                 arrays[output.written] = trace.lift(value)
         return self.exported.result(results)
 
@@ -203,6 +220,11 @@ class TorchProgram:
             if not extents.meet(f"axis {axis} of the input {name!r}", extent, own):
                 raise extents.wrong(name, said.shape, value.shape)
         return value
+
+
+def _in_own_order(value: Any, order: Order | None) -> Any:
+    """Return a value, the axes of which come in an order, with its axes in their own."""
+    return value if order is None else op.permute_dims(value, inverse(order))
 
 
 def _structure_text(structure: pytree.TreeSpec, objects: Sequence[Any]) -> str:

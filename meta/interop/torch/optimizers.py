@@ -18,6 +18,7 @@ from torch.optim import Optimizer as TorchOptimizer
 
 from meta import optim
 from meta.base.errors import ArgumentError
+from meta.frontend.core.memory_order import Order
 from meta.optim import Optimizer
 from meta.runtime.ndarray import array, ndarray
 
@@ -154,9 +155,15 @@ class SharedState:
     """
 
     def __init__(
-        self, theirs: TorchOptimizer, names: Mapping[int, str], arrays: Mapping[str, ndarray]
+        self,
+        theirs: TorchOptimizer,
+        names: Mapping[int, str],
+        arrays: Mapping[str, ndarray],
+        orders: Mapping[str, Order],
     ) -> None:
-        """Take an optimizer, and by the id of a parameter its name, by name its array."""
+        """Take an optimizer; by the id of a parameter its name, by name its array, and the order
+        of axes that this has, where they are not in their own.
+        """
         algorithm = algorithm_of(theirs)
         groups = [_trained(group["params"]) for group in theirs.param_groups]
         self._theirs, self._state = theirs, theirs.state
@@ -193,7 +200,7 @@ class SharedState:
         parameters = [p for group in groups for p in group]
         # What torch's state is to have of each parameter: nothing is changed before `commit`.
         self._states = {names[id(p)]: (p, dict(theirs.state.get(p, {}))) for p in parameters}
-        self._share(theirs, algorithm, names)
+        self._share(theirs, algorithm, names, orders)
         self.steps: ndarray | None = None
         self.on_host = False
         if algorithm.has_step:
@@ -226,20 +233,40 @@ class SharedState:
             self.steps.tensor.add_(1.0)
 
     def _share(
-        self, theirs: TorchOptimizer, algorithm: Algorithm, names: Mapping[int, str]
+        self,
+        theirs: TorchOptimizer,
+        algorithm: Algorithm,
+        names: Mapping[int, str],
+        orders: Mapping[str, Order],
     ) -> None:
         group_of = {names[id(p)]: g for g in theirs.param_groups for p in g["params"]}
         for name, (p, state) in self._states.items():
+            options, order = group_of[name], orders.get(name)
+            if order is not None and self.optimizer.of_matrices(tuple(p.shape), {"orthogonal": 1}):
+                raise ArgumentError(
+                    f"{type(theirs).__name__} looks at the rows and columns of {name}, whose axes "
+                    "do not lie in memory in their own order",
+                    found=f"shape {list(p.shape)}, strides {list(p.stride())}",
+                    hint="make the parameter of tensor.contiguous()",
+                )
             for key, kind in algorithm.state.items():
                 own = getattr(self.optimizer, kind)
                 if name not in own:
                     continue
                 if state.get(key) is None:
-                    same = own[name].shape == tuple(p.shape)
-                    made = torch.zeros_like(p) if same else p.new_zeros(own[name].shape)
-                    init = algorithm.init.get(key)
-                    state[key] = made if init is None else made.fill_(group_of[name][init])
-                own[name] = ndarray(state[key].detach())
+                    init = options[algorithm.init[key]] if key in algorithm.init else 0.0
+                    shape = own[name].shape
+                    elementwise = order is not None or shape == tuple(p.shape)
+                    made = torch.empty_like(p) if elementwise else p.new_empty(shape)
+                    state[key] = made.fill_(init)
+                tensor = state[key].detach()
+                tensor = tensor if order is None else tensor.permute(order)
+                if not tensor.is_contiguous():
+                    raise ArgumentError(
+                        f"{key} of {name} lies in memory otherwise than the parameter",
+                        found=f"strides {list(state[key].stride())} beside {list(p.stride())}",
+                    )
+                own[name] = ndarray(tensor)
 
     def _share_steps(self, theirs: TorchOptimizer) -> None:
         """Let the counts of all parameters be elements of one tensor, where torch wants them."""

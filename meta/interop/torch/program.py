@@ -24,7 +24,7 @@ from meta.base.dtype import FROM_TORCH
 from meta.base.errors import MetaError
 from meta.frontend.aten.graph import convert
 from meta.frontend.core import Unconvertible
-from meta.frontend.dynamo.layout import Order, inverse, is_contiguous_order, order_of
+from meta.frontend.core.memory_order import Order, inverse, is_contiguous_order, order_of
 from meta.interop.torch.overloads import Overload
 from meta.ir import Call, Constant, Expr, Function, Module, Tuple, TupleGetItem, Var, type_of
 from meta.ir.types import TensorType

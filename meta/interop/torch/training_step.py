@@ -19,6 +19,7 @@ import meta.amp
 from meta import op
 from meta.base.dtype import FROM_TORCH
 from meta.base.errors import ArgumentError
+from meta.frontend.core.memory_order import Order, is_contiguous_order, order_of
 from meta.frontend.torch.model import model_on_tensors
 from meta.interop.torch.loss_scale import SharedLossScale
 from meta.interop.torch.optimizers import SharedState, options_of
@@ -203,7 +204,10 @@ class TorchTrainingStep:
             state = _State.of(self._objective, self._optimizer, self._scaler, self._accumulate)
             state.setting = self._setting()
             self.executables.clear()
-        model = model_on_tensors(self._objective, args, kwargs, state.arrays)
+        leaves = enumerate(pytree.tree_leaves((args, kwargs)))
+        of_inputs = {i: _order(t) for i, t in leaves if isinstance(t, Tensor)}
+        orders = {k: o for k, o in (*of_inputs.items(), *state.orders.items()) if o is not None}
+        model = model_on_tensors(self._objective, args, kwargs, state.arrays, orders)
         step = _Step(
             model,
             lambda *_, **__: state.shared.optimizer,
@@ -227,6 +231,7 @@ class _State:
     """What all programs of a step have in common: arrays on the tensors of PyTorch's."""
 
     arrays: dict[str, ndarray]
+    orders: dict[str, Order]
     shared: SharedState
     loss_scale: SharedLossScale | None
     accumulation: Accumulation | None
@@ -251,12 +256,13 @@ class _State:
         for name, p in parameters.items():
             names.setdefault(id(p), name)
         _require_fit(tensors, names, optimizer)
-        by_id = {id(t): ndarray(t.detach()) for t in tensors.values()}
+        by_id = {id(t): _as_array(t) for t in tensors.values()}
         arrays = {name: by_id[id(t)] for name, t in tensors.items()}
         updated = {id(p) for group in optimizer.param_groups for p in group["params"]}
         for name, p in parameters.items():
             arrays[name].requires_grad = p.requires_grad and id(p) in updated
-        shared = SharedState(optimizer, names, arrays)
+        orders = {n: o for n, t in tensors.items() if (o := _order(t)) is not None}
+        shared = SharedState(optimizer, names, arrays, orders)
         device = shared.rates[0].device
         if scaler is not None and shared.on_host:
             raise ArgumentError(
@@ -273,6 +279,7 @@ class _State:
             accumulation = Accumulation(trained, accumulate, places)
         return cls(
             arrays,
+            orders,
             shared,
             None if scaler is None else SharedLossScale(scaler, str(device)),
             accumulation,
@@ -320,18 +327,29 @@ def _require_fit(
             "the model is not on one device", found=", ".join(sorted(devices)) or "no tensor"
         )
     for name, tensor in tensors.items():
-        if not tensor.is_contiguous():
+        if order_of(tensor) is None:
             raise ArgumentError(
-                f"{name.removeprefix('model.')} does not lie in memory in the order of its shape",
+                f"{name.removeprefix('model.')} has gaps in memory, or repeats elements",
+                expected="a tensor that is contiguous but for the order of its axes",
                 found=f"shape {list(tensor.shape)}, strides {list(tensor.stride())}",
-                hint="leave the model as it is: meta chooses layouts, channels last too",
+                hint="make it of tensor.contiguous()",
             )
 
 
 def _kind(leaf: Any) -> Any:
     """Return what a program is compiled for of a leaf of the arguments."""
-    return (leaf.shape, leaf.dtype, leaf.device) if isinstance(leaf, Tensor) else leaf
+    if isinstance(leaf, Tensor):
+        return leaf.shape, leaf.stride(), leaf.dtype, leaf.device
+    return leaf
+
+
+def _order(tensor: Tensor) -> Order | None:
+    """Return the order of axes in which a tensor is compact; None for its own, or for none."""
+    order = None if tensor.is_contiguous() else order_of(tensor)
+    return None if order is None or is_contiguous_order(order) else order
 
 
 def _as_array(tensor: Tensor) -> ndarray:
-    return ndarray(tensor.detach())
+    """Return an array on a tensor, with its axes in the order in which it is compact."""
+    order = _order(tensor)
+    return ndarray(tensor.detach() if order is None else tensor.detach().permute(order))

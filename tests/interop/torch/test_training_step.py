@@ -144,6 +144,24 @@ def test_steps_and_states_are_those_of_torch(name: str) -> None:
     assert_same(ours, theirs)
 
 
+@pytest.mark.parametrize("name", ["momentum", "adamw", "fused"])
+def test_channels_last(name: str) -> None:
+    """Parameters, their state and inputs are used where they lie."""
+
+    def model() -> nn.Module:
+        return Images().to(memory_format=torch.channels_last)
+
+    ours, theirs = both(OPTIMIZERS[name], model)
+    step = training_step(*ours, loss)
+    for i in range(3):
+        x, y = images(seed=i)
+        batch = x.to(memory_format=torch.channels_last if i < 2 else torch.contiguous_format), y
+        assert_close(step(*batch), step_of_torch(*theirs, [batch]), rtol=1e-4, atol=1e-5)
+    assert_same(ours, theirs)
+    pairs = zip(ours[1].state.values(), theirs[1].state.values(), strict=True)
+    assert all(a[k].stride() == b[k].stride() for a, b in pairs for k in b if b[k] is not None)
+
+
 def test_muon() -> None:
     """Torch's iteration is in bfloat16, ours in float32: the steps are near."""
     ours, theirs = both(lambda p: optim.Muon(p, 0.02, adjust_lr_fn="match_rms_adamw"), matrices)
@@ -312,16 +330,17 @@ REFUSED: dict[str, tuple[Callable[[nn.Module], dict[str, Any]], str]] = {
     "amsgrad": (lambda m: {"optimizer": optim.Adam(m.parameters(), amsgrad=True)}, "amsgrad"),
     "dampening": (lambda m: {"optimizer": optim.SGD(m.parameters(), dampening=0.1)}, "dampening"),
     "others": (lambda m: {"optimizer": optim.SGD(matrices().parameters())}, "model has not"),
-    "layout": (lambda m: strided(m), "in the order of its shape"),
+    "gaps": (lambda m: of_weight(m, torch.randn(8, 24)[:, ::2]), "gaps in memory"),
+    "columns": (lambda m: of_weight(m, torch.randn(12, 8).T, optim.Muon), "rows and columns of"),
     "precision": (lambda m: {"autocast": torch.float64}, "no dtype of mixed precision"),
     "clipping": (lambda m: {"clip_norm": 1.0, "clip_value": 1.0}, "not both"),
     "accumulate": (lambda m: {"accumulate": 0}, "accumulate counts calls"),
 }
 
 
-def strided(model: Any) -> dict[str, Any]:
-    model[0].weight = nn.Parameter(torch.randn(12, 8).T)
-    return {"optimizer": optim.SGD(model.parameters())}
+def of_weight(model: Any, weight: Tensor, make: Any = optim.SGD) -> dict[str, Any]:
+    model[0].weight = nn.Parameter(weight)
+    return {"optimizer": make(model.parameters())}
 
 
 @pytest.mark.parametrize("name", REFUSED)
