@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import meta
+import meta.interop.torch
 from meta.model import Model
 from meta.optim import with_adamw, with_sgd
 from meta.train.objective import Objective
@@ -23,6 +24,10 @@ DYNAMO = "dynamo"
 """The contender of dynamo_cuda.py: PyTorch's model, compiled by the backend "meta"."""
 AUTOTUNED = "max-autotune"
 """The contender of tuning.py: torch.compile that measures its kernels, with CUDA graphs."""
+STEP = "training_step"
+"""The contender of step_cuda.py: PyTorch's model and optimizer, in `meta.interop.torch`."""
+CAPTURED = "captured"
+"""Its peer: torch.compile of the loss, a fused optimizer, and the whole step as one CUDA graph."""
 WEIGHT_DECAY = 0.01
 Call = Callable[[], torch.Tensor]
 
@@ -138,11 +143,16 @@ def _training_of_torch(row: Row, task: TorchTask, model: nn.Module, device: str,
         model = model.to(memory_format=torch.channels_last)
     optimizer = _optimizer(row, model)
     x, target = _batch(row, task, device)
+    if name == STEP:
+        dtype = None if row.dtype == "float32" else getattr(torch, row.dtype)
+        step = meta.interop.torch.training_step(model, optimizer, task.their_loss, autocast=dtype)
+        return partial(step, x, target)
 
     def mixed() -> AbstractContextManager[Any]:
         if row.dtype == "float32":
             return nullcontext()
-        return torch.autocast(device, getattr(torch, row.dtype))
+        cached = name != CAPTURED  # a cast that is kept would be outside of the graph
+        return torch.autocast(device, getattr(torch, row.dtype), cache_enabled=cached)
 
     def loss_of(x: Inputs, target: torch.Tensor) -> torch.Tensor:
         return task.their_loss(_called(model, x), target)
@@ -150,7 +160,8 @@ def _training_of_torch(row: Row, task: TorchTask, model: nn.Module, device: str,
     loss = loss_of if name == "eager" else torch.compile(loss_of, **_options(name))
     on_cpu = device == "cpu" and name == "compile"  # on CUDA, fused kernels are as fast as can be
     update = torch.compile(optimizer.step) if on_cpu else optimizer.step
-    return partial(training_step(loss, optimizer, mixed, update), x, target)
+    call = partial(training_step(loss, optimizer, mixed, update), x, target)
+    return captured(call, model, optimizer) if name == CAPTURED else call
 
 
 def training_step(
@@ -170,6 +181,34 @@ def training_step(
         return result.detach()
 
     return step
+
+
+def captured(call: Call, model: nn.Module, optimizer: torch.optim.Optimizer) -> Call:
+    """Return what replays a call as one CUDA graph, as PyTorch's notes on CUDA graphs have it: it
+    runs on a stream of its own first, after which model and optimizer are put back.
+    """
+    before = [t.detach().clone() for t in model.state_dict().values()]
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            call()
+    torch.cuda.current_stream().wait_stream(stream)
+    optimizer.zero_grad()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = call()
+    for tensor, value in zip(model.state_dict().values(), before, strict=True):
+        tensor.copy_(value)
+    for state in optimizer.state.values():
+        for value in state.values():
+            value.zero_()
+
+    def replay() -> torch.Tensor:
+        graph.replay()
+        return result.clone()
+
+    return replay
 
 
 def _inference_of_torch(

@@ -24,7 +24,7 @@ import torch
 from turns import steps
 from worker_processes import answers_alone
 
-from models.contenders import AUTOTUNED, DYNAMO, NAMES, Call, Contender
+from models.contenders import AUTOTUNED, CAPTURED, DYNAMO, NAMES, STEP, Call, Contender
 from models.cuda_profile import profile
 from models.cuda_strangers import EVERY_ROW
 
@@ -39,7 +39,7 @@ def main() -> None:
     """Measure one contender."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("row", choices=EVERY_ROW)
-    parser.add_argument("contender", choices=(*NAMES, DYNAMO, AUTOTUNED))
+    parser.add_argument("contender", choices=(*NAMES, DYNAMO, AUTOTUNED, STEP, CAPTURED))
     parser.add_argument("--first-call-only", action="store_true")
     parser.add_argument("--wait", action="store_true", help="stop and wait for a line twice")
     parser.add_argument("--profile", action="store_true")

@@ -1,0 +1,76 @@
+"""`meta.interop.torch.training_step` on an NVIDIA GPU beside the step that an expert writes:
+torch.compile of the loss, a fused optimizer, and all of it captured as one CUDA graph.
+
+    python benchmarks/step_cuda.py --together [--rows bert-train-fp16] [--check]
+    python benchmarks/step_cuda.py --markdown           # also replaces the table in
+                                                        # docs/performance.md
+    python benchmarks/step_cuda.py --tiny --together    # small networks: does all of it run?
+
+The rows are the trainings of dynamo_cuda.py, and so is what is measured. *captured* is the peer. A
+captured step has its batch in place: a loop would copy the next one there, as *training_step* does.
+
+The goals, which ``--check`` holds: each row at most 0.9 of the time of the peer, and 0.76 in the
+geometric mean.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from typing import Any
+
+from models.contenders import CAPTURED, STEP
+from models.cuda_command import measure, parser_for
+from models.cuda_records import failed, figure, share, shares, what
+from models.cuda_strangers import EVERY_ROW
+from report import write
+
+BEGIN = "<!-- written by benchmarks/step_cuda.py --markdown -->"
+ROWS = [name for name, row in EVERY_ROW.items() if row.training]
+CONTENDERS = (STEP, "eager", CAPTURED)
+MOST, MOST_MEAN = 0.9, 0.76
+"""The most that a row's share of the peer's time may be, and their mean."""
+
+
+def rows(records: list[dict[str, Any]]) -> list[list[str]]:
+    """Return the table as text, the head first."""
+    head = ["work", "precision", *(f"{n}, ms" for n in CONTENDERS)]
+    head += [*(f"{n}, MB" for n in CONTENDERS), "time", "memory"]
+    lines = []
+    for record in records:
+        row, found = EVERY_ROW[record["row"]], record["contenders"]
+        lines.append(
+            [
+                record["what"],
+                f"{row.precision}, {row.optimizer}",
+                *(figure(found.get(n), "ms", 3) for n in CONTENDERS),
+                *(figure(found.get(n), "peak_mb", 0) for n in CONTENDERS),
+                share(record["time"]),
+                share(record["memory"]),
+            ]
+        )
+    return [head, *lines]
+
+
+def main() -> int:
+    """Measure and print; return 1 if a contender failed, or ``--check`` finds a goal missed."""
+    parser = parser_for(__doc__, ROWS, CONTENDERS)
+    options = parser.parse_args()
+    where, found = measure(parser, options, ROWS, ())
+    records = []
+    for name in options.rows:
+        peers = {n: r for n, r in found[name].items() if n != "eager"}
+        texts = {"row": name, "what": what(name, options.tiny), "contenders": found[name]}
+        records.append({**texts, **shares(STEP, peers)})
+    times = [r["time"] for r in records if r["time"] is not None]
+    mean = statistics.geometric_mean(times) if times else None
+    missed = [r["row"] for r in records if r["time"] is not None and r["time"] > MOST]
+    missed += ["the mean"] * (mean is not None and mean > MOST_MEAN)
+    notes = [f"Geometric mean: {share(mean)}. Goals missed: {', '.join(missed) or 'none'}."]
+    figures = {"rows": records, "mean": mean, "missed": missed}
+    write(options, where, figures, rows(records), notes, BEGIN)
+    return int(failed(records) or (options.check and bool(missed)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
