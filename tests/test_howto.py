@@ -315,9 +315,11 @@ def test_following_the_cast_rule_page_adds_a_rule(tmp_path: Path) -> None:
     assert re.search(r"\b6 passed", report), report
 
 
-def test_the_enable_page_runs() -> None:
-    text = (ROOT / "docs" / "howto" / "enable.md").read_text("utf-8")
+@pytest.mark.parametrize(("page", "count"), [("enable", 3), ("training_step", 2)])
+def test_pages_about_programs_of_torch_run(page: str, count: int) -> None:
+    text = (ROOT / "docs" / "howto" / f"{page}.md").read_text("utf-8")
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == count
+    names: dict[str, object] = {}
     for code in blocks:
-        exec(compile(code, "docs/howto/enable.md", "exec"), {})
+        exec(compile(code, f"docs/howto/{page}.md", "exec"), names)

@@ -23,7 +23,9 @@ class SharedLossScale(LossScale):
     def build(self, scaler: torch.amp.GradScaler, device: str) -> None:  # type: ignore[override]
         """Take a scaler, whose tensors it makes for a device at its first use."""
         scaler.scale(torch.zeros((), device=device))
-        self.scale, self.growth_tracker = ndarray(scaler._scale), ndarray(scaler._growth_tracker)
+        scale, count = scaler._scale, scaler._growth_tracker
+        assert scale is not None and count is not None
+        self.scale, self.growth_tracker = ndarray(scale), ndarray(count)
         self._growth = scaler.get_growth_factor()
         self._backoff = scaler.get_backoff_factor()
         self._interval = scaler.get_growth_interval()

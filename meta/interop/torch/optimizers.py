@@ -159,7 +159,7 @@ class SharedState:
         theirs: TorchOptimizer,
         names: Mapping[int, str],
         arrays: Mapping[str, ndarray],
-        orders: Mapping[str, Order],
+        orders: Mapping[str | int, Order],
     ) -> None:
         """Take an optimizer; by the id of a parameter its name, by name its array, and the order
         of axes that this has, where they are not in their own.
@@ -202,6 +202,7 @@ class SharedState:
         self._states = {names[id(p)]: (p, dict(theirs.state.get(p, {}))) for p in parameters}
         self._share(theirs, algorithm, names, orders)
         self.steps: ndarray | None = None
+        self._uncounted: set[str] = set()
         self.on_host = False
         if algorithm.has_step:
             self._share_steps(theirs)
@@ -221,11 +222,23 @@ class SharedState:
         return self._theirs.state is self._state
 
     def commit(self, names: Collection[str]) -> None:
-        """Give torch's optimizer the state of parameters by name."""
+        """Give torch's optimizer the state of parameters by name.
+
+        ArgumentError for one that has made fewer steps than others, since it had no gradient.
+        """
+        late = sorted(self._uncounted.intersection(names))
+        if late and self.steps is not None and self.optimizer.step_count.item():
+            raise ArgumentError(
+                f"{late[0].removeprefix('model.')} has made no step yet, and others have",
+                expected="parameters that have made the same number of steps",
+                found=f"{self.optimizer.step_count.item():g} steps of others",
+                hint="give parameters that are thawed an optimizer and a step of their own",
+            )
         for name, (p, state) in self._states.items():
             if name in names and state:
                 self._theirs.state[p].update(state)
-        self._theirs._opt_called = True  # for schedulers, which ask whether steps are made
+        # Schedulers warn of an optimizer that has made no step.
+        vars(self._theirs)["_opt_called"] = True
 
     def count_on_host(self) -> None:
         """Count a step, where a program does not."""
@@ -237,7 +250,7 @@ class SharedState:
         theirs: TorchOptimizer,
         algorithm: Algorithm,
         names: Mapping[int, str],
-        orders: Mapping[str, Order],
+        orders: Mapping[str | int, Order],
     ) -> None:
         group_of = {names[id(p)]: g for g in theirs.param_groups for p in g["params"]}
         for name, (p, state) in self._states.items():
@@ -270,6 +283,7 @@ class SharedState:
 
     def _share_steps(self, theirs: TorchOptimizer) -> None:
         """Let the counts of all parameters be elements of one tensor, where torch wants them."""
+        self._uncounted = {n for n, (_, state) in self._states.items() if "step" not in state}
         known = {float(state["step"]) for _, state in self._states.values() if "step" in state}
         if len(known) > 1:
             raise ArgumentError(

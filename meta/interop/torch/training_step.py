@@ -201,12 +201,20 @@ class TorchTrainingStep:
             raise ArgumentError("the model is in eval mode", hint="model.train()")
         state = self._state
         if state is None or not state.is_current() or state.setting != self._setting():
+            if self._calls % self._accumulate:
+                raise ArgumentError(
+                    "the model or its optimizer was changed while gradients are accumulated",
+                    expected=f"{self._accumulate} calls for each update",
+                    found=f"a change after {self._calls % self._accumulate}",
+                )
             state = _State.of(self._objective, self._optimizer, self._scaler, self._accumulate)
             state.setting = self._setting()
             self.executables.clear()
         leaves = enumerate(pytree.tree_leaves((args, kwargs)))
-        of_inputs = {i: _order(t) for i, t in leaves if isinstance(t, Tensor)}
-        orders = {k: o for k, o in (*of_inputs.items(), *state.orders.items()) if o is not None}
+        orders = dict(state.orders)
+        for i, leaf in leaves:
+            if isinstance(leaf, Tensor) and (order := _order(leaf)):
+                orders[i] = order
         model = model_on_tensors(self._objective, args, kwargs, state.arrays, orders)
         step = _Step(
             model,
@@ -231,7 +239,7 @@ class _State:
     """What all programs of a step have in common: arrays on the tensors of PyTorch's."""
 
     arrays: dict[str, ndarray]
-    orders: dict[str, Order]
+    orders: dict[str | int, Order]
     shared: SharedState
     loss_scale: SharedLossScale | None
     accumulation: Accumulation | None
@@ -261,7 +269,7 @@ class _State:
         updated = {id(p) for group in optimizer.param_groups for p in group["params"]}
         for name, p in parameters.items():
             arrays[name].requires_grad = p.requires_grad and id(p) in updated
-        orders = {n: o for n, t in tensors.items() if (o := _order(t)) is not None}
+        orders: dict[str | int, Order] = {n: o for n, t in tensors.items() if (o := _order(t))}
         shared = SharedState(optimizer, names, arrays, orders)
         device = shared.rates[0].device
         if scaler is not None and shared.on_host:

@@ -374,3 +374,29 @@ def test_counts_of_steps_that_differ_are_refused() -> None:
     optimizer.state[model[0].weight]["step"] += 1
     with pytest.raises(ArgumentError, match="different numbers of steps"):
         training_step(model, optimizer, loss)
+
+
+def test_a_parameter_that_starts_later_is_refused() -> None:
+    model, optimizer = both(OPTIMIZERS["adamw"])[0]
+    model.conv.weight.requires_grad_(False)
+    step = training_step(model, optimizer, loss)
+    step(*images())
+    model.conv.weight.requires_grad_(True)
+    before = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+    with pytest.raises(ArgumentError, match="weight has made no step yet"):
+        step(*images())
+    assert_close(model.state_dict(), before[0], rtol=0, atol=0)
+    assert optimizer.state_dict()["state"].keys() == before[1]["state"].keys()
+    model.conv.weight.requires_grad_(False)
+    step(*images())
+
+
+def test_changes_while_gradients_are_accumulated_are_refused() -> None:
+    model, optimizer = both(OPTIMIZERS["sgd"])[0]
+    step = training_step(model, optimizer, loss, accumulate=2)
+    step(*images())
+    model.norm.eval()
+    with pytest.raises(ArgumentError, match="while gradients are accumulated"):
+        step(*images())
+    model.norm.train()
+    step(*images())
