@@ -22,10 +22,10 @@ from meta import op
 from meta.dialect.core.ir_calls import op_call, tensor_of
 from meta.frontend.dynamo.attention_operators import fused_attention
 from meta.frontend.dynamo.composites import TORCH_CALLS
-from meta.frontend.dynamo.graph_edit import erase
 from meta.frontend.dynamo.graph_program import (
     GraphProgram,
     TorchCalls,
+    erase,
     fake_value,
     target_name,
 )

@@ -28,7 +28,7 @@ from meta.frontend.aten.cross_entropy import (
     of_rows,
 )
 from meta.frontend.aten.registry import bind_arguments
-from meta.frontend.dynamo.graph_edit import erase, replace_call
+from meta.frontend.dynamo.graph_program import erase, replace_call
 from meta.passes.pad_products import LEAST_WORK, is_on_tensor_cores, missing
 
 _aten = torch.ops.aten

@@ -27,7 +27,6 @@ from meta.frontend.aten.graph import convert
 from meta.frontend.aten.registry import aten, name_of, overload_of
 from meta.frontend.core import Unconvertible
 from meta.frontend.dynamo.extents import Extents, NotForAllSizes
-from meta.frontend.dynamo.graph_edit import erase
 from meta.ir import (
     Binding,
     Block,
@@ -391,6 +390,28 @@ def _atoms(value: Expr) -> list[Expr]:
 def _is_served(value: Expr, calls: TorchCalls) -> bool:
     call = op_call(value)
     return isinstance(value, TupleGetItem) or (call is not None and call.op.name in calls)
+
+
+def replace_call(node: fx.Node, target: Any, *args: Any) -> fx.Node:
+    """Put a call with the result of the same types in the place of a node; return it."""
+    with node.graph.inserting_before(node):
+        made = node.graph.call_function(target, args)
+    made.meta = dict(node.meta)
+    node.replace_all_uses_with(made)
+    node.graph.erase_node(node)
+    return made
+
+
+def erase(*nodes: fx.Node) -> None:
+    """Erase calls that nobody reads, and what only they read."""
+    pending, erased = list(nodes), set[fx.Node]()
+    while pending:
+        node = pending.pop()
+        called = node.op in ("call_function", "call_method")
+        if called and not node.users and node not in erased:
+            pending += node.all_input_nodes
+            node.graph.erase_node(node)
+            erased.add(node)
 
 
 def fake_value(node: fx.Node) -> Any:

@@ -20,7 +20,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from meta.frontend.dynamo.conversion import correct_fake_results
 from meta.frontend.dynamo.custom_operators import reduce_saved_tensors
 from meta.frontend.dynamo.fuse_losses import fuse_losses
-from meta.frontend.dynamo.graph_edit import replace_call
+from meta.frontend.dynamo.graph_program import replace_call
 from meta.frontend.dynamo.images import lay_out_images
 from meta.frontend.dynamo.masks import drop_masks
 

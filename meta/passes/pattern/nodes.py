@@ -243,13 +243,8 @@ class Alternatives(Node):
         return any(option.may_be(value) for option in self.inner)
 
     def among(self, scope: BlockScope) -> Set[Var] | None:
-        found: set[Var] = set()
-        for option in self.inner:
-            near = scope.among(option)
-            if near is None:
-                return None
-            found |= near
-        return found
+        near = [scope.among(option) for option in self.inner]
+        return None if None in near else {v for found in near for v in found or ()}
 
     def ways(self, value: Any, scope: BlockScope, found: Assignment) -> Ways | str:
         return [((option, value),) for option in self.inner]
