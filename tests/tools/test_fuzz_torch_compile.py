@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -86,6 +87,13 @@ def test_polynomials_are_not_called_with_nan() -> None:
     """Of which PyTorch returns memory that it has not written, if the degree is 2 or more."""
     found = [c for c in calls() if "_polynomial_" in c]
     assert len(found) > 20 and all(".nan_to_num()" in c for c in found)
+
+
+def test_of_equal_elements_it_does_not_matter_which() -> None:
+    """As PyTorch says of none which one `topk` means: values without a gradient are compared."""
+    found = [c for c in calls() if re.search(r"aten\.(topk|sort|mode|kthvalue|median)\.", c)]
+    assert "r0, *_ = torch.ops.aten.topk.default({0}.detach(), <k>)" in found
+    assert all("r1" not in c and "{0}.detach()" in c for c in found)
 
 
 def test_overloads_that_return_their_operand_are_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:

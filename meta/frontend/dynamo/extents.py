@@ -44,12 +44,14 @@ class Extents:
 
     @classmethod
     def of_call(cls, inputs: Sequence[Any], args: Sequence[Any]) -> Extents:
-        """Return the numbers that symbols are in a call, of what torch says of its inputs."""
+        """Return the numbers that symbols are in a call, of what torch says of its inputs: None
+        stands for one that the graph does not read.
+        """
         found: dict[sympy.Symbol, int] = {}
         for said, arg in zip(inputs, args, strict=True):
             if isinstance(said, torch.SymInt):
                 _bind(said, int(arg), found)
-            elif isinstance(said, torch.Tensor):
+            elif isinstance(said, torch.Tensor) and arg is not None:
                 for dim, extent in zip(said.shape, arg.shape, strict=True):
                     _bind(dim, extent, found)
         return cls(found)

@@ -53,6 +53,21 @@ def test_a_batch_of_one_has_a_program_of_its_own(graphs: list[GraphCompiler]) ->
     assert len(graphs) <= 3
 
 
+def test_an_argument_that_is_only_written(graphs: list[GraphCompiler]) -> None:
+    """AOTAutograd passes None in its place; the program is one of the sizes of each call."""
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        y.fill_(2.0)
+        return torch.linalg.solve(x, x)
+
+    run = torch.compile(function, backend="meta")
+    for n in (3, 5, 6):
+        x, y = torch.rand(n, n) + torch.eye(n), torch.rand(n + 2, n + 1)
+        same(run(x, y), torch.eye(n))
+        assert bool((y == 2.0).all())
+    assert graphs[-1].for_all is None
+
+
 MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], torch.Tensor]]] = {
     "mlp": (mlp, lambda n: torch.randn(n, 8)),
     "batch of a cnn": (cnn, lambda n: torch.randn(n, 3, 12, 12)),

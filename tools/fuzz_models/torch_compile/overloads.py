@@ -16,6 +16,8 @@ from meta.frontend.aten.registry import aten, overload_of
 
 NUMBERS = {"int": "<k>", "SymInt": "<k>", "number": "<c>", "float": "0.5", "bool": "False"}
 """What stands for a number that a call has to state."""
+UNORDERED = ("kthvalue", "median", "mode", "msort", "nanmedian", "sort", "topk")
+"""Which of equal elements these mean, their indices and gradients say, PyTorch leaves open."""
 AXES = ("dim", "axis", "dim0", "dim1")
 
 
@@ -35,6 +37,8 @@ def _call(overload: Any) -> str:
     schema = overload._schema
     if schema.name.startswith("aten::_") or "backward" in schema.name:
         return ""  # calls that PyTorch makes alone, of which it checks little
+    if schema.name == "aten::argsort":
+        return ""  # the order of equal elements is open
     kinds = {str(r.type) for r in schema.returns}
     random = torch.Tag.nondeterministic_seeded in overload.tags or "empty" in schema.name
     if schema.is_mutable or random or kinds != {"Tensor"}:
@@ -51,6 +55,10 @@ def _call(overload: Any) -> str:
         return ""
     if "_polynomial_" in schema.name:  # of a NaN PyTorch returns memory that it has not written
         texts = [text.replace("{0}", "{0}.nan_to_num()") for text in texts]
+    if schema.name.removeprefix("aten::") in UNORDERED:
+        texts = [text.replace("{0}", "{0}.detach()") for text in texts]
+        values_of = "r0, *_ = " if len(schema.returns) > 1 else ""
+        return f"{values_of}torch.ops.{overload!s}({', '.join(texts)})"
     results = "".join(f"r{i}, " for i in range(len(schema.returns)))
     target = f"{results.removesuffix(', ')} = " if len(schema.returns) > 1 else ""
     return f"{target}torch.ops.{overload!s}({', '.join(texts)})"
