@@ -30,6 +30,7 @@ repeated. A gradient that would flow through a reference that `promote_refs` lea
 """
 
 from meta.passes.attention import explain_attention, fuse_attention
+from meta.passes.attention.known_operands import simplify_attention
 from meta.passes.attention.layout import attention_layout
 from meta.passes.autocast import CastReport, autocast, explain_autocast
 from meta.passes.autodiff import autodiff
@@ -117,6 +118,7 @@ __all__ = [
     "rematerialize",
     "schedule_collectives",
     "simplify",
+    "simplify_attention",
     "split_dropout",
     "split_patterns",
     "split_updates",

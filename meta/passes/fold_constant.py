@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from meta.base.call_context import Default, use
 from meta.base.errors import DispatchError, MetaError
 from meta.dialect.core import only
-from meta.dialect.core.ir_calls import flat_atoms, is_pure, op_call, tensor_type
+from meta.dialect.core.ir_calls import OpCall, flat_atoms, is_pure, op_call, tensor_type
 from meta.ir import Binding, Constant, Expr, Module, Tuple
 from meta.ir.dims import is_symbolic
 from meta.op.core.op import by_schema
@@ -60,14 +61,20 @@ def _fold(buffers: AliasSets, binding: Binding) -> Binding | Expr:
     if type_.size * 8 > sources + MAX_GROWTH_BYTES:
         return binding
     try:
-        with use(Default.handler), only("torch"):
-            result = by_schema(call.op)(*[_value(a) for a in call.args])
+        result = compute(call, [_value(a) for a in call.args])
     except DispatchError:  # products of integers on CUDA, for one: another dialect runs them
         return binding
     except MetaError as error:  # of what the arguments hold: an index out of range
         error.span = binding.span or error.span
         raise
     return Constant(result.tensor)
+
+
+def compute(call: OpCall, arguments: Sequence[Any]) -> ndarray:
+    """Return the result of a call, computed now by the dialect `torch`, with arrays for atoms."""
+    with use(Default.handler), only("torch"):
+        found: ndarray = by_schema(call.op)(*arguments)
+    return found
 
 
 def _value(argument: Any) -> Any:

@@ -15,7 +15,7 @@ See docs/howto/enable.md.
 from meta.interop.torch.overloads import all_names as names
 from meta.interop.torch.registration import Enabled, disable, enable
 from meta.interop.torch.report import EnableReport, report, reset_report
-from meta.interop.torch.training_step import TorchTrainingStep, training_step
+from meta.interop.torch.step import TorchTrainingStep, training_step
 
 __all__ = [
     "EnableReport",

@@ -1,8 +1,8 @@
 """Attention that is written out becomes one call: the pass `fuse_attention`.
 
 `axes` says which dimension is which, `scores` reads the program, `masks` says what masks become,
-`fused_call` puts it together. A further way to write attention is a reader in `scores`, or an
-operator in `axes`.
+`fused_call` puts it together; `known_operands` is about calls that are there. A further way to
+write attention is a reader in `scores`, or an operator in `axes`.
 """
 
 from __future__ import annotations

@@ -63,6 +63,7 @@ STEPS = (
     PassStep(1, passes.explicit_keys),  # random kernels that draw nothing on the host, on CUDA
     PassStep(1, passes.split_dropout),  # where its key is known
     PassStep(1, passes.canonicalize),  # one spelling for one thing
+    PassStep(2, passes.simplify_attention),  # masks that are known, heads that are repeated
     PassStep(2, passes.attention_layout),  # heads where projections leave them
     PassStep(1, passes.simplify),  # identities, chains of views
     PassStep(2, passes.fold_batch_norm),  # into the weights before it
