@@ -70,6 +70,7 @@ from meta.passes.rematerialize import rematerialize
 from meta.passes.simplify import simplify
 from meta.passes.split_updates import split_updates
 from meta.passes.tune import configure, split_patterns, tune
+from meta.passes.unslice_scores import unslice_scores
 
 __all__ = [
     "CastReport",
@@ -123,4 +124,5 @@ __all__ = [
     "split_patterns",
     "split_updates",
     "tune",
+    "unslice_scores",
 ]

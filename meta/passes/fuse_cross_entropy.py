@@ -59,7 +59,7 @@ def fuse_cross_entropy(
     return rewrite(module, what, _without_scores)
 
 
-def _keeps_scores(call: Call) -> bool:
+def keeps_scores(call: Call) -> bool:
     """Whether a call gives scores another shape, or a wider dtype."""
     if called_op(call) is not op.astype:
         return True
@@ -69,7 +69,7 @@ def _keeps_scores(call: Call) -> bool:
 
 @pattern
 def _loss_of_layer(x: Any, weight: Any, bias: Any, target: Any) -> Any:
-    through = partial(chain, where=_keeps_scores)
+    through = partial(chain, where=keeps_scores)
     layer = named("layer", operator(op.dense, op.matmul_nt)(x, weight))
     product = named("product", through(layer, *VIEWS, op.astype))
     biased = op.bias_add(product, bias, wildcard("axis")) | op.add(product, bias)

@@ -71,6 +71,7 @@ STEPS = (
     PassStep(1, passes.deduplicate),  # functions and constants that are there twice
     PassStep(2, passes.fuse_composites),  # activations and norms that are written out
     PassStep(2, passes.fuse_attention),  # where no gradient needs what is between the products
+    PassStep(2, passes.unslice_scores),  # of losses that leave a few rows out
     PassStep(3, passes.fuse_cross_entropy),  # without all scores in memory, by one product more
     PassStep(2, passes.channels_last),  # of convolution networks, from end to end
     PassStep(2, passes.align_products),  # rows of products begin where libraries are fast
