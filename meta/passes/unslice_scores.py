@@ -45,7 +45,7 @@ def unslice_scores(module: Module, *, trained: Iterable[int] | None = None) -> M
       return %4
     }
     """
-    return rewrite(module, _loss_of_part, _of_all_rows)
+    return rewrite(module, _sliced_loss, _unsliced_loss)
 
 
 def _why_not(match: Match) -> str | None:
@@ -67,14 +67,14 @@ def _ranges(match: Match) -> list[range | None]:
 
 
 @pattern(check=_why_not)
-def _loss_of_part(x: Any, target: Any) -> Any:
+def _sliced_loss(x: Any, target: Any) -> Any:
     options = map(wildcard, ("begin", "end", "strides", "mode"))
     part = named("part", op.strided_slice(x, *options))
     scores = named("scores", chain(part, *VIEWS, op.copy, op.astype, where=keeps_scores))
     return op.cross_entropy(scores, target)
 
 
-def _of_all_rows(match: Match, x: Any, target: Any) -> Any:
+def _unsliced_loss(match: Match, x: Any, target: Any) -> Any:
     part, scores = match.types["part"], match.types["scores"]
     rows, classes = part.static_shape[:-1], scores.static_shape[-1]
     widths: list[int] = []
