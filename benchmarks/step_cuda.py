@@ -6,10 +6,11 @@ torch.compile of the loss, a fused optimizer, and all of it captured as one CUDA
                                                         # docs/performance.md
     python benchmarks/step_cuda.py --tiny --together    # small networks: does all of it run?
 
-The rows are the trainings of dynamo_cuda.py, and so is what is measured. *captured* is the peer. A
-captured step has its batch in place: a loop would copy the next one there, as *training_step* does.
+The rows are the trainings of dynamo_cuda.py, and so is what is measured. *captured* is the peer, or
+*reduce-overhead*, which leaves the graphs to Inductor, where that is faster. A captured step has
+its batch in place: a loop would copy the next one there, as *training_step* does.
 
-The goals, which ``--check`` holds: each row at most 0.9 of the time of the peer, and 0.76 in the
+The goals, which ``--check`` holds: each row at most 0.9 of the time of the best peer, and 0.76 in the
 geometric mean.
 """
 
@@ -27,7 +28,7 @@ from report import write
 
 BEGIN = "<!-- written by benchmarks/step_cuda.py --markdown -->"
 ROWS = [name for name, row in EVERY_ROW.items() if row.training]
-CONTENDERS = (STEP, "eager", CAPTURED)
+CONTENDERS = (STEP, "eager", "reduce-overhead", CAPTURED)
 MOST, MOST_MEAN = 0.9, 0.76
 """The most that a row's share of the peer's time may be, and their mean."""
 

@@ -97,11 +97,17 @@ def program(row: Row, task: Task, model: Model, device: str) -> tuple[Any, tuple
     return model.to(dtype=row.dtype).eval(), (x,)
 
 
-def _optimizer(row: Row, model: nn.Module) -> torch.optim.Optimizer:
+def _optimizer(row: Row, model: nn.Module, name: str) -> torch.optim.Optimizer:
     parameters, rate = model.parameters(), row.rate
     if row.optimizer == "sgd":
         return torch.optim.SGD(parameters, rate, momentum=row.momentum, fused=row.fused)
-    return torch.optim.AdamW(parameters, rate, weight_decay=WEIGHT_DECAY, fused=row.fused)
+    return torch.optim.AdamW(
+        parameters,
+        rate,
+        weight_decay=WEIGHT_DECAY,
+        fused=row.fused,
+        capturable=name == CAPTURED,  # it counts its steps on the device in any case
+    )
 
 
 def _batch(row: Row, task: TorchTask, device: str) -> tuple[Inputs, torch.Tensor]:
@@ -141,7 +147,7 @@ def _training_of_torch(row: Row, task: TorchTask, model: nn.Module, device: str,
     model = model.train()
     if row.channels_last:
         model = model.to(memory_format=torch.channels_last)
-    optimizer = _optimizer(row, model)
+    optimizer = _optimizer(row, model, name)
     x, target = _batch(row, task, device)
     if name == STEP:
         dtype = None if row.dtype == "float32" else getattr(torch, row.dtype)
