@@ -10,8 +10,8 @@ The rows are the trainings of dynamo_cuda.py, and so is what is measured. *captu
 *reduce-overhead*, which leaves the graphs to Inductor, where that is faster. A captured step has
 its batch in place: a loop would copy the next one there, as *training_step* does.
 
-The goals, which ``--check`` holds: each row at most 0.9 of the time of the best peer, and 0.76 in the
-geometric mean.
+The goals, which ``--check`` holds: each row at most 0.9 of the time of the best peer, and 0.76 in
+the geometric mean.
 """
 
 from __future__ import annotations
