@@ -94,6 +94,7 @@ NOT_ALLOWED = [
     ("ReverseSequence", {}, [F, (3, 2)], [np.int64, (2,), 4]),
     ("RoiAlign", {}, [F, (2, 1, 4, 4)], [F, (3, 4)], [np.int64, (2,), 1]),
     ("RoiAlign", {}, [F, (2, 1, 4, 4)], [F, (2, 4)], [np.int64, (2,), 2]),
+    ("GatherElements", {"axis": 1}, [F, (3, 2)], [np.int64, (2, 3), 2]),
 ]
 """Operators, attributes, and inputs: dtypes, shapes and what all elements are."""
 ALLOWED = [
@@ -104,6 +105,7 @@ ALLOWED = [
     ("DFT", {}, [F, (1, 10, 10, 1)], None, [np.int64, (), -2]),
     ("ReverseSequence", {}, [F, (3, 2)], [np.int64, (2,), 3]),
     ("RoiAlign", {}, [F, (2, 1, 4, 4)], [F, (2, 4)], [np.int64, (2,), 1]),
+    ("GatherElements", {"axis": 1}, [F, (3, 2)], [np.int64, (2, 3), 1]),
 ]  # fmt: skip
 
 

@@ -123,7 +123,11 @@ RULES: dict[str, Rule] = {
     "DFT": _transform,
     **dict.fromkeys(
         ("ScatterElements", "GatherElements"),
-        lambda node, opset, inputs, a: inputs[0].ndim != inputs[1].ndim or (inputs[1] < -1).any(),
+        lambda node, opset, inputs, a: (
+            inputs[0].ndim != inputs[1].ndim
+            or (inputs[1] < -1).any()
+            or (inputs[1] >= inputs[0].shape[a.get("axis", 0)]).any()
+        ),
     ),
     "NonMaxSuppression": _suppression,
     "TopK": lambda node, opset, inputs, a: any(x.size != 1 for x in inputs[1:]),
