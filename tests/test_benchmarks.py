@@ -66,7 +66,15 @@ def test_levels_follow_from_measurements(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 @pytest.mark.parametrize(
-    "script", ["kernels_cuda.py", "levels.py", "models_cuda.py", "dynamo_cuda.py", "tuning.py"]
+    "script",
+    [
+        "kernels_cuda.py",
+        "levels.py",
+        "models_cuda.py",
+        "dynamo_cuda.py",
+        "step_cuda.py",
+        "tuning.py",
+    ],
 )
 def test_without_a_gpu(script: str, tmp_path: Path) -> None:
     done = run(tmp_path, script)
