@@ -172,7 +172,10 @@ def _prepared(fused: FusedPattern, found: Match, device: Device) -> OpEnv:
             return fused.prepare(found.types, one, device)
         except Unsupported as error:
             refusal = error
-    raise refusal
+    try:
+        raise refusal
+    finally:
+        del refusal  # its traceback has this frame, and through it all that is being compiled
 
 
 def _hidden_indices(found: Match, device: Device) -> str | None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 
 import meta
 from meta.frontend import from_onnx
@@ -91,6 +90,8 @@ class OnnxSubject(Subject):
 
 def _onnxruntime_results(path: Path, inputs: dict[str, Any]) -> list[Any]:
     """Return onnxruntime's results."""
+    import onnxruntime  # only here: no test of the tool itself needs it
+
     onnxruntime.set_default_logger_severity(4)
     options = onnxruntime.SessionOptions()
     # DynamicQuantizeLSTM rounds the states of the rows that a thread has together: with as many

@@ -56,7 +56,9 @@ def check(program: Program, device: str = "cpu") -> Failure | None:
         return None
     if failure.where == IndexOutOfRange.__name__ and _is_empty(program, device):
         return None
-    wrong = misstated(program, device)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of PyTorch's, about what a program does
+        wrong = misstated(program, device)
     return None if "type" in wrong or failure.kind == f"wrong {''.join(wrong)}" else failure
 
 
