@@ -120,6 +120,15 @@ def test_arithmetic_of_sizes(f: Callable[..., Any]) -> None:
         same(run(x), f(x))
 
 
+def test_a_number_that_a_program_is_made_for_has_a_program_each() -> None:
+    """The order of a polynomial, which Dynamo takes for an extent at its second value."""
+    polynomial = torch.special.chebyshev_polynomial_t
+    run = torch.compile(lambda x, n: polynomial(x, n), backend="meta")
+    x = torch.linspace(-1, 1, 5)
+    for n in (1, 3, 4):
+        same(run(x, n), polynomial(x, n))
+
+
 def test_a_size_alone() -> None:
     run = torch.compile(lambda n: torch.arange(n), backend="meta", dynamic=True, fullgraph=True)
     for n in (5, 8, 3):

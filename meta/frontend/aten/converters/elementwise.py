@@ -25,6 +25,7 @@ from meta.frontend.aten.arguments import (
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible, constant_value
 from meta.frontend.core.arithmetic import clip_to_bounds, truncated_quotient
+from meta.ir.dims import SymbolicDim
 from meta.model.control_flow import while_loop
 from meta.op.core.check import broadcast_shapes
 from meta.op.zeta import derivative_of_digamma, zeta
@@ -346,7 +347,7 @@ def polynomial(name):
     def converted(x, n):
         dtype = as_float(result_dtype(x, n))
         values = n if is_number(n) else constant_value(n)
-        if values is None:
+        if values is None or isinstance(values, SymbolicDim):
             raise Unconvertible("the orders of polynomials are not known while converting")
         device = str(getattr(n, "device", getattr(x, "device", "cpu")))
         orders = np.trunc(np.asarray(values if is_number(n) else values.astype("float64").numpy()))
