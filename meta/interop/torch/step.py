@@ -7,6 +7,7 @@ tensors of PyTorch's, where they lie.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -167,6 +168,14 @@ class TorchTrainingStep:
         self.executables: dict[Any, Executable] = {}
         self._state: _State | None = None
         _State.of(self._objective, optimizer, self._scaler, accumulate)  # raises what does not fit
+        own = weakref.ref(self)
+
+        def forget(*_: Any) -> None:
+            step = own()
+            if step is not None:
+                step._state = None  # PyTorch has counted a step, which the program does not know
+
+        optimizer.register_step_post_hook(forget)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
         """Make a step; return the loss, shape ()."""

@@ -287,6 +287,20 @@ def test_states_are_saved_and_loaded_and_averages_follow() -> None:
     assert_same((fresh, optimizer), theirs)
 
 
+@pytest.mark.parametrize("name", ["momentum", "adamw", "fused", "adafactor"])
+def test_steps_of_torch_in_between_are_counted(name: str) -> None:
+    """Also one that is made before the first of ours."""
+    ours, theirs = both(OPTIMIZERS[name])
+    step = training_step(*ours, loss)
+    for i in range(6):
+        expected = step_of_torch(*theirs, [images(seed=i)])
+        if i in (0, 3):
+            step_of_torch(*ours, [images(seed=i)])
+        else:
+            assert_close(step(*images(seed=i)), expected, rtol=1e-4, atol=1e-5)
+    assert_same(ours, theirs)
+
+
 def test_dropout_draws_anew_at_each_step() -> None:
     model = nn.Sequential(nn.Linear(12, 64), nn.Dropout(0.5), nn.Linear(64, 5))
     step = training_step(model, optim.SGD(model.parameters(), 0.0), loss)
