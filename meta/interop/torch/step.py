@@ -357,7 +357,13 @@ def _kind(leaf: Any) -> Any:
     """Return what a program is compiled for of a leaf of the arguments."""
     if isinstance(leaf, Tensor):
         return leaf.shape, leaf.stride(), leaf.dtype, leaf.device
-    return leaf
+    if not isinstance(leaf, bool | int | float | str | None):
+        raise ArgumentError(
+            "the step takes tensors, numbers and strings, in tuples, lists and dicts",
+            found=type(leaf).__name__,
+            hint="torch.as_tensor(x)",
+        )
+    return type(leaf), leaf  # True is 1, and another program
 
 
 def _order(tensor: Tensor) -> Order | None:

@@ -333,6 +333,18 @@ def test_several_inputs() -> None:
     assert_same(ours, theirs)
 
 
+def test_numbers_have_programs_by_their_type() -> None:
+    def scaled(y: Tensor, target: Tensor, doubled: float) -> Tensor:
+        return loss(y, target) * (2.0 if doubled is True else doubled)
+
+    model = matrices()
+    step = training_step(model, optim.SGD(model.parameters(), 0.0), scaled)
+    one, two, same = (float(step(*rows(), value)) for value in (1, True, 1.0))
+    assert one == same and two == pytest.approx(2 * one)
+    with pytest.raises(ArgumentError, match="the step takes tensors"):
+        step(rows()[0].numpy(), rows()[1], 1)
+
+
 def refused(change: Callable[[nn.Module], dict[str, Any]]) -> TorchTrainingStep:
     model = matrices()
     given = {"optimizer": optim.SGD(model.parameters(), 0.1, 0.9), "loss": loss} | change(model)
