@@ -28,6 +28,7 @@ so that a run that was ended goes on.
 from __future__ import annotations
 
 import sys
+from itertools import product
 from typing import Any
 
 from models.contenders import NAMES
@@ -39,7 +40,7 @@ from report import write
 BEGIN = "<!-- written by benchmarks/models_cuda.py --markdown -->"
 WARM = ("meta", "compile")
 """The contenders whose warm first call is measured: caches are the same in torch's two modes."""
-FIRST_CALL = [name for name, row in ROWS.items() if row.first_call is not None]
+FIRST_CALL = list(product((n for n, r in ROWS.items() if r.first_call is not None), NAMES))
 
 
 def result(row: str, found: dict[str, dict[str, Any]], tiny: bool) -> dict[str, Any]:

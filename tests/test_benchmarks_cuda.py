@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 from dataclasses import replace
 from itertools import product
@@ -19,12 +20,17 @@ ROOT = Path(__file__).parents[1]
 KNOWN, STRANGER = "bert-train-fp16", "roberta-train-bf16"
 TINY_NAMES = [
     f"{name}-{mode}-bf16"
-    for name in ("roberta", "smollm", "qwen2", "t5", "whisper")
+    for name in (
+        *("roberta", "deberta", "smollm", "qwen2", "mistral", "gemma2", "gptneox", "t5", "whisper"),
+    )
     for mode in ("infer", "train")
 ]
 IMAGE_NAMES = [
     f"{name}-{mode}-bf16"
-    for name in ("convnext", "efficientnet", "vit", "swin", "regnet")
+    for name in (
+        *("convnext", "efficientnet", "vit", "swin", "regnet"),
+        *("mobilenetv3", "resnext", "mixer", "deit3"),
+    )
     for mode in ("infer", "train")
 ]
 
@@ -46,17 +52,16 @@ class Process:
 
     log: list[str]
 
-    def __init__(self, row: str, contender: str, folder: str, flags: Any, *how: bool) -> None:
+    def __init__(self, row: str, contender: str, folder: str, flags: Any, *how: Any) -> None:
         self.row, self.contender = row, contender
         self.name = f"{row} {contender}{' again' * ('--first-call-only' in flags)}"
-        self.crowded = how == (True, True)
         self.log.append(f"start {self.name}")
 
     def ready(self) -> None:
         self.log.append(f"ready {self.name}")
 
-    def go(self) -> None:
-        self.log.append(f"go {self.name}")
+    def go(self, cores: Any = ()) -> None:
+        self.log.append(f"go {self.name}{f' on {len(cores)}' * bool(cores)}")
 
     def measure(self) -> dict[str, Any]:
         self.log.append(f"measure {self.name}")
@@ -89,32 +94,52 @@ def test_one_after_the_other(run_of: Any) -> None:
         (False, True),
     ]
     assert Process.log[:4] == [
-        f"{did} {KNOWN} dynamo{again}" for again in ("", " again") for did in ("start", "measure")
+        *(f"{did} {KNOWN} dynamo" for did in ("start", "measure")),
+        *(f"{did} {KNOWN} dynamo again" for did in ("start", "go")),
     ]
 
 
 def test_together_first_calls_are_alone(run_of: Any) -> None:
-    run = run_of([KNOWN, STRANGER], together=True, first_call=frozenset([KNOWN]), warm=("dynamo",))
+    cold = frozenset([(KNOWN, "dynamo"), (STRANGER, "dynamo")])
+    run = run_of([KNOWN, STRANGER], together=True, first_call=cold, warm=("dynamo",))
     found = {f[:2]: f[2] for f in run.measured()}
     assert found[KNOWN, "dynamo"]["first_call"] == found[KNOWN, "dynamo"]["warm_call"] == 2.0
-    assert "first_call" not in found[STRANGER, "dynamo"]
-    assert [line for line in Process.log if line.split()[0] in ("go", "measure")] == [
-        f"measure {KNOWN} dynamo",
-        f"measure {KNOWN} dynamo again",
-        f"measure {KNOWN} eager",
-        *(f"go {STRANGER} {c}" for c in ("dynamo", "eager")),
-        *(f"measure {STRANGER} {c}" for c in ("dynamo", "eager")),
+    assert "first_call" not in found[STRANGER, "eager"]
+    first_go = next(i for i, line in enumerate(Process.log) if line.startswith("go"))
+    assert sum(line.startswith("ready") for line in Process.log[:first_go]) == 6
+    did = [line for line in Process.log[first_go:] if line.split()[0] in ("go", "measure")]
+    on = f" on {len(os.sched_getaffinity(0))}"
+    assert did == [
+        *(
+            line
+            for row in (KNOWN, STRANGER)
+            for line in (
+                f"go {row} dynamo{on}",
+                f"go {row} dynamo again{on}",
+                f"measure {row} dynamo again",
+            )
+        ),
+        *(f"go {row} eager" for row in (KNOWN, STRANGER)),
+        *(f"measure {row} {c}" for row in (KNOWN, STRANGER) for c in ("dynamo", "eager")),
     ]
-    first_go = Process.log.index(f"measure {KNOWN} dynamo")
-    assert sum(line.startswith("ready") for line in Process.log[:first_go]) == 5
-    assert sum(line.startswith("end") for line in Process.log) == 5
+    assert sum(line.startswith("end") for line in Process.log) == 6
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core")
+def test_lanes_share_the_cores(run_of: Any) -> None:
+    rows = [KNOWN, STRANGER, "bert1-train-fp16"]
+    run = run_of(rows, together=True, first_call=frozenset(product(rows, ["dynamo"])), lanes=2)
+    assert all(("first_call" in f) == (name == "dynamo") for _, name, f in run.measured())
+    cores = len(os.sched_getaffinity(0))
+    on = {int(line.split()[-1]) for line in Process.log if line.startswith("go") and "on" in line}
+    assert on <= {cores // 2, (cores + 1) // 2}
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_process_that_fails(benchmarks: Any, tmp_path: Path, capfd: Any) -> None:
     process = benchmarks("models.cuda_running").Process(
-        STRANGER, "eager", str(tmp_path), ["--tiny"], True, True
+        STRANGER, "eager", str(tmp_path), ["--tiny"], True, 1
     )
     process.ready()
     process.go()
@@ -126,7 +151,7 @@ def test_a_process_that_fails(benchmarks: Any, tmp_path: Path, capfd: Any) -> No
 
 def test_groups_have_room(run_of: Any, benchmarks: Any) -> None:
     names = list(benchmarks("models.cuda_strangers").STRANGERS)
-    assert [len(g) for g in run_of(names, processes=8, gigabytes=1e3).groups()] == [4] * 5
+    assert [len(g) for g in run_of(names, processes=8, gigabytes=1e3).groups()] == [4] * 9
     one = run_of([STRANGER]).rows[STRANGER]
     rows = {str(i): replace(one, gigabytes=size) for i, size in enumerate((9.3, 19.3, 1.3, 50.0))}
     run = replace(run_of([STRANGER], gigabytes=60.0), rows=rows)
@@ -137,8 +162,8 @@ def test_each_stranger_has_a_machine(benchmarks: Any) -> None:
     rows = benchmarks("models.cuda_strangers").STRANGERS
     contenders = benchmarks("dynamo_cuda").CONTENDERS
     need = benchmarks("models.cuda_running").CONTEXT_GIGABYTES
-    assert len(rows) == 20 and {r.precision for r in rows.values()} == {"bfloat16"}
-    assert max(len(contenders) * (r.gigabytes + need) for r in rows.values()) < 80
+    assert len(rows) == 36 and {r.precision for r in rows.values()} == {"bfloat16"}
+    assert max(len(contenders) * (r.gigabytes + need) for r in rows.values()) < 139
 
 
 def test_rows_are_kept(run_of: Any, benchmarks: Any, tmp_path: Path, capsys: Any) -> None:
@@ -163,10 +188,10 @@ def test_a_whole_file_needs_no_gpu(
     records.collect(run_of([STRANGER]), "a card", file)
     command = ["dynamo_cuda.py", "--rows", STRANGER, "--contenders", "dynamo,eager", "--check"]
     monkeypatch.setattr(sys, "argv", [*command, "--records", str(file)])
-    assert program.main() == 0
+    assert program.main() == 1  # for the mean
     text = capsys.readouterr().out
     assert text.startswith("a card\n") and "RoBERTa-base, B16 S256 train" in text
-    assert "strangers to best 1.00x" in text
+    assert "strangers time to best 1.00x" in text
 
 
 def test_results_are_compared(benchmarks: Any) -> None:
@@ -188,27 +213,30 @@ def test_results_are_compared(benchmarks: Any) -> None:
 def test_goals(benchmarks: Any) -> None:
     program = benchmarks("dynamo_cuda")
 
-    def result(row: str, own: float, first: float = 1.0) -> Any:
+    def result(row: str, own: float, first: float = 1.0, peak: float = 50.0) -> Any:
         found = {
-            "dynamo": figures(own, 50.0, first),
+            "dynamo": figures(own, peak, first),
             "eager": figures(20.0),
-            "compile": figures(8.0, 100.0, 10.0),
+            "compile": figures(8.0, 100.0, 5.0),
             "reduce-overhead": figures(10.0, 80.0, 9.0),
+            "max-autotune-no-cudagraphs": figures(9.0, 70.0, 50.0),
         }
         return program.result(row, found, False)
 
     good = result(KNOWN, 7.0)
-    assert [good[n] for n in program.SHARES] == pytest.approx([7 / 8, 0.7, 0.5, 1 / 9])
+    assert [good[n] for n in program.SHARES] == pytest.approx([7 / 8, 0.5, 1 / 9])
     assert good["missed"] == []
-    assert result(KNOWN, 7.5, 3.0)["missed"] == ["to best", "first call"]
-    slow = result("vit-train-bf16", 10.6, 9.0)
-    assert slow["missed"] == ["to graphs"]
-    both = [good, slow, result("vit-infer-bf16", 6.0)]
-    assert program.means(both)["strangers"]["graphs"] == pytest.approx((1.06 * 0.6) ** 0.5)
-    assert program.missed(both) == ["vit-train-bf16: to graphs"]
-    assert program.missed([result("vit-train-bf16", 8.6)]) == ["the mean of strangers"]
-    assert "known to best 0.88x" in program.sentence(both)
-    table = program.rows(both)
+    assert result(KNOWN, 8.1, 3.0)["missed"] == ["time to best", "first call"]
+    large = result("vit-train-bf16", 8.0, peak=106.0)
+    assert large["missed"] == ["memory"]
+    every = [good, large, result("vit-infer-bf16", 4.0)]
+    means = program.means(every)
+    assert means["strangers"]["time"] == pytest.approx((1.0 * 0.5) ** 0.5)
+    assert means["all rows"]["time"] == pytest.approx((7 / 8 * 1.0 * 0.5) ** (1 / 3))
+    assert program.missed(every) == ["vit-train-bf16: memory"]
+    assert program.missed([result("vit-train-bf16", 7.0)]) == ["the mean"]
+    assert "known time to best 0.88x" in program.sentence(every)
+    table = program.rows(every)
     assert all(len(line) == len(table[0]) for line in table)
 
 

@@ -24,6 +24,8 @@ DYNAMO = "dynamo"
 """The contender of dynamo_cuda.py: PyTorch's model, compiled by the backend "meta"."""
 AUTOTUNED = "max-autotune"
 """The contender of tuning.py: torch.compile that measures its kernels, with CUDA graphs."""
+TUNED_KERNELS = "max-autotune-no-cudagraphs"
+"""The same without CUDA graphs."""
 STEP = "training_step"
 """The contender of step_cuda.py: PyTorch's model and optimizer, in `meta.interop.torch`."""
 CAPTURED = "captured"
@@ -133,7 +135,7 @@ def _options(name: str) -> dict[str, Any]:
         import meta.frontend.dynamo  # noqa: F401  (registers the backend)
 
         return {"backend": "meta"}
-    return {"mode": name} if name in (*NAMES[3:], AUTOTUNED) else {}
+    return {"mode": name} if name in (*NAMES[3:], AUTOTUNED, TUNED_KERNELS) else {}
 
 
 def _allow_tf32(row: Row) -> None:

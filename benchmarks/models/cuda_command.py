@@ -31,7 +31,14 @@ def parser_for(
         "--together",
         action="store_true",
         help="let many contenders compile at the same time, which takes a tenth of the time; first "
-        "calls then only of the rows that have a goal for them, which run alone",
+        "calls then only where there is a goal for them, one after the other",
+    )
+    parser.add_argument(
+        "--lanes",
+        type=int,
+        default=1,
+        metavar="N",
+        help="together, N first calls at the same time, each on cores of its own",
     )
     parser.add_argument(
         "--records",
@@ -50,13 +57,13 @@ def measure(
     parser: argparse.ArgumentParser,
     options: argparse.Namespace,
     rows: Collection[str],
-    first_call: Collection[str],
+    first_call: Collection[tuple[str, str]],
     warm: tuple[str, ...] = (),
 ) -> tuple[str, dict[str, RowRecords]]:
     """Return the conditions and the records of a command line, by row and contender.
 
-    rows: all there are. first_call: those whose first call has a goal. warm: contenders whose warm
-    first call is measured.
+    rows: all there are. first_call: rows and contenders whose first call a goal is for. warm:
+    contenders whose warm first call is measured.
     """
     if options.markdown and (set(options.rows) != set(rows) or options.tiny):
         parser.error("--markdown is for all rows, in their full size")
@@ -73,7 +80,8 @@ def measure(
     if before not in (None, conditions):
         parser.error(f"{options.records} has rows of {before}; this is {conditions}")
     flags = ["--tiny"] * options.tiny + ["--profile"] * options.profile
-    wanted = frozenset(first_call)
-    run = Run(left, options.contenders, wanted, warm, options.together, tuple(flags))
+    cold = frozenset(first_call)
+    together = options.together
+    run = Run(left, options.contenders, cold, warm, together, tuple(flags), options.lanes)
     whole |= collect(run, conditions, options.records)
     return conditions, {name: whole[name] for name in options.rows}

@@ -82,21 +82,18 @@ def tolerance(row: str) -> float:
 
 def shares(own: str, found: RowRecords) -> dict[str, float | None]:
     """Return the figures of a contender as shares of the best of the others: that with the least
-    time, of time and memory; the least cold first call of Inductor's; and of the time with CUDA
-    graphs.
+    time, of time and memory; and the least cold first call of Inductor's that was measured.
     """
     right = {n: r for n, r in found.items() if "failed" not in r}
     others = {n: r for n, r in right.items() if n != own}
     if own not in right or not others:
-        return {"time": None, "memory": None, "first_call": None, "graphs": None}
+        return {"time": None, "memory": None, "first_call": None}
     ours, best = right[own], min(others.values(), key=lambda r: r["ms"])
     first = [others[n]["first_call"] for n in COMPILED if "first_call" in others.get(n, {})]
-    graphs = others.get("reduce-overhead")
     return {
         "time": ours["ms"] / best["ms"],
         "memory": ours["peak_mb"] / best["peak_mb"],
         "first_call": ours["first_call"] / min(first) if first else None,
-        "graphs": ours["ms"] / graphs["ms"] if graphs else None,
     }
 
 

@@ -1,17 +1,20 @@
 """`Run`: rows and contenders, and how models_cuda.py and dynamo_cuda.py measure them.
 
 One after the other, or *together*: rows by groups, as many as the device's memory and the cores
-hold. All contenders of a group make their models at the same time. Then those of rows whose first
-call is asked for run, one after the other, while the rest wait; then the others compile, all at the
-same time, and are timed one after the other.
+hold. All contenders of a group make their models at the same time. Then those whose first call is
+asked for compile, one after the other, or some *lanes* of them, each with its share of the cores
+for itself, while the rest wait; then the others compile, all at the same time. Then all are timed,
+one after the other.
 """
 
 from __future__ import annotations
 
 import os
+import queue
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import product
@@ -37,7 +40,8 @@ class Process(WorkerGroup):
     ----------
     flags: options for `cuda_worker`. wait: stop when its model is made, before it compiles, and
     when it has compiled, before it is timed, so that several can be made ready, or compile, at the
-    same time. crowded: others compile at the same time.
+    same time. threads: how many Inductor compiles with, where it does not have the machine alone;
+    by default a process per core.
     """
 
     def __init__(
@@ -47,12 +51,12 @@ class Process(WorkerGroup):
         folder: str,
         flags: Sequence[str],
         wait: bool = False,
-        crowded: bool = False,
+        threads: int | None = None,
     ) -> None:
         self.row, self.contender = row, contender
         more = {"META_TF32": str(int(EVERY_ROW[row].precision == "tf32"))}
-        if crowded:  # each would start a process per core
-            more["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+        if threads is not None:
+            more["TORCHINDUCTOR_COMPILE_THREADS"] = str(threads)
         command = [sys.executable, "-m", "models.cuda_worker", row, contender, *flags]
         super().__init__([*command, *["--wait"] * wait], [environment(folder, **more)])
 
@@ -61,9 +65,9 @@ class Process(WorkerGroup):
         with suppress(GroupFailed):
             self.answers()
 
-    def go(self) -> None:
-        """Let it go on to where it stops next."""
-        self.send("")
+    def go(self, cores: Sequence[int] = ()) -> None:
+        """Let it go on to where it stops next, on some cores or all."""
+        self.send(" ".join(map(str, cores)))
 
     def measure(self) -> dict[str, Any]:
         """Let it go on and end, from wherever it is; return its record, which says ``failed`` if it
@@ -92,18 +96,19 @@ class Run:
 
     Attributes
     ----------
-    rows: by name. first_call: the names of those whose first call is asked for; a run that is not
-    together measures all. warm: the contenders whose warm first call is measured. flags: options of
-    `cuda_worker`. processes, gigabytes: how many run at the same time, and their memory; by default
-    those of the machine.
+    rows: by name. first_call: the rows and contenders whose first call is asked for; a run that is
+    not together measures all. warm: the contenders whose warm first call is measured. flags:
+    options of `cuda_worker`. lanes: how many first calls are measured at the same time. processes,
+    gigabytes: how many run at the same time, and their memory; by default those of the machine.
     """
 
     rows: dict[str, Row]
     contenders: list[str]
-    first_call: frozenset[str]
+    first_call: frozenset[tuple[str, str]]
     warm: tuple[str, ...] = ()
     together: bool = False
     flags: tuple[str, ...] = ()
+    lanes: int = 1
     processes: int = field(default_factory=lambda: os.cpu_count() or 1)
     gigabytes: float = field(default_factory=lambda: _device_gigabytes())
 
@@ -148,44 +153,61 @@ class Run:
             return record
 
     def _group(self, names: list[str]) -> Iterator[Measured]:
+        pairs = list(product(names, self.contenders))
+        crowd = [pair for pair in pairs if pair not in self.first_call]
+        share = max(1, self.processes // max(1, len(crowd)))
+        cores = sorted(os.sched_getaffinity(0))
+        lanes = [cores[i :: self.lanes] for i in range(self.lanes)]
         with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
 
-            def start(row: str, name: str, again: bool = False) -> Process:
-                crowded = row not in self.first_call
+            def start(pair: tuple[str, str], again: bool = False) -> Process:
+                threads = share if pair in crowd else len(lanes[0])
                 flags = (*self.flags, "--first-call-only") if again else self.flags
-                process = Process(row, name, f"{folder}/{row}-{name}", flags, True, crowded)
+                process = Process(*pair, f"{folder}/{'-'.join(pair)}", flags, True, threads)
                 running.callback(process.end)
                 return process
 
-            alone = [row for row in names if row in self.first_call]
-            others = [row for row in names if row not in self.first_call]
-            cold = [start(*pair) for pair in product(alone, self.contenders)]
-            warm = {p: start(p.row, p.contender, True) for p in cold if p.contender in self.warm}
-            crowd = [start(*pair) for pair in product(others, self.contenders)]
-            for process in (*cold, *warm.values(), *crowd):
+            every = {pair: start(pair) for pair in pairs}
+            cold = [pair for pair in pairs if pair in self.first_call]
+            warm = {pair: start(pair, again=True) for pair in cold if pair[1] in self.warm}
+            for process in (*every.values(), *warm.values()):
                 process.ready()
             say("models are made")
-            for process in cold:
-                record = process.measure()
-                if process in warm and "failed" not in record:
-                    record |= _warm(warm[process])
-                yield process.row, process.contender, record
-            for process in crowd:
-                process.go()
-            for process in crowd:
-                process.ready()
+            free: queue.Queue[list[int]] = queue.Queue()
+            for lane in lanes:
+                free.put(lane)
+
+            def first_calls(pair: tuple[str, str]) -> dict[str, Any]:
+                lane = free.get()
+                every[pair].go(lane)
+                every[pair].ready()
+                more = _warm(warm[pair], lane) if pair in warm else {}
+                free.put(lane)
+                return more
+
+            with ThreadPoolExecutor(self.lanes) as pool:
+                known = dict(zip(cold, pool.map(first_calls, cold), strict=True))
+            say("first calls are measured")
+            for pair in crowd:
+                every[pair].go()
+            for pair in crowd:
+                every[pair].ready()
             say("all have compiled")
-            for process in crowd:
-                record = process.measure()
-                record.pop("first_call", None)  # others were compiled beside it
-                yield process.row, process.contender, record
+            for pair in pairs:
+                record = every[pair].measure()
+                if pair not in self.first_call:
+                    record.pop("first_call", None)  # others were compiled beside it
+                if "failed" not in record:
+                    record |= known.get(pair, {})
+                yield *pair, record
 
 
 def _device_gigabytes() -> float:
     return torch.cuda.get_device_properties(0).total_memory / 2**30
 
 
-def _warm(process: Process) -> dict[str, Any]:
+def _warm(process: Process, cores: Sequence[int] = ()) -> dict[str, Any]:
     """Return what a second process adds to a contender's record."""
+    process.go(cores)
     found = process.measure()
     return found if "failed" in found else {"warm_call": found["first_call"]}

@@ -18,25 +18,31 @@ from torch import nn
 from models.cuda_rows import IGNORED, MASKED, ROWS, SEED
 from models.task import Row, TorchTask, classes, successors
 
-IMAGES, PIXELS, TINY_PIXELS = 64, 224, 64
+PIXELS, TINY_PIXELS = 224, 64
 CLASSES = 1000
 ORDINARY = 4
 """The first of the tokens that stand for no padding, mask or end of a text."""
 TINY_TEXT = {"vocab_size": 512, "hidden_size": 64, "num_hidden_layers": 2}
 
 
-def image_model(what: str, name: str, small: dict[str, Any], tiny: bool) -> TorchTask:
+def image_model(
+    what: str, name: str, small: dict[str, Any], tiny: bool, batch: int = 64
+) -> TorchTask:
     """Return a model of timm that classifies random images. small: what makes it a tiny one."""
-    batch, size = (2, TINY_PIXELS) if tiny else (IMAGES, PIXELS)
+    batch, size = (2, TINY_PIXELS) if tiny else (batch, PIXELS)
 
     def theirs() -> nn.Module:
         import timm
 
         options = small if tiny else {}
-        module: nn.Module = timm.create_model(
+        module: Any = timm.create_model(
             name, pretrained=False, num_classes=CLASSES, drop_path_rate=0.0, **options
         )
-        return module
+        nn.init.normal_(
+            module.get_classifier().weight, std=0.02
+        )  # zeros, in some: all of their scores were equal
+        found: nn.Module = module
+        return found
 
     def images() -> tuple[torch.Tensor, torch.Tensor]:
         generator = torch.Generator().manual_seed(SEED)
@@ -60,13 +66,36 @@ def _tokens(generator: torch.Generator, words: int, *shape: int) -> torch.Tensor
     return torch.randint(ORDINARY, words, shape, generator=generator)
 
 
-def roberta(batch: int, steps: int, tiny: bool) -> TorchTask:
-    """Return RoBERTa-base, predicting masked words of random texts."""
-    sizes: dict[str, Any] = {"vocab_size": 50265, "max_position_embeddings": 514}
-    sizes |= {"type_vocab_size": 1, "layer_norm_eps": 1e-5}
+ROBERTA = {
+    "vocab_size": 50265,
+    "max_position_embeddings": 514,
+    "type_vocab_size": 1,
+    "layer_norm_eps": 1e-5,
+}
+"""RoBERTa-base."""
+DEBERTA = {
+    "vocab_size": 128100,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "relative_attention": True,
+    "position_buckets": 256,
+    "pos_att_type": ["p2c", "c2p"],
+    "share_att_key": True,
+    "norm_rel_ebd": "layer_norm",
+    "position_biased_input": False,
+}
+"""DeBERTa-v3-base, which is a DeBERTa-v2."""
+
+
+def encoder(
+    what: str, family: str, sizes: dict[str, Any], batch: int, steps: int, tiny: bool
+) -> TorchTask:
+    """Return a model of a family ("Roberta", "DebertaV2") that predicts masked words of texts."""
     off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     if tiny:
-        sizes |= TINY_TEXT | {"num_attention_heads": 2, "intermediate_size": 128}
+        sizes = sizes | TINY_TEXT | {"num_attention_heads": 2, "intermediate_size": 128}
         batch, steps = 2, 16
 
     def texts() -> tuple[dict[str, torch.Tensor], torch.Tensor]:
@@ -75,8 +104,8 @@ def roberta(batch: int, steps: int, tiny: bool) -> TorchTask:
         masked = torch.rand(ids.shape, generator=generator) < MASKED
         return {"input_ids": ids}, torch.where(masked, ids, IGNORED)
 
-    model = _of_transformers("RobertaForMaskedLM", "RobertaConfig", sizes | off)
-    return TorchTask(f"RoBERTa-base, B{batch} S{steps}", model, classes, texts)
+    model = _of_transformers(f"{family}ForMaskedLM", f"{family}Config", sizes | off)
+    return TorchTask(f"{what}, B{batch} S{steps}", model, classes, texts)
 
 
 SMOLLM = {
@@ -102,6 +131,33 @@ QWEN2 = {
     "tie_word_embeddings": True,
 }
 """Qwen2-0.5B."""
+MISTRAL = {
+    "vocab_size": 32000,
+    "hidden_size": 1024,
+    "intermediate_size": 3584,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "sliding_window": 256,
+}
+GEMMA2 = {
+    "vocab_size": 32000,
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 128,
+    "query_pre_attn_scalar": 128,
+}
+"""Its attention has a soft cap, which transformers computes eagerly."""
+GPT_NEOX = {
+    "vocab_size": 50432,
+    "hidden_size": 768,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+}
 
 
 def decoder(
@@ -109,8 +165,9 @@ def decoder(
 ) -> TorchTask:
     """Return a model of a family ("Llama", "Qwen2") that predicts the next token of texts."""
     if tiny:
-        heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128}
-        sizes = sizes | TINY_TEXT | heads
+        small = {"num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128}
+        small |= {"head_dim": 16, "sliding_window": 8}
+        sizes = sizes | TINY_TEXT | {n: v for n, v in small.items() if n in sizes}
         batch, steps = 2, 16
 
     def texts() -> tuple[dict[str, torch.Tensor], torch.Tensor]:
@@ -172,7 +229,7 @@ _CONVNEXT = {"depths": (1, 1, 1, 1), "dims": (16, 32, 64, 128)}
 _VIT = {"img_size": TINY_PIXELS, "embed_dim": 64, "depth": 2, "num_heads": 2}
 _SWIN = {"img_size": TINY_PIXELS, "window_size": 2, "embed_dim": 32}
 _SWIN |= {"depths": (1, 1, 1, 1), "num_heads": (1, 2, 4, 8)}
-
+_MIXER = {"img_size": TINY_PIXELS}
 
 _MODELS: dict[str, tuple[Callable[[bool], TorchTask], dict[str, Any]]] = {
     "convnext": (
@@ -195,9 +252,44 @@ _MODELS: dict[str, tuple[Callable[[bool], TorchTask], dict[str, Any]]] = {
         partial(image_model, "RegNetY-1.6GF", "regnety_016", {}),
         {"channels_last": True, "gigabytes": 7},
     ),
-    "roberta": (partial(roberta, 16, 256), {"gigabytes": 9}),
+    "mobilenetv3": (
+        partial(image_model, "MobileNetV3-L", "mobilenetv3_large_100", {}, batch=128),
+        {"channels_last": True, "gigabytes": 9},
+    ),
+    "resnext": (
+        partial(image_model, "ResNeXt-50", "resnext50_32x4d", {"layers": (1, 1, 1, 1)}),
+        {"channels_last": True, "gigabytes": 9},
+    ),
+    "mixer": (
+        partial(image_model, "MLP-Mixer-B/16", "mixer_b16_224", _MIXER),
+        {"gigabytes": 9},
+    ),
+    "deit3": (
+        partial(image_model, "DeiT3-S/16", "deit3_small_patch16_224", _VIT),
+        {"gigabytes": 6},
+    ),
+    "roberta": (
+        partial(encoder, "RoBERTa-base", "Roberta", ROBERTA, 16, 256),
+        {"gigabytes": 9},
+    ),
+    "deberta": (
+        partial(encoder, "DeBERTa-v3-base", "DebertaV2", DEBERTA, 16, 128),
+        {"gigabytes": 12},
+    ),
     "smollm": (partial(decoder, "SmolLM-135M", "Llama", SMOLLM, 8, 512), {"gigabytes": 11}),
     "qwen2": (partial(decoder, "Qwen2-0.5B", "Qwen2", QWEN2, 4, 256), {"gigabytes": 16}),
+    "mistral": (
+        partial(decoder, "Mistral, 12 layers", "Mistral", MISTRAL, 4, 1024),
+        {"gigabytes": 11},
+    ),
+    "gemma2": (
+        partial(decoder, "Gemma-2, 12 layers", "Gemma2", GEMMA2, 4, 512),
+        {"gigabytes": 11},
+    ),
+    "gptneox": (
+        partial(decoder, "GPT-NeoX, 12 layers", "GPTNeoX", GPT_NEOX, 8, 512),
+        {"gigabytes": 13},
+    ),
     "t5": (partial(t5, 8, 256, 128), {"gigabytes": 9}),
     "whisper": (partial(whisper, 8, 128), {"gigabytes": 5}),
 }

@@ -7,13 +7,14 @@ compilation to the first result; a few more calls, whose results are reported fo
 warm-up; the timed calls, between CUDA events and without waiting in between. *peak* is the most
 that torch's allocator had given out from the first call on, parameters included. With ``--wait``
 it says that it is ready and waits for a line before the first call, and again before the timed
-ones.
+ones; the line may have numbers of cores, on which it goes on.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 import warnings
@@ -24,7 +25,16 @@ import torch
 from turns import steps
 from worker_processes import answers_alone
 
-from models.contenders import AUTOTUNED, CAPTURED, DYNAMO, NAMES, STEP, Call, Contender
+from models.contenders import (
+    AUTOTUNED,
+    CAPTURED,
+    DYNAMO,
+    NAMES,
+    STEP,
+    TUNED_KERNELS,
+    Call,
+    Contender,
+)
 from models.cuda_profile import profile
 from models.cuda_strangers import EVERY_ROW
 
@@ -39,7 +49,9 @@ def main() -> None:
     """Measure one contender."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("row", choices=EVERY_ROW)
-    parser.add_argument("contender", choices=(*NAMES, DYNAMO, AUTOTUNED, STEP, CAPTURED))
+    parser.add_argument(
+        "contender", choices=(*NAMES, DYNAMO, AUTOTUNED, TUNED_KERNELS, STEP, CAPTURED)
+    )
     parser.add_argument("--first-call-only", action="store_true")
     parser.add_argument("--wait", action="store_true", help="stop and wait for a line twice")
     parser.add_argument("--profile", action="store_true")
@@ -70,9 +82,10 @@ def main() -> None:
 
 
 def wait(answers: TextIO) -> None:
-    """Stop until a line comes in."""
+    """Stop until a line comes in; its numbers are the cores to use from then on."""
     print(json.dumps({"ready": True}), file=answers, flush=True)
-    sys.stdin.readline()
+    if cores := sys.stdin.readline().split():
+        os.sched_setaffinity(0, map(int, cores))
 
 
 def first_call(contender: Contender) -> tuple[Call, float]:
