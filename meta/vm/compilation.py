@@ -28,6 +28,7 @@ from meta.vm.compiler.emit import ENTRY, emit
 from meta.vm.compiler.kernels import BoundProgram, bind_kernels
 from meta.vm.compiler.pipeline import PassContext, pipeline
 from meta.vm.executable import Executable
+from meta.vm.graphs.borrowed_outputs import Borrowing
 from meta.vm.save import program_cache
 
 
@@ -42,6 +43,7 @@ def compile(
     memory_budget: int | None = None,
     cuda_graph: bool | None = None,
     tune: float | None = None,
+    borrowing: Borrowing | None = None,
     **kwargs: Any,
 ) -> Executable:
     """Compile a model for arguments of these types.
@@ -69,6 +71,7 @@ def compile(
     tune: seconds within which kernels of this program that were never measured are measured, those
         that seem to take longest first; what is found is kept for all processes and decides which
         kernels run (see `meta.cost.measured`). None: as META_TUNE says.
+    borrowing: which results `Executable.on_tensors` may return in memory of CUDA graphs; none.
 
     Of a model in infer mode, what depends on its arrays alone (weights cast, transposed, or folded
     with batch normalisation) is computed before the first call, kept, and computed again after an
@@ -89,6 +92,7 @@ def compile(
                 dims=dims,
                 memory_budget=memory_budget,
                 cuda_graph=cuda_graph,
+                borrowing=borrowing,
                 **kwargs,
             )
     with PassContext(opt_level=opt_level):
@@ -136,7 +140,9 @@ def compile(
             if tuning() == "on":  # complete, so that it is what "cached" would make of the costs
                 with tuned(measures=False):
                     program_cache.store(program_cache.key_of(traced, passes, where) or key, found)
-    return Executable(found, program.arrays, program.convention, history, cuda_graph, replay)
+    return Executable(
+        found, program.arrays, program.convention, history, cuda_graph, replay, borrowing
+    )
 
 
 MOST_PLANS = 4

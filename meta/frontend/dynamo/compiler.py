@@ -52,7 +52,7 @@ from meta.runtime.ndarray import ndarray
 from meta.vm.compilation import compile
 from meta.vm.compiler.calling_convention import module_program
 from meta.vm.executable import Executable
-from meta.vm.graphs.borrowed_outputs import Loans
+from meta.vm.graphs.borrowed_outputs import Borrowing, Loans
 
 
 def backend(
@@ -357,14 +357,11 @@ class GraphCompiler:
         # What is kept by name here means nothing to another process.
         kept = config.override(META_PROGRAM_CACHE=False) if converted.kept else nullcontext()
         with kept, _disable_current_modes(), torch.no_grad(), self.options.in_force():
-            executable = compile(
+            return compile(
                 replace(module_program(converted.module), arrays=tuple(arrays)),
                 device=converted.device,
                 dims=dims,
                 memory_budget=self.options.memory_budget,
                 cuda_graph=self.options.cuda_graph if on_cuda else None,
+                borrowing=Borrowing(lent, loans, self.loans if self.role == "backward" else None),
             )
-        executable.lend(lent, loans)
-        if self.role == "backward":
-            executable.take(self.loans)
-        return executable

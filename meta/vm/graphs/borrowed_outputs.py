@@ -12,7 +12,8 @@ There are hundreds of loans in a call: what is done for each is a loop of C's.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -172,3 +173,23 @@ class Loans:
         for loan, uses in held:
             loan.hold(uses)
         return held
+
+
+@dataclass(frozen=True)
+class Borrowing:
+    """What a program lends, and what it is lent.
+
+    A graph is not replayed while a tensor has the memory of a result that it lends: another one is
+    recorded. So before the next call, the caller of `CompiledProgram.on_tensors` makes tensors of
+    such memory, which it gives out.
+
+    Attributes
+    ----------
+    results: the numbers of the results that are returned where graphs have them. loans: where these
+    are noted. taken: the loans of another program that arguments may be, whose graphs read them
+    where they lie: the tensors that its `on_tensors` returned, and those that `Loans.view` did.
+    """
+
+    results: Collection[int]
+    loans: Loans
+    taken: Loans | None = None

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import FunctionType
 
 import torch
 
+from meta.ir import TupleType, Type, type_bytes
 from meta.vm.compiler import bytecode as bc
 from meta.vm.compiler.code import Block, Code
 from meta.vm.compiler.kernels import BoundProgram
 from meta.vm.compiler.launch_sites import LaunchSite
+from meta.vm.compiler.output_buffers import Output
 from meta.vm.graphs.capture import MIN_KERNELS, Graphs
 from meta.vm.graphs.rank_agreement import HOLDERS, ranks_of
 from meta.vm.graphs.region_step import GraphStep
@@ -46,6 +48,44 @@ def lent(code: Code, results: Collection[int]) -> frozenset[bc.Register]:
     return next(memory) - next(memory)
 
 
+LARGE_RESULT = 16 << 20
+"""Bytes of a result from which on a launch of its own costs less than a copy."""
+MOST_LAST = 4
+"""How many results, the largest, are computed outside of graphs: each may cut one in two."""
+
+
+def large_last(
+    block: Block,
+    outputs: Mapping[bc.Register, Output],
+    result: Type,
+    lent: frozenset[bc.Register],
+) -> frozenset[bc.Register]:
+    """Return the registers of large results that the caller gets and no kernel of a straight-line
+    program reads. A graph computes each of its results in the same memory, from which it is copied
+    for the caller; a kernel outside of graphs fills the caller's memory.
+    """
+    last, types = block[-1], list(_flat(result))
+    assert isinstance(last, bc.Return)
+    if len(types) != len(list(bc.registers_of(last.value))):  # a register is a tuple
+        return frozenset()
+    reads = {r for i in block if isinstance(i, bc.Invoke) for r in i.args}
+    found: dict[int, set[bc.Register]] = {}
+    for register, output in outputs.items():
+        found.setdefault(output.result, set()).add(register)
+    sizes = {n: type_bytes(types[n]) for n, own in found.items() if not own & (reads | lent)}
+    large = sorted((n for n in sizes if sizes[n] >= LARGE_RESULT), key=lambda n: -sizes[n])
+    return frozenset[bc.Register]().union(*(found[n] for n in large[:MOST_LAST]))
+
+
+def _flat(type_: Type) -> Iterator[Type]:
+    """Iterate over a type, or over those that a tuple type is made of."""
+    if isinstance(type_, TupleType):
+        for field in type_.fields:
+            yield from _flat(field)
+    else:
+        yield type_
+
+
 def _memory_of(block: Block, results: Iterable[bc.Register]) -> frozenset[bc.Register]:
     found = set(results)
     for i in reversed(block[:-1]):
@@ -69,12 +109,13 @@ class Grapher:
     """Finds the regions of one program and links them.
 
     ``escaping``: of a straight-line program, the registers whose memory outlives a run; None: any
-    may.
+    may. ``last``: those that are computed outside of graphs (`large_last`).
     """
 
     def __init__(self, program: BoundProgram, graphs: Graphs) -> None:
         self.code, self.kernels, self.graphs = program.code, program.kernels, graphs
         self.escaping: frozenset[bc.Register] | None = None
+        self.last: frozenset[bc.Register] = frozenset()
         # Kernels by number that could not be recorded, and why.
         self._failed: dict[int, str] = {}
         self._keys: dict[str, dict[bc.Register, int]] = {}
@@ -107,6 +148,10 @@ class Grapher:
             found = why_not(instruction, kernel, self.kernels[number])
             if number in self._failed:
                 found = f"{kernel.name}: {self._failed[number]}"
+            elif self.last.intersection(instruction.outs):
+                found = f"{kernel.name}: its result is large, and a graph's would be copied"
+        elif isinstance(instruction, bc.AllocateTensor) and instruction.out in self.last:
+            found = "memory of a large result is new in each call"
         else:
             found = why_not(instruction, None, None)
         if found is not None:

@@ -5,7 +5,7 @@ looks at one is in `meta/vm/inspect/`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import Any
@@ -37,7 +37,7 @@ from meta.runtime.torch_leaf import TorchLeaf
 from meta.vm.compiler.calling_convention import Convention, DimRange, require_in_range
 from meta.vm.compiler.code import KernelRef
 from meta.vm.compiler.kernels import BoundProgram
-from meta.vm.graphs.borrowed_outputs import Loans
+from meta.vm.graphs.borrowed_outputs import Borrowing
 from meta.vm.graphs.capture import GraphReport, Graphs, graphs_for, report
 from meta.vm.graphs.link_regions import lent
 from meta.vm.run.launch_errors import launch_error, passed_on
@@ -77,6 +77,7 @@ class CompiledProgram:
         history: Sequence[PassRecord] = (),
         cuda_graph: bool | None = None,
         replay: Callable[[], Sequence[PassRecord]] = tuple,
+        borrowing: Borrowing | None = None,
     ) -> None:
         self.program, self.history = program, list(history)
         self.replay = replay
@@ -90,6 +91,9 @@ class CompiledProgram:
             retain_freed_memory()
         kept = len(arrays) + code.prepared
         self._graphs, self._why_no_graph = graphs_for(code, kept, device, cuda_graph)
+        if self._graphs is not None and borrowing is not None:
+            self._graphs.lent = lent(code, borrowing.results)
+            self._graphs.loans, self._graphs.taken = borrowing.loans, borrowing.taken
         self._linked = link(program, self._graphs)
         self._checking = config.get("META_CHECK_FINITE")
         self._verifying = config.get("META_VERIFY")
@@ -214,21 +218,6 @@ class CompiledProgram:
             return self._launched(tensors)
         finally:
             self._lock.release()
-
-    def lend(self, results: Collection[int], loans: Loans) -> None:
-        """Let `on_tensors` return these results where CUDA graphs have them, and note them in
-        ``loans``. A graph is not replayed while a tensor has such memory: another one is recorded.
-        So before the next call, the caller makes tensors of such memory, which it gives out.
-        """
-        if self._graphs is not None:
-            self._graphs.lent, self._graphs.loans = lent(self.code, results), loans
-
-    def take(self, loans: Loans) -> None:
-        """Let graphs read arguments of `on_tensors` where they lie that another program lends: the
-        tensors that its `on_tensors` returned, and those that `Loans.view` did.
-        """
-        if self._graphs is not None:
-            self._graphs.taken = loans
 
     @property
     def kept_memory(self) -> frozenset[int]:

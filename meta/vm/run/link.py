@@ -27,7 +27,7 @@ from meta.vm.compiler.kernels import BoundProgram
 from meta.vm.compiler.launch_sites import launch_sites
 from meta.vm.compiler.output_buffers import OutputBuffers, own_outputs
 from meta.vm.graphs.capture import Graphs
-from meta.vm.graphs.link_regions import Grapher, escaping
+from meta.vm.graphs.link_regions import Grapher, escaping, large_last
 from meta.vm.run.machine import Enter, Fork, Goto, Leave, Registers, Routine, Segment, run
 from meta.vm.run.python_codegen import PythonWriter, returned_twice
 from meta.vm.run.rank_consistency import with_equal_programs
@@ -113,6 +113,8 @@ class _Linker:
             self.fill = _filling(write, buffers) if buffers.filled else None
             return write()
         self.grapher.escaping = escaping(block)
+        lent = self.grapher.graphs.lent
+        self.grapher.last = large_last(block, buffers.outputs, self.code.result, lent)
         self.grapher.graphs.buffers = self.buffers = buffers
         run = self.whole(template, block)
         rest = template[function.params :]
