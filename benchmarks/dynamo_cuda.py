@@ -6,6 +6,7 @@ with CUDA graphs (mode="reduce-overhead"), and with kernels that it has measured
     python benchmarks/dynamo_cuda.py --rows strangers --together --records rows.jsonl
     python benchmarks/dynamo_cuda.py --together --lanes 4   # first calls with 4 of 16 cores each
     python benchmarks/dynamo_cuda.py --rows vit-train-bf16 --contenders dynamo --profile
+    python benchmarks/dynamo_cuda.py --explain-gap vit-train-bf16 --trace-to traces
     python benchmarks/dynamo_cuda.py --markdown         # also replaces the tables in
                                                         # docs/performance.md
     python benchmarks/dynamo_cuda.py --tiny --together  # small networks: does all of it run?
@@ -17,6 +18,11 @@ The rows are *known*, those of models_cuda.py, and *strangers*, models of timm a
 those of torch eager. First calls are those of *dynamo* and *reduce-overhead*; ``--together``
 measures them while nothing else compiles, but in the other lanes.
 
+``--explain-gap`` compares the kernels of two contenders, any of models/contenders.py, *dynamo* and
+*reduce-overhead* by default, as `models/cuda_profile.py` has it: by their traces in a folder, which
+needs no GPU. Traces that are not there are recorded first. ``--trace-to`` alone records those of
+all contenders measured.
+
 The goals, which ``--check`` holds. Each row: at most the time of the best of the others, at most
 1.05 of the memory of that one, and at most 0.25 of the first call of Inductor with CUDA graphs.
 The geometric mean of the shares of time of all rows: at most 0.82.
@@ -24,16 +30,20 @@ The geometric mean of the shares of time of all rows: at most 0.82.
 
 from __future__ import annotations
 
+import json
 import statistics
 import sys
 from collections.abc import Collection
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from models.contenders import DYNAMO, TUNED_KERNELS
 from models.cuda_command import measure, parser_for
+from models.cuda_profile import gap, gap_text
 from models.cuda_records import COMPILED, failed, figure, first, share, shares, what
 from models.cuda_rows import ROWS
+from models.cuda_running import Run
 from models.cuda_strangers import EVERY_ROW, STRANGERS
 from report import write
 
@@ -114,11 +124,38 @@ def sentence(records: list[dict[str, Any]]) -> str:
     return f"Geometric means: {'; '.join(texts)}."
 
 
+def explained(row: str, contenders: list[str], folder: Path, tiny: bool, as_json: bool) -> str:
+    """Return where the first of two contenders takes longer; their traces are in a folder, or are
+    recorded there.
+    """
+    files = {name: folder / f"{row}.{name}.json" for name in contenders}
+    left = [name for name, file in files.items() if not file.exists()]
+    if left:
+        flags = ("--trace-to", str(folder), *["--tiny"] * tiny)
+        run = Run({row: EVERY_ROW[row]}, left, frozenset(), together=True, flags=flags)
+        for _, name, record in run.measured():
+            if "failed" in record:
+                raise SystemExit(f"{row} {name}: {record['failed']}")
+    ours, theirs = (json.loads(files[name].read_text()) for name in contenders)
+    found = gap(ours, theirs)
+    return json.dumps(found) if as_json else gap_text(found)
+
+
 def main() -> int:
     """Measure and print; return 1 if a contender failed, or ``--check`` finds a goal missed."""
     parser = parser_for(__doc__, EVERY_ROW, CONTENDERS, TABLES)
     parser.add_argument("--no-first-call", action="store_true", help="no first calls if together")
+    parser.add_argument(
+        "--explain-gap", nargs="+", metavar=("ROW", "CONTENDER"), help="of one row, two contenders"
+    )
     options = parser.parse_args()
+    if options.explain_gap:
+        row, *pair = options.explain_gap
+        if row not in EVERY_ROW or len(pair) not in (0, 2):
+            parser.error("--explain-gap takes a row, and two contenders or none")
+        folder = options.trace_to or Path("traces")
+        print(explained(row, pair or list(FIRST), folder, options.tiny, options.json))
+        return 0
     first_calls = () if options.no_first_call else tuple(product(EVERY_ROW, FIRST))
     where, found = measure(parser, options, EVERY_ROW, first_calls)
     records = [result(name, found[name], options.tiny) for name in options.rows]

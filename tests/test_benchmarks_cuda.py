@@ -293,3 +293,108 @@ def test_a_tiny_stranger_under_the_backend(benchmarks: Any, row: str) -> None:
     for one, other in zip(found, expected, strict=True):
         bound = 3e-2 * other.abs().max().item()
         torch.testing.assert_close(one, other, rtol=0, atol=bound)
+
+
+class Recorder:
+    """Events as torch's profiler writes them: kernels one after the other, each launched within
+    ranges of the host, the outer first.
+    """
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = [{"ph": "M", "name": "process_name"}]
+
+    def launch(self, kernels: str, us: float, *ranges: tuple[str, Any]) -> None:
+        """Record kernels of ``us`` each within ranges: names, and types with shapes of inputs."""
+        number = len(self.events)
+        for depth, (name, inputs) in enumerate(ranges):
+            args = {"Input type": [i[0] for i in inputs], "Input Dims": [i[1] for i in inputs]}
+            time = {"ts": 100.0 * number + depth, "dur": 90.0 - 2 * depth}
+            self.events.append({"cat": "cpu_op", "name": name, "tid": 1, **time, "args": args})
+        for kernel in kernels.split():
+            correlation = {"args": {"correlation": len(self.events)}}
+            at = {"ts": 100.0 * number + 50, "dur": 1.0, **correlation}
+            self.events.append({"cat": "cuda_runtime", "name": "cudaLaunchKernel", "tid": 1, **at})
+            self.events.append({"cat": "kernel", "name": kernel, "tid": 7, **at, "dur": us})
+
+
+def recorded(benchmarks: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return traces of two layers of `meta`, whose second gradient is computed late, and of
+    Inductor's.
+    """
+    operations = benchmarks("models.cuda_profile").operations
+    ours, theirs = Recorder(), Recorder()
+    x, w = ["float16", [32, 64]], ["float16", [64, 128]]
+    y, half = ["float16", [32, 128]], "c10::Half"
+    sites = []
+
+    def launch(kernel: str, us: float, what: str, *types: Any) -> None:
+        ours.launch(kernel, us, (f"meta {len(sites)}", []), ("aten::mm", []))
+        sites.append({"what": what, "inputs": list(types[:-1]), "outputs": list(types[-1:])})
+
+    for _ in range(2):
+        launch("nvjet_hsh", 10.0, "cublas.matmul", x, w, y)
+        launch("meta_0_kernel", 5.0, "tvm.fused_add_gelu", y, y)
+        launch("meta_1_kernel", 4.0, "tvm.fused_astype", y, y)
+    launch("nvjet_hsh", 8.0, "cublas.matmul_nt", y, w, x)
+    launch("nvjet_hsh", 9.0, "cublas.matmul_tn", x, y, w)
+    for number in range(2):
+        shapes = [(half, [32, 64]), (half, [64, 128])]
+        theirs.launch("nvjet_hsh", 11.0, ("CompiledFunction", []), ("aten::mm", shapes))
+        name = f"triton_poi_fused_add_gelu_{number}"
+        theirs.launch(name, 6.0, (name, [(half, [32, 128]), ("Scalar", [])]))
+    late = ("aten::mm", [(half, [64, 32]), (half, [32, 128])])
+    theirs.launch("nvjet_hsh splitKreduce_kernel", 5.0, late)
+    theirs.launch("nvjet_hsh", 8.0, ("aten::mm", [(half, [32, 128]), (half, [128, 64])]))
+    theirs.launch("FusedAdam", 3.0, ("aten::_fused_adamw_", [("TensorList", [[64, 128], [128]])]))
+    both = (("dynamo", ours, sites), ("compile", theirs, []))
+    found = [
+        {"row": KNOWN, "contender": name, "ms": 0.1, "operations": operations(of.events, known)}
+        for name, of, known in both
+    ]
+    return found[0], found[1]
+
+
+def test_operations_are_named_by_the_outermost_range(benchmarks: Any) -> None:
+    ours, theirs = recorded(benchmarks)
+    assert [o["what"] for o in ours["operations"][:2]] == ["cublas.matmul", "tvm.fused_add_gelu"]
+    assert ours["operations"][0]["kernels"] == ["nvjet_hsh"]
+    named = theirs["operations"][1]
+    assert named["what"] == "triton_poi_fused_add_gelu_0" and named["us"] == 6.0
+    assert named["inputs"] == [["float16", [32, 128]]]
+    sums = benchmarks("models.cuda_profile").by_class(theirs)
+    assert sums["optimizer"] == [3.0, 1, 4 * (64 * 128 + 128)]
+    assert sums["product"][:2] == [40.0, 5] and sums["idle"][0] == 100.0 - 55.0
+
+
+def test_a_gap_pairs_what_computes_the_same(benchmarks: Any, tmp_path: Path) -> None:
+    program = benchmarks("dynamo_cuda")
+    traces = recorded(benchmarks)
+    for one in traces:
+        (tmp_path / f"{KNOWN}.{one['contender']}.json").write_text(json.dumps(one))
+    pair = ["dynamo", "compile"]
+    found = json.loads(program.explained(KNOWN, pair, tmp_path, False, True))
+    groups = {(tuple(g["ours"]), tuple(g["theirs"])): g for g in found["groups"]}
+    forward = groups[("cublas.matmul",), ("aten::mm",)]
+    assert forward["times"] == 2 and forward["lost"] == -2.0
+    between = groups[("tvm.fused_add_gelu", "tvm.fused_astype"), ("triton_poi_fused_add_gelu",)]
+    assert between["times"] == 2 and between["lost"] == 6.0 and between["anchor"] == []
+    assert groups[("cublas.matmul_tn",), ("aten::mm",)]["lost"] == -1.0
+    assert groups[("cublas.matmul_nt",), ("aten::mm",)]["lost"] == 0.0
+    assert found["classes"][0]["copy"][:2] == [8.0, 2] and "copy" not in found["classes"][1]
+    text = program.explained(KNOWN, pair, tmp_path, False, False)
+    assert "+6.0 us in 2 places, between anchors" in text and "tvm.fused_astype" in text
+    assert "cublas.matmul_tn" in benchmarks("models.cuda_profile").profile_text(traces[0])
+
+
+def test_launches_of_a_program_are_ranges(benchmarks: Any) -> None:
+    profiled = benchmarks("models.cuda_profile")
+    every = benchmarks("models.cuda_strangers").EVERY_ROW
+    contender = benchmarks("models.contenders").Contender(every[KNOWN], "meta", "cpu", True)
+    call, sites = contender.compiled(), []
+    with profiled._launches_in_ranges(sites):
+        call()
+    kernels = {s["what"] for s in sites}
+    assert {"torch.fused_attention"} <= kernels and all(len(s) == 3 for s in sites)
+    before = len(sites)
+    call()
+    assert len(sites) == before

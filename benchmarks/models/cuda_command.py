@@ -48,6 +48,9 @@ def parser_for(
         "failure are not measured again, so a run that was ended goes on",
     )
     parser.add_argument("--profile", action="store_true", help="also print where the time goes")
+    parser.add_argument(
+        "--trace-to", type=Path, metavar="FOLDER", help="also keep traces there, of each contender"
+    )
     parser.add_argument("--tiny", action="store_true", help="small networks, to see that it runs")
     add_outputs(parser)
     return parser
@@ -80,6 +83,7 @@ def measure(
     if before not in (None, conditions):
         parser.error(f"{options.records} has rows of {before}; this is {conditions}")
     flags = ["--tiny"] * options.tiny + ["--profile"] * options.profile
+    flags += ["--trace-to", str(options.trace_to)] if options.trace_to else []
     cold = frozenset(first_call)
     together = options.together
     run = Run(left, options.contenders, cold, warm, together, tuple(flags), options.lanes)

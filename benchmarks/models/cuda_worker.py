@@ -1,6 +1,7 @@
 """One contender of one row in a process of its own, which prints what it measured as JSON.
 
     PYTHONPATH=benchmarks python -m models.cuda_worker bert-train-fp16 meta [--profile] [--tiny]
+        [--trace-to FOLDER]
 
 The order: libraries are imported, model and inputs made; then the *first call*, from the start of
 compilation to the first result; a few more calls, whose results are reported for comparison;
@@ -18,6 +19,7 @@ import os
 import sys
 import time
 import warnings
+from pathlib import Path
 from statistics import median
 from typing import Any, TextIO
 
@@ -35,7 +37,7 @@ from models.contenders import (
     Call,
     Contender,
 )
-from models.cuda_profile import profile
+from models.cuda_profile import operations_of, profile_text
 from models.cuda_strangers import EVERY_ROW
 
 COMPARED, WARM_UP, TIMED = 4, 10, 50
@@ -55,12 +57,14 @@ def main() -> None:
     parser.add_argument("--first-call-only", action="store_true")
     parser.add_argument("--wait", action="store_true", help="stop and wait for a line twice")
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--trace-to", type=Path)
     parser.add_argument("--tiny", action="store_true")
     options = parser.parse_args()
     answers = answers_alone()
     for text in NOT_OURS:
         warnings.filterwarnings("ignore", message=text, category=UserWarning)
-    contender = Contender(EVERY_ROW[options.row], options.contender, "cuda", options.tiny)
+    row = EVERY_ROW[options.row]
+    contender = Contender(row, options.contender, "cuda", options.tiny)
     result: dict[str, Any] = {"row": options.row, "contender": options.contender}
     if options.wait:
         wait(answers)
@@ -76,9 +80,16 @@ def main() -> None:
         times, host = steps(call, "cuda", TIMED, WARM_UP)
         peak = torch.cuda.max_memory_allocated() / 2**20
         result |= {"values": values, "ms": median(times), "host_ms": median(host), "peak_mb": peak}
+    if options.profile or options.trace_to:
+        found = operations_of(call, row, options.contender, options.tiny)
+        traced = {**{n: result[n] for n in ("row", "contender", "ms")}, "operations": found}
+        if options.trace_to:
+            options.trace_to.mkdir(parents=True, exist_ok=True)
+            file = options.trace_to / f"{options.row}.{options.contender}.json"
+            file.write_text(json.dumps(traced))
+        if options.profile:
+            print(profile_text(traced), file=sys.stderr, flush=True)
     print(json.dumps(result), file=answers, flush=True)
-    if options.profile:
-        print(profile(call, contender), file=sys.stderr, flush=True)
 
 
 def wait(answers: TextIO) -> None:
