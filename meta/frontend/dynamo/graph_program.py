@@ -419,6 +419,12 @@ def fake_value(node: fx.Node) -> Any:
     return node.meta.get("example_value")
 
 
+def _of_its_type(value: Any) -> Any:
+    """Return what an overload is chosen by. To read the number of a SymInt would guard it."""
+    fake = fake_value(value) if isinstance(value, fx.Node) else value
+    return fx.node.map_aggregate(fake, lambda v: 1 if isinstance(v, torch.SymInt) else v)
+
+
 def _leaves(value: Any) -> list[Any]:
     """Return a value, or what a tuple is made of."""
     if isinstance(value, tuple | list):
@@ -441,7 +447,7 @@ def _resolved(node: fx.Node) -> tuple[torch._ops.OpOverload, Any, Any] | None:
     first, *rest = args or [None]
     if name in _SHAPED and rest and not isinstance(rest[0], list | tuple | torch.dtype):
         args = [first, rest]  # x.view(2, 3)
-    fakes: Any = fx.map_arg((tuple(args), kwargs), fake_value)
+    fakes: Any = fx.node.map_aggregate((tuple(args), kwargs), _of_its_type)
     try:
         found = torch._C._jit_resolve_packet(f"aten::{name}", *fakes[0], **fakes[1])
     except RuntimeError:  # there is no such overload
