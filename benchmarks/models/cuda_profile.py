@@ -62,8 +62,9 @@ KINDS = (
 )
 """Kinds of operations by what names of theirs and of their kernels have in common."""
 COPY = re.compile(
-    r"(?:triton_poi|\w+\.|aten::)?(?:_|\d|fused|to|copy|clone|cast|astype|transpose|permute|reshape"
-    r"|view|cat|concat|concatenate|slice|split|fill|full|zeros?|expand|broadcast|memcpy.*|memset.*)+"
+    r"(?:triton_poi|\w+\.|aten::)?(?:_|\d|fused|to|copy|clone|cast|astype|transpose|permute|view"
+    r"|dims|assign|reshape|cat|concat|concatenate|slice|split|fill|full|zeros?|expand|broadcast"
+    r"|mem\w+ .*)+"
 )
 """The names of what moves elements and computes nothing."""
 ANCHORS = ("attention", "convolution", "product")
