@@ -1,9 +1,13 @@
 """Where the time of a first call goes: a model's, cold and warm, and that of new eager kernels.
 
     python benchmarks/first_call.py [--rows bert-train-fp16,resnet50-train-fp16] [--device cuda]
+    python benchmarks/first_call.py --contender dynamo --rows gptneox-train-bf16,vit-infer-bf16
+        --together --profile-to FOLDER
 
-Each row of `models/cuda_rows.py` is compiled and called in two processes of its own, one after the
-other: *cold* with empty caches, *warm* with what the first one kept. The clock starts when
+Each row of dynamo_cuda.py is compiled and called in two processes of its own, one after the
+other: *cold* with empty caches, *warm* with what the first one kept; ``--together``: only cold, all
+rows at the same time. *backend* is all that `meta` does for torch.compile: what is left of the
+total, but for the runs, is torch's own. Phases may be part of others. The clock starts when
 libraries are imported, and model and inputs made. With ``--parts`` TVM is imported before the clock
 starts, and what runs on several threads is in brackets, summed over the threads. *imports*, those
 of the dialects and of TVM, are part of the phase, or the pass, that needs them first. *kernels*: an
@@ -14,25 +18,38 @@ program.
 from __future__ import annotations
 
 import argparse
+import cProfile
+import gc
 import importlib
 import json
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import torch
 from command import parser_of
-from models.contenders import Contender
-from models.cuda_rows import ROWS
+from models.contenders import DYNAMO, Contender
+from models.cuda_strangers import EVERY_ROW
 from turns import synchronize
 from worker_processes import records_of
 
 import meta
+import meta.frontend.dynamo.compiler
+from meta.vm.run.compiled_program import CompiledProgram
 
 PHASES = (
+    ("backend", "meta.frontend.dynamo.compiler", "fuse_attention"),
+    ("backend", "meta.frontend.dynamo.compiler", "fuse_composites"),
+    ("backend", "meta.frontend.dynamo.compiler", "_partition"),
+    ("backend", "meta.frontend.dynamo.compiler", "_compile_graph"),
+    ("partition", "meta.frontend.dynamo.compiler", "_partition"),
+    ("convert", "meta.frontend.dynamo.compiler", "convert_graph"),
     ("trace", "meta.vm.compilation", "to_program"),
     ("key", "meta.vm.save.program_cache", "key_of"),
     ("read program", "meta.vm.save.program_cache", "find"),
@@ -83,9 +100,11 @@ class Clock:
         return run
 
 
-def first_call(row: str, device: str, tiny: bool, threaded: bool) -> dict[str, Any]:
+def first_call(
+    row: str, name: str, device: str, tiny: bool, threaded: bool, profile: cProfile.Profile | None
+) -> dict[str, Any]:
     """Return the seconds of a row's first call and of its parts; imports TVM if ``threaded``."""
-    contender = Contender(ROWS[row], "meta", device, tiny)
+    contender = Contender(EVERY_ROW[row], name, device, tiny)
     clock = Clock()
     for part in PHASES:
         clock.watch(*part)
@@ -94,18 +113,22 @@ def first_call(row: str, device: str, tiny: bool, threaded: bool) -> dict[str, A
             clock.watch(f"({phase})", module, path)
     synchronize(device)
     start = time.perf_counter()
-    call = contender.compiled()
-    compiled = time.perf_counter()
-    call()
-    synchronize(device)
+    with nullcontext() if profile is None else profile:
+        call = contender.compiled()
+        compiled = time.perf_counter()
+        call()
+        synchronize(device)
     end = time.perf_counter()
     call()
     synchronize(device)
     seconds = {"total": end - start, **clock.seconds}
     seconds |= {"first run": end - compiled, "second run": time.perf_counter() - end}
-    passes = sorted(contender.executable.history, key=lambda one: -one.seconds)[:SLOWEST]
-    seconds |= {f"pass {one.name}": one.seconds for one in passes if one.seconds > 0.01}
-    return seconds
+    passes: dict[str, float] = defaultdict(float)
+    for program in [o for o in gc.get_objects() if issubclass(type(o), CompiledProgram)]:
+        for one in program.history:
+            passes[f"pass {one.name}"] += one.seconds
+    slowest = sorted(passes, key=lambda one: -passes[one])[:SLOWEST]
+    return seconds | {one: passes[one] for one in slowest if passes[one] > 0.01}
 
 
 def kernels(device: str) -> dict[str, Any]:
@@ -139,6 +162,9 @@ def main() -> None:
     """Measure and print."""
     parser = parser_of(__doc__)
     parser.add_argument("--rows", default="bert-train-fp16,resnet50-train-fp16")
+    parser.add_argument("--contender", choices=("meta", DYNAMO), default="meta")
+    parser.add_argument("--together", action="store_true", help="all rows at the same time, cold")
+    parser.add_argument("--profile-to", type=Path, metavar="FOLDER", help="profiles of cProfile")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--tiny", action="store_true", help="small sizes")
     parser.add_argument(
@@ -152,16 +178,29 @@ def main() -> None:
         print(json.dumps(kernels(options.device)))
         return
     if options.worker:
-        found = first_call(options.rows, options.device, options.tiny, options.parts)
-        print(json.dumps(found))
+        profile = cProfile.Profile() if options.profile_to else None
+        how = (options.device, options.tiny, options.parts, profile)
+        print(json.dumps(first_call(options.rows, options.contender, *how)))
+        if profile is not None:
+            options.profile_to.mkdir(parents=True, exist_ok=True)
+            profile.dump_stats(options.profile_to / f"{options.rows}.{options.worker}.prof")
         return
     parts = {"cold": ["--parts"] if options.parts else [], "warm": []}
     same = ["--device", options.device, *(["--tiny"] if options.tiny else [])]
-    for row in options.rows.split(","):
+    same += ["--profile-to", str(options.profile_to)] if options.profile_to else []
+
+    def measured(row: str) -> None:
+        own = ["--rows", row, "--contender", options.contender, *same]
         with tempfile.TemporaryDirectory() as folder:
-            for what in ("cold", "warm"):
-                found = in_a_process(folder, what, "--rows", row, *same, *parts[what])
+            for what in ("cold",) if options.together else ("cold", "warm"):
+                found = in_a_process(folder, what, *own, *parts[what])
                 print(f"{row} {what}: {text(found)}", flush=True)
+
+    rows = options.rows.split(",")
+    with ThreadPoolExecutor(len(rows) if options.together else 1) as pool:
+        list(pool.map(measured, rows))
+    if options.together:
+        return
     with tempfile.TemporaryDirectory() as folder:
         print(f"kernels: {text(in_a_process(folder, 'kernels', *same))}")
 
