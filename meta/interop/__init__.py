@@ -1,3 +1,4 @@
 """Operators of `meta` inside of other systems' programs: `meta.interop.torch` puts them under
-PyTorch's own functions. Nothing of it is imported before it is asked for.
+PyTorch's own functions, and `meta.interop.accelerate` makes accelerate take the backend of
+torch.compile. Nothing of it is imported before it is asked for.
 """
