@@ -40,8 +40,8 @@ class Accumulation(Model):
 
     Attributes
     ----------
-    count_to: the number of calls for an update. count: float32[]. gradient: arrays by the
-    parameter's name.
+    count_to: the number of calls for an update. factor: what makes the mean of the sums. count:
+    float32[]. gradient: arrays by the parameter's name.
     """
 
     def build(
@@ -49,7 +49,7 @@ class Accumulation(Model):
     ) -> None:
         """Make sums for parameters by name; placements: of their gradients."""
         device = next(iter(params.values())).device if params else "cpu"
-        self.count_to = count_to
+        self.count_to, self.factor = count_to, 1.0 / count_to
         self.count = array(0.0, "float32", device=device)
         self.gradient = {
             name: zeros_like(x, promote(x.dtype, "float32"), placements[name])
@@ -197,7 +197,7 @@ class TrainingStep(Model):
         skip = None
         if self.accumulation is not None:
             gradients, skip = self.accumulation.add(gradients)
-            factor = 1.0 / self.accumulation.count_to
+            factor = self.accumulation.factor
         if scale is not None:
             factor = factor / scale.scale
         if scale is not None or self.clip_norm is not None:

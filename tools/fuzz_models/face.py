@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 MODULES = {
     "models": "tools.fuzz_models.models",
     "torch_compile": "tools.fuzz_models.torch_compile.face",
+    "training_step": "tools.fuzz_models.training_step.face",
     "onnx": "tools.fuzz_models.onnx_graphs",
 }
 """The module of each face, which has it as FACE; imported when it is used."""

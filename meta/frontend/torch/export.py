@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +14,10 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.autograd import Function
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
+from torch.utils.checkpoint import CheckpointFunction
 
 from meta.base.errors import MetaError
 from meta.frontend.aten.graph import missing_converters
@@ -88,7 +91,8 @@ def export_module(
             torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes)
         )
 
-    with _mode(module, training), _with_forward(module, flattened), _convert_errors():
+    functions = _differentiable_functions() if training else contextlib.nullcontext()
+    with _mode(module, training), _with_forward(module, flattened), _convert_errors(), functions:
         program = refuse_host_rng(run, lambda: forward(*inputs, **keywords), forward, None)
     return ExportedModule(program, objects, lambda leaves: tree.unflatten(structures[-1], leaves))
 
@@ -161,6 +165,34 @@ def _convert_errors() -> Iterator[None]:
                 hint="call the module with the example inputs; if that works, write what is named "
                 "with other operators of torch",
             ) from error
+
+
+@contextlib.contextmanager
+def _differentiable_functions() -> Iterator[None]:
+    """Let no backward of a `torch.autograd.Function` get lost in a block: torch.export has the
+    operators of its forward only, which would be differentiated in its place. A checkpoint is what
+    it computes.
+    """
+    own, thread = vars(Function)["apply"], threading.get_ident()
+
+    def apply(cls: type[Function], *args: Any, **kwargs: Any) -> Any:
+        if threading.get_ident() != thread or not torch.is_grad_enabled():
+            return own.__func__(cls, *args, **kwargs)
+        if issubclass(cls, CheckpointFunction):
+            function, _, *inputs = args
+            return function(*inputs)
+        raise AtenError(
+            f"{cls.__name__} is an autograd function, whose backward torch.export loses",
+            found=f"{cls.__module__}.{cls.__qualname__}",
+            hint="write it with operators of torch, x + (f(x) - x).detach() for a straight-through "
+            "one; torch.compile(model, backend='meta') takes it",
+        )
+
+    Function.apply = classmethod(apply)
+    try:
+        yield
+    finally:
+        Function.apply = own
 
 
 @contextlib.contextmanager

@@ -203,6 +203,7 @@ class SharedState:
         self._share(theirs, algorithm, names, orders)
         self.steps: ndarray | None = None
         self._uncounted: set[str] = set()
+        self._committed: list[nn.Parameter] = []
         self.on_host = False
         if algorithm.has_step:
             self._share_steps(theirs)
@@ -237,8 +238,21 @@ class SharedState:
         for name, (p, state) in self._states.items():
             if name in names and state:
                 self._theirs.state[p].update(state)
+                self._committed.append(p)
         # Schedulers warn of an optimizer that has made no step.
         vars(self._theirs)["_opt_called"] = True
+
+    def recount(self) -> None:
+        """Take over how many steps there are, after one of torch's own.
+
+        ArgumentError if torch has not made it for all parameters that a program updates.
+        """
+        if self.steps is None:
+            return
+        counts = {float(self._theirs.state[p]["step"]) for p in self._committed}
+        count = _only(counts)
+        self.steps.tensor.fill_(count)
+        self.optimizer.step_count.tensor.fill_(count)
 
     def count_on_host(self) -> None:
         """Count a step, where a program does not."""
@@ -285,13 +299,7 @@ class SharedState:
         """Let the counts of all parameters be elements of one tensor, where torch wants them."""
         self._uncounted = {n for n, (_, state) in self._states.items() if "step" not in state}
         known = {float(state["step"]) for _, state in self._states.values() if "step" in state}
-        if len(known) > 1:
-            raise ArgumentError(
-                "the parameters of the optimizer have made different numbers of steps",
-                expected="one number for all",
-                found=", ".join(f"{n:g}" for n in sorted(known)),
-            )
-        count = known.pop() if known else 0.0
+        count = _only(known)
         group = theirs.param_groups[0]
         own = next(p for p, _ in self._states.values()).device
         device = own if group.get("capturable") or group.get("fused") else torch.device("cpu")
@@ -301,6 +309,17 @@ class SharedState:
             state["step"] = step
         self.steps = ndarray(steps)
         self.optimizer.step_count.tensor.fill_(count)
+
+
+def _only(counts: set[float]) -> float:
+    """Return the one number of steps, 0 for none; ArgumentError if there are several."""
+    if len(counts) > 1:
+        raise ArgumentError(
+            "the parameters of the optimizer have made different numbers of steps",
+            expected="one number for all",
+            found=", ".join(f"{n:g}" for n in sorted(counts)),
+        )
+    return next(iter(counts), 0.0)
 
 
 def _trained(parameters: list[nn.Parameter]) -> list[nn.Parameter]:

@@ -21,7 +21,7 @@ from meta import op
 from meta.base.dtype import FROM_TORCH
 from meta.base.errors import ArgumentError
 from meta.frontend.core.memory_order import Order, is_contiguous_order, order_of
-from meta.frontend.torch.model import model_on_tensors
+from meta.frontend.torch.model import TorchModel, model_on_tensors
 from meta.interop.torch.loss_scale import SharedLossScale
 from meta.interop.torch.optimizers import SharedState, options_of
 from meta.optim import TrainingStep
@@ -166,29 +166,33 @@ class TorchTrainingStep:
         self._calls = 0
         self._modules = list(self._objective.modules())[1:]
         self.executables: dict[Any, Executable] = {}
-        self._state: _State | None = None
-        _State.of(self._objective, optimizer, self._scaler, accumulate)  # raises what does not fit
+        self._seeds: dict[Any, ndarray] = {}
+        self._state = self._new_state()
+        self._recount = False
         own = weakref.ref(self)
 
         def forget(*_: Any) -> None:
             step = own()
             if step is not None:
-                step._state = None  # PyTorch has counted a step, which the program does not know
+                step._recount = True  # PyTorch has made a step, which the program does not know
 
         optimizer.register_step_post_hook(forget)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
         """Make a step; return the loss, shape ()."""
         leaves, structure = pytree.tree_flatten((args, kwargs))
-        key = structure, *map(_kind, leaves), self._setting()
+        setting = self._setting()
+        key = structure, *map(_kind, leaves), setting
         executable = self.executables.get(key)
-        if executable is None or self._state is None or not self._state.is_current():
-            executable = self._compiled(key, args, kwargs)
+        if self._recount:
+            self._state.recount(setting)
+            self._recount = False
+        if executable is None or not self._state.is_current():
+            executable = self._compiled(key, setting, args, kwargs)
         state = self._state
-        assert state is not None
         state.shared.set_rates(self._optimizer)
         given, named = pytree.tree_map_only(Tensor, _as_array, (args, kwargs))
-        loss = executable(state.dy, *given, **named)
+        loss = executable(self._seeds[key], *given, **named)
         self._calls += 1
         if self._calls % self._accumulate == 0:
             state.shared.count_on_host()
@@ -204,20 +208,25 @@ class TorchTrainingStep:
             str(options_of(self._optimizer)),
         )
 
-    def _compiled(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Executable:
+    def _new_state(self) -> _State:
+        arguments = self._objective, self._optimizer, self._scaler, self._accumulate
+        return _State.of(*arguments, self._setting())
+
+    def _compiled(
+        self, key: Any, setting: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Executable:
         """Compile the step for arguments; nothing of PyTorch's is changed before that is done."""
         if not self._modules[0].training:
             raise ArgumentError("the model is in eval mode", hint="model.train()")
         state = self._state
-        if state is None or not state.is_current() or state.setting != self._setting():
+        if not state.is_current() or state.setting != setting:
             if self._calls % self._accumulate:
                 raise ArgumentError(
                     "the model or its optimizer was changed while gradients are accumulated",
                     expected=f"{self._accumulate} calls for each update",
                     found=f"a change after {self._calls % self._accumulate}",
                 )
-            state = _State.of(self._objective, self._optimizer, self._scaler, self._accumulate)
-            state.setting = self._setting()
+            state = self._new_state()
             self.executables.clear()
         leaves = enumerate(pytree.tree_leaves((args, kwargs)))
         orders = dict(state.orders)
@@ -237,9 +246,10 @@ class TorchTrainingStep:
         step.counts = None if state.shared.on_host else state.shared.steps
         run = step if self._precision is None else meta.amp.autocast(step, self._precision)
         given, named = pytree.tree_map_only(Tensor, _as_array, (args, kwargs))
-        executable = compile(run, state.dy, *given, cuda_graph=self._cuda_graph, **named)
+        seed = state.seed(_loss_dtype(model))
+        executable = compile(run, seed, *given, cuda_graph=self._cuda_graph, **named)
         state.commit(step.updated)
-        self._state, self.executables[key] = state, executable
+        self._state, self.executables[key], self._seeds[key] = state, executable, seed
         return executable
 
 
@@ -252,10 +262,9 @@ class _State:
     shared: SharedState
     loss_scale: SharedLossScale | None
     accumulation: Accumulation | None
-    dy: ndarray
     addresses: Callable[[], list[int]]
     at: list[int]
-    setting: Any = None
+    setting: Any
     updated: frozenset[str] | None = None
 
     @classmethod
@@ -265,6 +274,7 @@ class _State:
         optimizer: torch.optim.Optimizer,
         scaler: torch.amp.GradScaler | None,
         accumulate: int,
+        setting: Any,
     ) -> _State:
         """Return arrays for the tensors as they are; ArgumentError for what does not fit."""
         parameters = dict(objective.named_parameters(remove_duplicate=False))
@@ -294,20 +304,35 @@ class _State:
         if accumulate > 1:
             places = {n: a.placement for n, a in trained.items()}
             accumulation = Accumulation(trained, accumulate, places)
+            accumulation.factor = 1.0  # the seed has it, as it has in PyTorch's loops
         return cls(
             arrays,
             orders,
             shared,
             None if scaler is None else SharedLossScale(scaler, str(device)),
             accumulation,
-            array(1.0, "float32", device=device),
             lambda: list(map(Tensor.data_ptr, tensors.values())),
             list(map(Tensor.data_ptr, tensors.values())),
+            setting,
         )
+
+    def seed(self, dtype: str) -> ndarray:
+        """Return the gradient of the mean loss by the loss of a call."""
+        count = 1 if self.accumulation is None else self.accumulation.count_to
+        return array(1.0 / count, dtype, device=self.shared.rates[0].device)
 
     def is_current(self) -> bool:
         """Whether the tensors, and the optimizer's state, are where they were."""
         return self.shared.is_current() and self.addresses() == self.at
+
+    def recount(self, setting: Any) -> None:
+        """Take over the counts after a step of PyTorch's optimizer. Before the first step of a
+        program, and where that is another for what is trained, PyTorch's state is taken anew.
+        """
+        if self.updated is None or self.setting != setting:
+            self.at = []
+        else:
+            self.shared.recount()
 
     def commit(self, updated: frozenset[str]) -> None:
         """Give the optimizer its state: of the parameters that a program updates.
@@ -351,6 +376,14 @@ def _require_fit(
                 found=f"shape {list(tensor.shape)}, strides {list(tensor.stride())}",
                 hint="make it of tensor.contiguous()",
             )
+
+
+def _loss_dtype(model: TorchModel) -> str:
+    program = model.torch_program()
+    (values,) = program.module.graph.output_node().args
+    outputs = zip(values, program.outputs, strict=True)
+    (loss,) = (value for value, output in outputs if output.written is None)
+    return FROM_TORCH[loss.meta["val"].dtype]
 
 
 def _kind(leaf: Any) -> Any:

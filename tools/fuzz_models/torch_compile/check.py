@@ -37,7 +37,7 @@ class Way:
 
 
 @contextlib.contextmanager
-def _exact_products() -> Iterator[None]:
+def exact_products() -> Iterator[None]:
     """Compute products of float32 in float32 on a GPU."""
     matmul = torch.backends.cuda.matmul
     before = matmul.allow_tf32
@@ -75,7 +75,7 @@ def differs(program: Program, backend: str, device: str = "cpu") -> Failure | No
     names = namespace(program, device)
     compiled = torch.compile(names["f"], backend=backend, dynamic=program.dynamic)
     before: list[tuple[Any, Any]] = []
-    with warnings.catch_warnings(), _exact_products():
+    with warnings.catch_warnings(), exact_products():
         warnings.simplefilter("ignore")
         for number, call in enumerate(program.calls):
             expected = observe(program, call, names)
@@ -143,12 +143,12 @@ def _difference(wanted: Any, found: Any, noisy: Callable[[int], list[Any]]) -> s
     if (wanted.dtype, wanted.shape) != (found.dtype, found.shape):
         text = f"expected {wanted.dtype}{list(wanted.shape)}"
         return f"{text}, found {found.dtype}{list(found.shape)}"
-    wrong = ~_close(wanted, found, torch.zeros(()))
+    wrong = ~close(wanted, found, torch.zeros(()))
     for level in range(len(NOISES)):
         if not bool(wrong.any()):
             return None
         runs = [r for r in noisy(level) if isinstance(r, torch.Tensor) and r.shape == wanted.shape]
-        wrong = ~_close(wanted, found, _bound(wanted, runs))
+        wrong = ~close(wanted, found, bound_of(wanted, runs))
     if not bool(wrong.any()):
         return None
     place = tuple(wrong.nonzero()[0].tolist())
@@ -159,7 +159,7 @@ def _difference(wanted: Any, found: Any, noisy: Callable[[int], list[Any]]) -> s
     )
 
 
-def _bound(wanted: torch.Tensor, runs: list[torch.Tensor]) -> torch.Tensor:
+def bound_of(wanted: torch.Tensor, runs: list[torch.Tensor]) -> torch.Tensor:
     """Return by how much each element may differ; without bound where the runs do not agree."""
     w = wanted.double()
     most = torch.zeros_like(w)
@@ -170,7 +170,7 @@ def _bound(wanted: torch.Tensor, runs: list[torch.Tensor]) -> torch.Tensor:
     return 3 * most
 
 
-def _close(wanted: torch.Tensor, found: torch.Tensor, bound: torch.Tensor) -> torch.Tensor:
+def close(wanted: torch.Tensor, found: torch.Tensor, bound: torch.Tensor) -> torch.Tensor:
     w, f = wanted.double(), found.double()
     same = (w == f) | (w.isnan() & f.isnan())
     if not wanted.is_floating_point():

@@ -48,7 +48,7 @@ class Noise(TorchDispatchMode):
             for argument, value in zip(func._schema.arguments, args, strict=False):
                 written = argument.alias_info is not None and argument.alias_info.is_write
                 if written and isinstance(value, torch.Tensor):
-                    self._disturb(value)
+                    self.disturb(value)
             return result
         if "batch_norm" in own:  # it writes running statistics, whatever its schema says
             args = (self._disturbed(args[0]), *args[1:])
@@ -68,7 +68,8 @@ class Noise(TorchDispatchMode):
             return x
         return (x * self._factor(x)).to(x.dtype)
 
-    def _disturb(self, x: torch.Tensor) -> None:
+    def disturb(self, x: torch.Tensor) -> None:
+        """Change a tensor by rounding, in place."""
         is_expanded = any(n > 1 and s == 0 for n, s in zip(x.shape, x.stride(), strict=True))
         if x.is_floating_point() and not is_expanded:
             x.copy_(x * self._factor(x))

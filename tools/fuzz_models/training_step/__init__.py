@@ -1,0 +1,1 @@
+"""Random PyTorch trainings by ``training_step``, against eager PyTorch."""
