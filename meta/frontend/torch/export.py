@@ -188,11 +188,11 @@ def _differentiable_functions() -> Iterator[None]:
             "one; torch.compile(model, backend='meta') takes it",
         )
 
-    Function.apply = classmethod(apply)
+    Function.apply = classmethod(apply)  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
-        Function.apply = own
+        Function.apply = own  # type: ignore[method-assign]
 
 
 @contextlib.contextmanager

@@ -380,7 +380,7 @@ def _require_fit(
 
 def _loss_dtype(model: TorchModel) -> str:
     program = model.torch_program()
-    (values,) = program.module.graph.output_node().args
+    values: Any = program.module.graph.output_node().args[0]
     outputs = zip(values, program.outputs, strict=True)
     (loss,) = (value for value, output in outputs if output.written is None)
     return FROM_TORCH[loss.meta["val"].dtype]
