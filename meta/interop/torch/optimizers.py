@@ -53,9 +53,9 @@ def _same(*names: str) -> Callable[[Options], dict[str, Any]]:
 
 def _adafactor(group: Options) -> dict[str, Any]:
     eps1, eps2 = group["eps"]
-    own = {"beta2_decay": -group["beta2_decay"], "eps2": eps2}
-    if eps1 is not None:
-        own["eps1"] = eps1
+    if eps1 is None:
+        eps1 = torch.finfo(group["params"][0].dtype).eps
+    own = {"beta2_decay": -group["beta2_decay"], "eps1": eps1, "eps2": eps2}
     return own | _same("d", "weight_decay")(group)
 
 

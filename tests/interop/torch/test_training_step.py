@@ -315,9 +315,11 @@ def test_steps_of_torch_in_between_compile_nothing_anew() -> None:
     assert_same(ours, theirs)
 
 
+@pytest.mark.parametrize("name", ["momentum", "adafactor"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_models_and_losses_of_other_dtypes(dtype: torch.dtype) -> None:
-    ours, theirs = both(OPTIMIZERS["momentum"], lambda: matrices().to(dtype))
+def test_models_and_losses_of_other_dtypes(dtype: torch.dtype, name: str) -> None:
+    """The least second moment of Adafactor is another for each."""
+    ours, theirs = both(OPTIMIZERS[name], lambda: matrices().to(dtype))
     step = training_step(*ours, loss)
     bounds = (
         {"rtol": 1e-6, "atol": 1e-7} if dtype == torch.float64 else {"rtol": 3e-2, "atol": 1e-2}
