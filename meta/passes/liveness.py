@@ -7,7 +7,7 @@ function of its own, with a time and memory of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -48,7 +48,8 @@ _NO_MEMORY: frozenset[Memory] = frozenset()
 class Buffer:
     """The memory of one result of a binding.
 
-    binding: the number of the binding that computes it, its first moment. output: which result.
+    binding: the number of the binding that computes it, its first moment; -1 of the memory of a
+        parameter. output: which result, or which parameter.
     name: of the variable that the binding makes. type: of the tensor.
     last: the last binding that uses it, or a view of it.
     leaves: whether others may hold it when the function has returned: it is a result, an argument
@@ -85,8 +86,11 @@ class Liveness:
     bindings: as `in_time_order`. buffers: one per result that a kernel computes; a view and a field
     have that of their source, parameters and constants have none.
 
+    captured: those that others than the caller may hold when the function has returned.
+
     ``has_place`` says of a binding whether the memory of its result can be chosen, without which
-    nothing else is written there.
+    nothing else is written there. ``owned``: the numbers of parameters whose memory is the
+    function's: they have buffers, which nothing else is written over.
     """
 
     def __init__(
@@ -94,6 +98,7 @@ class Liveness:
         function: Function,
         module: Module,
         has_place: Callable[[Binding], bool] = lambda binding: True,
+        owned: Iterable[int] = (),
     ) -> None:
         self.bindings = list(in_time_order(function.body))
         self.buffers: list[Buffer] = []
@@ -102,12 +107,17 @@ class Liveness:
         self.module = module
         self._places: dict[Expr, MemorySets] = {}
         self._now = -1
+        for number in owned:
+            var = function.params[number]
+            self._places[var] = self._new(var.type, var.name, [number])
         result = self._block(function.body)
         self._now = len(self.bindings)
+        self.captured = frozenset(n for n, b in enumerate(self.buffers) if b.leaves)
         self._use(result, leaves=True)
         for number, args, which in self._over:
             root = self.overwritable(number, args, which)
-            if root is not None and has_place(self.bindings[self.buffers[root].binding]):
+            begin = -1 if root is None else self.buffers[root].binding
+            if root is not None and begin >= 0 and has_place(self.bindings[begin]):
                 self.buffers[number].over = root
                 self.buffers[root].last = self.buffers[number].last
 
@@ -217,7 +227,7 @@ class Liveness:
         for buffer in self.buffers:
             if buffer.over is not None or not counts(buffer):
                 continue
-            change[buffer.binding] += buffer.size
+            change[max(buffer.binding, 0)] += buffer.size
             if buffer.last + 1 < len(change):
                 change[buffer.last + 1] -= buffer.size
         return list(accumulate(change[:-1]))

@@ -9,9 +9,10 @@ is placed first, and the smallest arena is kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from meta import op
 from meta.base.device import Device
 from meta.dialect.core import ADJACENT, ALLOCATES, FUSED
 from meta.dialect.core.ir_calls import base_op, called_op, declared_call, flat_atoms
-from meta.ir import Binding, Call, Expr, Function, Module
+from meta.ir import Binding, Call, Expr, Function, Module, Tuple
 from meta.op.core import View
 from meta.passes.dispatch import kernel_of
 from meta.passes.liveness import Buffer, Liveness, fused_function, in_time_order
@@ -38,15 +39,25 @@ class Lifetime:
     last: int
 
 
-def plan(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
-    """Return the offset of each buffer, a multiple of 64, and the size of the arena, in bytes."""
+def plan(
+    lifetimes: Sequence[Lifetime],
+    fixed: Mapping[int, int] = MappingProxyType({}),
+    stacked: Sequence[int] = (),
+) -> tuple[list[int], int]:
+    """Return the offset of each buffer, a multiple of 64, and the size of the arena, in bytes.
+
+    fixed: offsets of buffers that have one, by their numbers. stacked: the numbers of those that
+    are placed before all others, from the bottom on in this order.
+    """
     together = _overlaps(lifetimes)
-    bound = least(lifetimes)
+    bound = max([least(lifetimes), *(at + aligned(lifetimes[i].size) for i, at in fixed.items())])
+    first = set(stacked)
+    rest = [i for i in range(len(lifetimes)) if i not in first and i not in fixed]
     best: tuple[list[int], int] | None = None
     for order in _ORDERS:
-        ordered = sorted(range(len(lifetimes)), key=order(lifetimes))
+        ordered = sorted(rest, key=order(lifetimes))
         for _ in range(TRIES):
-            offsets, size = _first_fit(lifetimes, together, ordered)
+            offsets, size = _first_fit(lifetimes, together, [*stacked, *ordered], fixed)
             if best is None or size < best[1]:
                 best = offsets, size
             if best[1] == bound:
@@ -95,12 +106,17 @@ def _overlaps(lifetimes: Sequence[Lifetime]) -> list[Any]:
 
 
 def _first_fit(
-    lifetimes: Sequence[Lifetime], together: list[Any], order: list[int]
+    lifetimes: Sequence[Lifetime],
+    together: list[Any],
+    order: Sequence[int],
+    fixed: Mapping[int, int],
 ) -> tuple[list[int], int]:
     """Give each buffer, in this order, the lowest place that is free for as long as it lives."""
     # Where buffers begin and end: far away as long as they have no place, as what is none does.
     begin = np.full(len(lifetimes) + 1, _FAR)
     end = np.zeros(len(lifetimes) + 1, np.int64)
+    for i, at in fixed.items():
+        begin[i], end[i] = at, at + aligned(lifetimes[i].size)
     for i in order:
         others, size = together[i], aligned(lifetimes[i].size)
         begins = begin[others]
@@ -117,11 +133,18 @@ def _first_fit(
 _FAR = 1 << 62
 
 
-ARENA, OFFSETS = "arena", "offsets"
+ARENA, OFFSETS, RESIDENT = "arena", "offsets", "resident"
 """The attributes of a planned function: see `plan_memory`."""
 
 
-def plan_memory(module: Module, *, device: Device) -> Module:
+def plan_memory(
+    module: Module,
+    *,
+    device: Device,
+    results: Sequence[int] = (),
+    resident: Sequence[tuple[int, int]] = (),
+    segment: int = 0,
+) -> Module:
     """Write into every function, closures included, where its intermediate results live.
 
     ``arena`` is the size in bytes of the function's memory. ``offsets`` has an entry ``(i, j, at)``
@@ -131,6 +154,14 @@ def plan_memory(module: Module, *, device: Device) -> Module:
     (``adjacent``), are one piece of memory. A result without an entry is allocated when it is
     computed: it leaves the function, its extents are not known yet, or its kernel allocates it.
     The values of a bucket (`bucket_collectives`) lie one behind the other.
+
+    ``results``: the numbers of results of main that may stay in its arena, at the bottom, the first
+    that is computed first: whoever calls it sees to it that it does not run as long as somebody has
+    one. ``resident``: pairs ``(k, at)`` for parameters of main that lie in its arena when it is
+    called, and whose memory it may use when it has read them for the last time: they become its
+    attribute ``resident``. ``segment``: bytes, unless 0, behind which the arena goes on in other
+    memory: no result lies in both, nor in the 64 bytes there.
+
     Each activation of a function needs an arena of its own. To be run last, since the numbers of
     the bindings count.
 
@@ -162,10 +193,15 @@ def plan_memory(module: Module, *, device: Device) -> Module:
             return binding
         return with_value(binding, _planned(value, module, device))
 
-    return map_functions(
-        module,
-        lambda f: f if FUSED in f.attrs else _planned(rewrite_function(f, closure), module, device),
-    )
+    def planned(function: Function) -> Function:
+        if FUSED in function.attrs:
+            return function
+        options: tuple[Any, ...] = ()
+        if function is module.main:
+            options = results, resident, segment
+        return _planned(rewrite_function(function, closure), module, device, *options)
+
+    return map_functions(module, planned)
 
 
 def planned_peak(function: Function, module: Module) -> int:
@@ -181,27 +217,65 @@ def planned_peak(function: Function, module: Module) -> int:
     return int(function.attrs[ARENA]) + max(beside, default=0)
 
 
-def _planned(function: Function, module: Module, device: Device) -> Function:
+def _planned(
+    function: Function,
+    module: Module,
+    device: Device,
+    results: Sequence[int] = (),
+    resident: Sequence[tuple[int, int]] = (),
+    segment: int = 0,
+) -> Function:
     filled = {b.var for b in in_time_order(function.body) if _fills(b.value, module, device)}
-    live = Liveness(function, module, lambda b: b.var in filled)
+    owned = dict(resident)
+    live = Liveness(function, module, lambda b: b.var in filled, owned)
+    staying = _staying(function, live, results)
+    fixed = {n: owned[b.output] for n, b in enumerate(live.buffers) if b.binding < 0}
     inside = [
         number
         for number, b in enumerate(live.buffers)
-        if not b.leaves
+        if (not b.leaves or number in staying)
         and b.type.is_static
         and b.over is None
+        and b.binding >= 0
         and live.bindings[b.binding].var in filled
     ]
-    places, size = _placed(inside, live, module)
+    places, size = _placed(inside, live, module, fixed, staying, segment)
     places |= {n: places[b.over] for n, b in enumerate(live.buffers) if b.over is not None}
     entries = sorted(
         (live.buffers[n].binding, live.buffers[n].output, at) for n, at in places.items()
     )
-    return replace(function, attrs={**function.attrs, ARENA: size, OFFSETS: tuple(entries)})
+    own = {RESIDENT: tuple(resident)} if resident else {}
+    return replace(function, attrs={**function.attrs, ARENA: size, OFFSETS: tuple(entries), **own})
 
 
-def _placed(inside: list[int], live: Liveness, module: Module) -> tuple[dict[int, int], int]:
-    """Return where each of these buffers lives, and the size of the arena."""
+def _staying(function: Function, live: Liveness, results: Sequence[int]) -> frozenset[int]:
+    """Return the buffers that nobody holds when the function has returned but who has these of its
+    results.
+    """
+    if not results:
+        return frozenset()
+    result = function.body.result
+    fields = result.fields if isinstance(result, Tuple) else (result,)
+    ours, others = frozenset[int](), live.captured
+    for number, field in enumerate(fields):
+        if number in results:
+            ours |= live.of(field)
+        else:
+            others |= live.of(field)
+    return ours - others
+
+
+def _placed(
+    inside: list[int],
+    live: Liveness,
+    module: Module,
+    fixed: Mapping[int, int],
+    staying: frozenset[int],
+    segment: int,
+) -> tuple[dict[int, int], int]:
+    """Return where each of these buffers lives, and the size of the arena. fixed: by number, where
+    further ones lie. staying: those of results, at the bottom. segment: see `plan_memory`.
+    """
     pieces: dict[int, list[int]] = {}
     for number in inside:
         binding = live.buffers[number].binding
@@ -224,9 +298,17 @@ def _placed(inside: list[int], live: Liveness, module: Module) -> tuple[dict[int
             key_of[number] = keys[0]
         if keys:
             pieces[keys[0]] = joined
-    offsets, size = plan([_lifetime([live.buffers[n] for n in p]) for p in pieces.values()])
+    lives = [_lifetime([live.buffers[n] for n in p]) for p in pieces.values()]
+    stacked = [i for i, piece in enumerate(pieces.values()) if staying.issuperset(piece)]
+    stacked.sort(key=lambda i: lives[i].first)
+    at_offsets = {len(lives) + i: at for i, at in enumerate(fixed.values())}
+    lives += [_lifetime([live.buffers[n]]) for n in fixed]
+    if segment:
+        at_offsets[len(lives)] = aligned(segment)
+        lives.append(Lifetime(ALIGNMENT, -1, len(live.bindings)))
+    offsets, size = plan(lives, at_offsets, () if fixed else stacked)
     places: dict[int, int] = {}
-    for piece, at in zip(pieces.values(), offsets, strict=True):
+    for piece, at in zip(pieces.values(), offsets, strict=False):
         for number in piece:
             places[number] = at
             at += aligned(live.buffers[number].size)

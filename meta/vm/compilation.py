@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from contextvars import Context, copy_context
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from meta.base import gc_pause
@@ -21,19 +23,17 @@ from meta.passes.call_graph import preparation_of
 from meta.passes.manager import pass_name
 from meta.passes.prepare import ARRAYS
 from meta.runtime import external_memory
-from meta.runtime.ndarray import as_array
+from meta.runtime.ndarray import as_array, ndarray
 from meta.vm.benchmark.roofline import measure_peaks
-from meta.vm.compiler.calling_convention import Program, bind, declared, module_program
+from meta.vm.compiler.calling_convention import Convention, Program, bind, declared, module_program
 from meta.vm.compiler.emit import ENTRY, emit
 from meta.vm.compiler.kernels import BoundProgram, bind_kernels
 from meta.vm.compiler.pipeline import PassContext, pipeline
 from meta.vm.executable import Executable
-from meta.vm.graphs.borrowed_outputs import Borrowing
+from meta.vm.run.workspace import Workspace
 from meta.vm.save import program_cache
 
 
-@gc_pause.gc_paused()
-@compiling()
 def compile(
     model: Any,
     *args: Any,
@@ -43,7 +43,6 @@ def compile(
     memory_budget: int | None = None,
     cuda_graph: bool | None = None,
     tune: float | None = None,
-    borrowing: Borrowing | None = None,
     **kwargs: Any,
 ) -> Executable:
     """Compile a model for arguments of these types.
@@ -71,7 +70,6 @@ def compile(
     tune: seconds within which kernels of this program that were never measured are measured, those
         that seem to take longest first; what is found is kept for all processes and decides which
         kernels run (see `meta.cost.measured`). None: as META_TUNE says.
-    borrowing: which results `Executable.on_tensors` may return in memory of CUDA graphs; none.
 
     Of a model in infer mode, what depends on its arrays alone (weights cast, transposed, or folded
     with batch normalisation) is computed before the first call, kept, and computed again after an
@@ -82,21 +80,68 @@ def compile(
     Raises TraceError, TypeInferError or DispatchError, at the user's line, for what cannot be
     traced, typed or run, and IRError for functions that call one another too often.
     """
-    if tune is not None:
-        with measured(tune):
-            return compile(
-                model,
-                *args,
-                device=device,
-                opt_level=opt_level,
-                dims=dims,
-                memory_budget=memory_budget,
-                cuda_graph=cuda_graph,
-                borrowing=borrowing,
-                **kwargs,
-            )
+    with nullcontext() if tune is None else measured(tune):
+        lowered = lower(
+            model,
+            args,
+            kwargs,
+            device=device,
+            opt_level=opt_level,
+            dims=dims,
+            memory_budget=memory_budget,
+            cuda_graph=cuda_graph,
+        )
+    return lowered.executable()
+
+
+@dataclass(frozen=True)
+class LoweredProgram:
+    """A program with its kernels, and what runs it.
+
+    Attributes
+    ----------
+    bound: its code and kernels. arrays, convention, history, cuda_graph, replay: see
+    `CompiledProgram`.
+    """
+
+    bound: BoundProgram
+    arrays: Sequence[ndarray]
+    convention: Convention
+    history: Sequence[PassRecord]
+    cuda_graph: bool | None
+    replay: Callable[[], Sequence[PassRecord]]
+
+    def executable(self, workspace: Workspace | None = None) -> Executable:
+        """Return what runs it in a workspace; in one of its own by default."""
+        return Executable(
+            self.bound,
+            self.arrays,
+            self.convention,
+            self.history,
+            self.cuda_graph,
+            self.replay,
+            workspace,
+        )
+
+
+@gc_pause.gc_paused()
+@compiling()
+def lower(
+    model: Any,
+    args: tuple[Any, ...] = (),
+    kwargs: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    device: object = None,
+    opt_level: int | None = None,
+    dims: Mapping[str, tuple[int, int | None]] | None = None,
+    memory_budget: int | None = None,
+    cuda_graph: bool | None = None,
+) -> LoweredProgram:
+    """Compile a model for arguments of these types, as `compile` does, up to the point at which it
+    takes memory.
+    """
     with PassContext(opt_level=opt_level):
-        program = to_program(model, args, kwargs)
+        program = to_program(model, args, dict(kwargs))
     program.require_end()
     given = (a for a in tree.flatten((args, kwargs))[0] if not isinstance(a, TensorType | Value))
     arrays = [*map(as_array, given), *program.arrays]
@@ -140,9 +185,7 @@ def compile(
             if tuning() == "on":  # complete, so that it is what "cached" would make of the costs
                 with tuned(measures=False):
                     program_cache.store(program_cache.key_of(traced, passes, where) or key, found)
-    return Executable(
-        found, program.arrays, program.convention, history, cuda_graph, replay, borrowing
-    )
+    return LoweredProgram(found, program.arrays, program.convention, history, cuda_graph, replay)
 
 
 MOST_PLANS = 4

@@ -30,7 +30,7 @@ from meta.ir import (
 )
 from meta.passes import dispatch, infer_type, plan_memory
 from meta.passes.liveness import Liveness
-from meta.passes.plan_memory import ALIGNMENT, ARENA, OFFSETS
+from meta.passes.plan_memory import ALIGNMENT, ARENA, OFFSETS, RESIDENT, Lifetime, plan
 
 
 def planned(text: str) -> Module:
@@ -260,3 +260,77 @@ def read(binding: Binding) -> list[Any]:
     if not isinstance(call, Call) or call.callee.name == "reshape":
         return []
     return [a for a in operands(call) if isinstance(a, Var)]
+
+
+@st.composite
+def lives(draw: st.DrawFn) -> list[Lifetime]:
+    """Lifetimes of some buffers."""
+    sizes = st.integers(1, 500)
+    times = st.tuples(st.integers(0, 12), st.integers(0, 12)).map(sorted)
+    return [Lifetime(draw(sizes), *draw(times)) for _ in range(draw(st.integers(1, 12)))]
+
+
+def meet(a: Lifetime, x: int, b: Lifetime, y: int) -> bool:
+    """Whether two buffers at these offsets share a byte at some time."""
+    in_time = a.first <= b.last and b.first <= a.last
+    return in_time and x < y + b.size and y < x + a.size
+
+
+@settings(deadline=None)
+@given(lives(), lives(), st.integers(0, 40))
+def test_fixed_and_stacked_buffers_are_left_alone(
+    stacked: list[Lifetime], others: list[Lifetime], wall: int
+) -> None:
+    """What a first program leaves behind lies in the arena of a second one, which has a gap."""
+    until = [Lifetime(b.size, b.first, 12) for b in stacked]
+    found, size = plan([*others, *until], stacked=range(len(others), len(others) + len(until)))
+    own = found[len(others) :]
+    assert own[0] == 0 and sum(b.size for b in until) <= size
+    later = [Lifetime(b.size, -1, b.first) for b in stacked]
+    segment = size + ALIGNMENT * wall
+    gap = Lifetime(ALIGNMENT, -1, 12)
+    everything = [*later, gap, *others]
+    fixed = dict(enumerate([*own, segment]))
+    places, whole = plan(everything, fixed)
+    assert places[: len(fixed)] == [*own, segment] and whole >= segment + ALIGNMENT
+    for i, a in enumerate(everything):
+        assert places[i] + a.size <= whole and places[i] % ALIGNMENT == 0
+        for j, b in enumerate(everything[:i]):
+            both_fixed = i < len(fixed) and j < len(fixed)
+            assert both_fixed or not meet(a, places[i], b, places[j])
+
+
+FORWARD = """
+func @main(%x: float32[64]) -> (float32[64], float32[64], float32[64]) {
+  %a = exp(%x)
+  %b = tanh(%a)
+  %c = exp(%b)
+  %d = tanh(%c)
+  return (%d, %a, %c)
+}"""
+GRADIENT = """
+func @main(%dy: float32[64], %a: float32[64], %c: float32[64]) -> (float32[64],) {
+  %p = multiply(%dy, %c)
+  %q = tanh(%p)
+  %r = multiply(%q, %a)
+  %s = exp(%r)
+  return (%s,)
+}"""
+
+
+def test_a_program_goes_on_in_the_arena_of_another_one() -> None:
+    def plans(text: str, **options: Any) -> Any:
+        with only("tvm"):
+            module = dispatch(infer_type(parse(text)), device=CPU)
+            return plan_memory(module, device=CPU, **options).main.attrs
+
+    first = plans(FORWARD, results=[1, 2])
+    assert first == {ARENA: 768, OFFSETS: ((0, 0, 0), (1, 0, 512), (2, 0, 256))}
+    resident = ((1, 0), (2, 256))
+    second = plans(GRADIENT, results=[0], resident=resident, segment=768)
+    assert second[RESIDENT] == resident and second[ARENA] == 768 + ALIGNMENT
+    at = {i: offset for i, _, offset in second[OFFSETS]}
+    assert at[0] == 512  # all is in use
+    assert at[1] == 256  # %c was read for the last time
+    assert set(at) == {0, 1, 2, 3}
+    assert plans(GRADIENT, results=[]).keys() == {ARENA, OFFSETS}

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from meta.base.device import Device
-from meta.vm.run import compiled_program
-from meta.vm.run.compiled_program import StreamOrder
+from meta.vm.run import workspace
+from meta.vm.run.workspace import StreamOrder
 
 
 class Stream:
@@ -34,7 +34,7 @@ def test_another_stream_waits(
     order = StreamOrder(Device("cuda:0"))
     for handle in handles:
         stream = Stream(handle, log)
-        monkeypatch.setattr(compiled_program, "_raw", lambda _, h=handle: h)
+        monkeypatch.setattr(workspace, "_raw", lambda _, h=handle: h)
         monkeypatch.setattr(torch.cuda, "current_stream", lambda _, s=stream: s)
         monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda h=handle: h < 0)
         order()

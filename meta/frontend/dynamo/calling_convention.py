@@ -7,11 +7,8 @@ once is found out once.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from functools import partial
-from itertools import count
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -21,8 +18,10 @@ from torch import Tensor
 from meta.frontend.core.memory_order import copy_with_strides
 from meta.frontend.dynamo.conversion import ConvertedGraph
 from meta.frontend.dynamo.outputs import ConstantOutput, InputOutput, Output, Result, View, size_of
-from meta.frontend.dynamo.saved_tensors import Bundle, LastingToken, SavedTensors
-from meta.vm.graphs.borrowed_outputs import Loans, Lot
+from meta.frontend.dynamo.saved_tensors import Bundle, SavedTensors
+from meta.frontend.dynamo.training_memory import TrainingMemory
+from meta.passes.plan_memory import ALIGNMENT
+from meta.runtime.allocate import storage_address
 
 InputAdapter = Callable[[Tensor], Tensor]
 OutputAdapter = Callable[[Tensor], Tensor]
@@ -30,7 +29,6 @@ OutputAdapter = Callable[[Tensor], Tensor]
 addresses = partial(map, Tensor.data_ptr)
 """The addresses of tensors."""
 _detach_all = partial(map, attrgetter("data"))  # tensors of the same memory, for autograd no views
-_numbers = count()
 
 
 def compact(tensor: Tensor) -> Tensor:
@@ -53,52 +51,29 @@ class Arguments:
 
     Parameters
     ----------
-    places: the numbers of the inputs. fits: what gives each as the program takes it. kept: inputs
-    that come from a bundle, and so are as the program takes them. loans: which may be among these.
+    places: the numbers of the inputs. fits: what gives each as the program takes it. ready: those
+    that are as the program takes them.
     """
 
     def __init__(
-        self,
-        places: Sequence[int],
-        fits: Sequence[InputAdapter],
-        kept: SavedTensors | None = None,
-        loans: Loans | None = None,
+        self, places: Sequence[int], fits: Sequence[InputAdapter], ready: Collection[int]
     ) -> None:
-        self._places, self._pick, self._loans = places, picker(places), loans
-        comes = range(0) if kept is None else range(kept.first, kept.first + kept.count)
-        fitting = [(i, p, fit) for i, (p, fit) in enumerate(zip(places, fits, strict=True))]
-        self._fitting = [each for each in fitting if each[1] not in comes]
-        self._compact = [i for i, _, fit in self._fitting if fit is compact]
+        self._pick = picker(places)
+        fitting = [(i, p, f) for i, (p, f) in enumerate(zip(places, fits, strict=True))]
+        fitting = [each for each in fitting if each[1] not in ready]
+        self._compact = [i for i, _, fit in fitting if fit is compact]
         self._pick_compact = picker(self._compact)
-        self._others = [each for each in self._fitting if each[2] is not compact]
-        # By the number of a bundle, the arguments that are lent, and how the others are found.
-        self._known: dict[int, tuple[list[Any], list[tuple[int, int, InputAdapter | None]]]] = {}
-        if loans is not None:
-            self._known = loans.memo()
+        self._others = [each for each in fitting if each[2] is not compact]
 
-    def __call__(self, inputs: Sequence[Any], number: int | None) -> list[Tensor]:
-        """Return the arguments; ``number``: of the bundle."""
-        if number is not None and (found := self._known.get(number)) is not None:
-            tensors = found[0].copy()
-            for i, place, fit in found[1]:
-                tensors[i] = inputs[place] if fit is None else fit(inputs[place])
-            return tensors
+    def __call__(self, inputs: Sequence[Any]) -> list[Tensor]:
+        """Return the arguments."""
         tensors = list(self._pick(inputs))
         for i, place, fit in self._others:
             tensors[i] = fit(inputs[place])
         if not all(map(Tensor.is_contiguous, self._pick_compact(tensors))):
             for i in self._compact:
                 tensors[i] = compact(tensors[i])
-        if number is not None and self._loans is not None:
-            self._look(tensors, self._loans.ids, number)
         return tensors
-
-    def _look(self, tensors: list[Tensor], ids: Collection[int], number: int) -> None:
-        """Note which arguments are lent."""
-        lent = [t if id(t) in ids else None for t in tensors]
-        fits = {i: fit for i, _, fit in self._fitting}
-        others = [i for i, t in enumerate(lent) if t is None]
-        self._known[number] = lent, [(i, self._places[i], fits.get(i)) for i in others]
 
 
 class Returns:
@@ -106,34 +81,32 @@ class Returns:
 
     Parameters
     ----------
-    converted: the graph. lent: results that are tensors of a CUDA graph's own, when they are among
-    ``loans``. copied: results that lie in memory of somebody else. gives: outputs, the last, in
-    place of which there is a token. takes: inputs that come from one.
+    converted: the graph. copied: results that lie in memory of somebody else. offsets: where others
+    lie in a `TrainingMemory`, if they do. gives: outputs, the last, in place of which there is a
+    token. takes: inputs that come from one.
+
+    Attributes
+    ----------
+    lent: the results that are lent.
     """
 
     def __init__(
         self,
         converted: ConvertedGraph,
-        lent: Collection[int],
-        loans: Loans,
         copied: Collection[int],
+        offsets: Sequence[int | None] = (),
         gives: SavedTensors | None = None,
         takes: SavedTensors | None = None,
     ) -> None:
-        self._loans = loans
         outputs = converted.outputs if gives is None else converted.outputs[: gives.first]
-        self._bundling = None
+        self._packer = None
         if gives is not None:
-            self._bundling = SavedTensorsPacker(converted.outputs, gives, loans, copied)
+            self._packer = SavedTensorsPacker(converted.outputs, gives, copied, offsets)
         results = [o for o in (*outputs, *converted.bases) if isinstance(o, Result)]
-        views = [o for o in results if o.number in lent and o.number not in copied]
-        views = [o for o in views if o.strides is None and o.device is None]
-        others = [o for o in results if o not in views]
-        self._lent = [(o.axes, _output_adapter(o, copied)) for o in views]
+        lent = {i for i, at in enumerate(offsets) if at is not None}.difference(copied)
+        self.lent = [o for o in results if o.number in lent]
+        others = [o for o in results if o not in self.lent]
         self._others = [(o.number, _output_adapter(o, copied)) for o in others]
-        # What nobody lends, as on the CPU, may need a form, too.
-        self._forms = [(i, form) for i, (_, form) in enumerate(self._lent) if form is not None]
-        self._pick_lent = picker([o.number for o in views])
         bases = [o.base if isinstance(o, View) else o for o in outputs]
         given = [o for o in bases if isinstance(o, InputOutput)]
         self._pick_given = picker([o.number for o in given])
@@ -145,55 +118,45 @@ class Returns:
         self._known = [o.value for o in outputs if isinstance(o, ConstantOutput)]
         self._is_known = not any(hasattr(value, "evaluate") for value in self._known)
         # An output's place among these kinds, one behind the other.
-        kinds = [*given, *views, *others, *(o for o in outputs if isinstance(o, ConstantOutput))]
+        kinds = [*given, *self.lent, *others]
+        kinds += [o for o in outputs if isinstance(o, ConstantOutput)]
         at = {id(o): i for i, o in enumerate(kinds)}
         # A view's base stands for it until it is there.
         self._pick = picker([at.get(id(o), 0) for o in bases])
         self._views = [(i, o.make) for i, o in enumerate(outputs) if isinstance(o, View)]
-        # By the ids of what is lent, the tensors to be given out.
-        self._known_loans: dict[tuple[int, ...], list[Tensor]] = loans.memo()
 
-    def __call__(
-        self, inputs: Sequence[Any], results: Sequence[Tensor], extents: dict[str, int]
-    ) -> list[Any]:
-        """Return the outputs."""
-        lent: Any = self._pick_lent(results)
-        if self._loans.ids:
-            ids = tuple(map(id, lent))
-            ready = self._known_loans.get(ids)
-            lent = self._look(lent, ids) if ready is None else _detach_all(ready)
-        elif self._forms:
-            lent = list(lent)
-            for i, form in self._forms:
-                lent[i] = form(lent[i])
-        others = [results[i] if form is None else form(results[i]) for i, form in self._others]
-        known: Sequence[Any] = self._known
-        if not self._is_known:
-            known = [size_of(value, extents) for value in known]
+    def of_inputs(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Return the outputs that are inputs, before the program uses the memory of these."""
         given = self._pick_given(inputs)
         if self._copied_given:
             given = list(given)
             for i, copy in self._copied_given:
                 given[i] = copy(given[i])
+        return given
+
+    def __call__(
+        self,
+        inputs: Sequence[Any],
+        given: Sequence[Any],
+        results: Sequence[Tensor],
+        extents: dict[str, int],
+        memory: TrainingMemory | None,
+        copies: bool,
+    ) -> list[Any]:
+        """Return the outputs. given: those that are inputs. copies: of what would be lent."""
+        lent: Any = ()
+        if memory is not None and self.lent:
+            tensors = memory.gradients.tensors
+            lent = map(torch.clone, tensors) if copies else _detach_all(tensors)
+        others = [results[i] if form is None else form(results[i]) for i, form in self._others]
+        known: Sequence[Any] = self._known
+        if not self._is_known:
+            known = [size_of(value, extents) for value in known]
         found = list(self._pick([*given, *lent, *others, *known]))
         for at, make in self._views:
             found[at] = make(found[at], inputs)
-        if self._bundling is not None:
-            found.append(self._bundling(results))
-        return found
-
-    def _look(self, tensors: Sequence[Tensor], ids: tuple[int, ...]) -> list[Tensor]:
-        """Find out which results are lent, and return the outputs."""
-        found, ready = [], []
-        for tensor, (axes, form) in zip(tensors, self._lent, strict=True):
-            loan = self._loans.of(tensor)
-            if loan is not None:
-                ready.append(loan.tensor if axes is None else loan.permuted(axes))
-                found.append(ready[-1].data)
-            else:
-                found.append(tensor if form is None else form(tensor))
-        if ready and len(ready) == len(tensors):
-            self._known_loans[ids] = ready
+        if self._packer is not None:
+            found.append(self._packer(results, memory))
         return found
 
 
@@ -203,107 +166,63 @@ class SavedTensorsPacker:
     Parameters
     ----------
     outputs: of a forward graph, the last of which are ``kept``. copied: results that lie in memory
-    of somebody else.
+    of somebody else. offsets: where others lie in the memory of a call.
     """
 
     def __init__(
-        self, outputs: Sequence[Output], kept: SavedTensors, loans: Loans, copied: Collection[int]
+        self,
+        outputs: Sequence[Output],
+        kept: SavedTensors,
+        copied: Collection[int],
+        offsets: Sequence[int | None],
     ) -> None:
-        self._kept, self._loans = kept, loans
+        self._kept, self._copied, self._offsets = kept, copied, offsets
         ours = outputs[kept.first :]
-        self._results = [(i, o) for i, o in enumerate(ours) if isinstance(o, Result)]
+        self._results = [(i, o.number) for i, o in enumerate(ours) if isinstance(o, Result)]
         self._views = [(i, o) for i, o in enumerate(ours) if isinstance(o, View)]
-        numbers = {result.number: i for i, result in self._results}
+        numbers = {number: i for i, number in self._results}
         self._bases = {i: numbers[view.base.number] for i, view in self._views}
-        self._places = [i for i, _ in self._results]
-        self._pick = picker([o.number for _, o in self._results])
-        self._copies = [i for i, o in self._results if o.number in copied]
-        # By the ids of results, if all are lent: the values, but for views that are copies; and
-        # those.
-        self._known: dict[tuple[int, ...], _BorrowedGroup] = loans.memo()
 
-    def __call__(self, results: Sequence[Tensor]) -> Tensor:
+    def __call__(self, results: Sequence[Tensor], memory: TrainingMemory | None) -> Tensor:
         """Return the token of the bundle of a call."""
-        ours = self._pick(results)
-        if not self._loans.ids:
-            return self._kept.token(Bundle(self._values(ours)))
-        ids = tuple(map(id, ours))
-        found = self._known.get(ids)
-        if found is None:
-            return self._look(ours, ids)
-        return self._token(found)
+        if memory is None:
+            return self._kept.token(Bundle(self._values(results)))
+        bundle = memory.bundle
+        if not bundle.values:
+            self._place(bundle, results)
+        elif bundle.moving:
+            values = self._values(results)
+            for i in bundle.moving:
+                bundle.values[i] = values[i].clone() if i in self._bases else values[i]
+        return self._kept.token(bundle, memory.token)
 
-    def _token(self, lent: _BorrowedGroup) -> Tensor:
-        """Return the token of a call that lends what others lent before."""
-        if lent.token is not None:
-            for lot in lent.lots:
-                lot.is_kept = lent.token.is_out
-            return self._kept.token(lent.bundle, lent.token)
-        values = list(lent.bundle.values)
-        for i, view in lent.copies:
-            values[i] = self._viewed(values, i, view)
-        return self._of_this_call(Bundle(values, lent.bundle.number), lent.lots)
+    def _place(self, bundle: Bundle, results: Sequence[Tensor]) -> None:
+        """Find out which values are the same tensors in each call in the memory of a bundle."""
+        values = bundle.values = self._values(results)
+        offsets: dict[int, int] = {}
+        for i, number in self._results:
+            at = self._offsets[number]
+            if at is not None and number not in self._copied:
+                offsets[i] = at
+        for i, _ in self._views:
+            base = self._bases[i]
+            if base in offsets and storage_address(values[i]) == storage_address(values[base]):
+                at = offsets[base] + values[i].data_ptr() - values[base].data_ptr()
+                if at % ALIGNMENT:
+                    values[i] = values[i].clone()
+                else:
+                    offsets[i] = at
+        bundle.offsets = offsets
+        bundle.moving = [i for i in range(len(values)) if i not in offsets]
 
-    def _of_this_call(self, bundle: Bundle, lots: Sequence[Lot]) -> Tensor:
-        """Return a token for the values of one call alone."""
-        for lot in lots:
-            lot.is_kept = partial(_is_alive, weakref.ref(bundle))
-        return self._kept.token(bundle)
-
-    def _look(self, ours: Sequence[Tensor], ids: tuple[int, ...]) -> Tensor:
-        """Find out which values are lent, and return the token."""
-        values = self._values(ours, views=False)
-        lent = [self._loans.of(t) for _, t in zip(self._results, ours, strict=True)]
-        loans = [loan for loan in lent if loan is not None]
-        of = {i: loan for (i, _), loan in zip(self._results, lent, strict=True)}
-        copies = []
-        for i, view in self._views:
-            values[i] = self._viewed(values, i, view)
-            loan = of[self._bases[i]]
-            if loan is not None and values[i].data_ptr() == loan.tensor.data_ptr():
-                values[i] = self._loans.view(loan, values[i])
-            else:
-                copies.append((i, view))
-        lots = list(dict.fromkeys(loan.lot for loan in loans))
-        if not lots or len(loans) < len(ours) or self._copies:
-            return self._of_this_call(Bundle(values), lots)
-        bundle = Bundle(values, next(_numbers))
-        token = None if copies else LastingToken(bundle)
-        found = self._known[ids] = _BorrowedGroup(bundle, lots, copies, token)
-        return self._token(found)
-
-    def _values(self, ours: Sequence[Tensor], views: bool = True) -> list[Any]:
-        """Return the values, nothing in the place of views if without."""
+    def _values(self, results: Sequence[Tensor]) -> list[Any]:
+        """Return the values as programs have them."""
         values: list[Any] = [None] * self._kept.count
-        for i, tensor in zip(self._places, ours, strict=True):
-            values[i] = tensor
-        for i in self._copies:
-            values[i] = values[i].clone()
-        for i, view in self._views if views else ():
-            values[i] = self._viewed(values, i, view)
+        for i, number in self._results:
+            values[i] = results[number].clone() if number in self._copied else results[number]
+        for i, view in self._views:
+            values[i] = self._kept.view(values, self._bases[i], i, view)
         return values
-
-    def _viewed(self, values: Sequence[Tensor], number: int, view: View) -> Tensor:
-        """Return a view as programs have it."""
-        return self._kept.view(values, self._bases[number], number, view)
-
-
-@dataclass(frozen=True)
-class _BorrowedGroup:
-    """What is lent together.
-
-    lots: whose loans these are. copies: values that are made anew for each call. token: None if
-    there are some.
-    """
-
-    bundle: Bundle
-    lots: list[Lot]
-    copies: list[tuple[int, View]]
-    token: LastingToken | None
-
-
-def _is_alive(bundle: weakref.ref[Bundle]) -> bool:
-    return bundle() is not None
 
 
 def _output_adapter(output: Result, copied: Collection[int]) -> OutputAdapter | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -33,13 +34,22 @@ from meta.frontend.dynamo.calling_convention import (
 )
 from meta.frontend.dynamo.conversion import ConvertedGraph
 from meta.frontend.dynamo.images import traced_value
-from meta.frontend.dynamo.outputs import ConstantOutput
+from meta.frontend.dynamo.outputs import ConstantOutput, Result
 from meta.frontend.dynamo.saved_tensors import Bundle, SavedTensors
+from meta.frontend.dynamo.training_memory import (
+    MemoryPool,
+    TrainingMemory,
+    is_retained,
+    result_offsets,
+)
+from meta.ir import TensorType, TupleType
 from meta.runtime.allocate import storage_address
 from meta.runtime.buffer_replacement import replace_buffer
 from meta.runtime.ndarray import ndarray
+from meta.vm.compilation import LoweredProgram
+from meta.vm.compiler.code_analysis import summaries
 from meta.vm.executable import Executable
-from meta.vm.graphs.borrowed_outputs import Loans
+from meta.vm.run.workspace import LentTensors
 
 _aten = torch.ops.aten
 
@@ -80,7 +90,7 @@ class TorchGraph:
         }
         self._kept, self._role = kept, role
 
-    def __call__(self, args: Sequence[Any], number: int | None = None) -> Any:
+    def __call__(self, args: Sequence[Any], bundle: Bundle | None = None) -> Any:
         """Run the graph on its inputs; return its outputs. See `CompiledGraph`."""
         given, kept = list(args), self._kept
         if kept is not None and self._role == "backward":
@@ -93,6 +103,12 @@ class TorchGraph:
         if kept is not None and self._role == "forward":
             values = kept.compact(found[kept.first :])
             return [*found[: kept.first], kept.token(Bundle(values))]
+        if bundle is not None and bundle.memory is not None:
+            lies = {storage_address(t) for t in bundle.values}
+            return [
+                t.clone() if isinstance(t, Tensor) and storage_address(t) in lies else t
+                for t in found
+            ]
         return found
 
 
@@ -104,103 +120,215 @@ def _has_gaps(said: Any) -> bool:
     return known and order_of(said) is None
 
 
-class CompiledGraph:
-    """A program, and how a call of the graph becomes one of the program.
+@dataclass
+class _Form:
+    """A program of a graph: one that has memory in turn with another, or one of its own.
 
     Attributes
     ----------
-    converted: the program as it was converted. executable: None where nothing is computed, and,
-    where inputs are bound, before the first call: it is made with them. lent: the results that
-    it may lend, and note in ``loans``. kept: of a forward graph the outputs that are returned as
-    one token, and of a gradient's the inputs that come from one. lender: of a gradient, the loans
-    of its forward graph.
+    lowered: the program. places: the numbers of the graph's inputs that it takes. arguments: what
+    they are for it. written: those that it writes. returns: what a call returns; None before the
+    first one.
+    """
+
+    lowered: LoweredProgram | None
+    places: list[int]
+    arguments: Arguments
+    written: tuple[int, ...] = ()
+    returns: Returns | None = None
+
+
+Lower = Callable[..., LoweredProgram]
+
+
+class CompiledGraph:
+    """A program, and how a call of the graph becomes one of the program.
+
+    Parameters
+    ----------
+    lower: compiles the program, for inputs that are bound, with options of `plan_memory`; None
+    where nothing is computed. pool: the memory of a graph and its gradient; None of other graphs.
+    kept: of a forward graph the outputs that are returned as one token, and of a gradient's the
+    inputs that come from one.
+
+    Attributes
+    ----------
+    converted: the program as it was converted.
     """
 
     def __init__(
         self,
         graph: fx.GraphModule,
         converted: ConvertedGraph,
-        make: Callable[[Sequence[ndarray]], Executable] | None,
-        lent: Collection[int] = (),
-        loans: Loans | None = None,
+        lower: Lower | None,
+        role: str = "",
+        pool: MemoryPool | None = None,
         kept: SavedTensors | None = None,
-        lender: Loans | None = None,
     ) -> None:
-        self.converted, self._lent = converted, lent
-        self._gives = kept if lender is None else None
-        self._takes = kept if lender is not None else None
-        self._loans = Loans() if loans is None else loans
-        self.executable: Executable | None = None
-        self._make = make
-        # One call after the other: what is lent is given out before the next one looks at it.
+        self.converted, self._role, self._pool = converted, role, pool
+        self._gives = kept if role == "forward" else None
+        self._takes = kept if role == "backward" else None
+        self._lower = lower
+        # One call after the other: what is given out of a memory is out before the next one looks.
         self._lock = threading.Lock()
         places = [n for n in graph.graph.nodes if n.op == "placeholder"]
         said = [n.meta.get("val") for n in places]
         self._inputs = converted.inputs
         device = torch.device(str(converted.device))
-        fits = [
+        self._fits = [
             _no_token if _is_token(places[i]) else _fit(said[i], order, device)
             for i, order in zip(converted.inputs, converted.orders, strict=True)
         ]
-        given = len(fits) - converted.bound
-        self._arguments = Arguments(self._inputs[:given], fits[:given], self._takes, lender)
+        self._given = len(self._fits) - converted.bound
         # Inputs that the program knows where to find: it is told if they moved.
-        self._fits_bound, self._pick_bound = fits[given:], picker(self._inputs[given:])
+        self._fits_bound = self._fits[self._given :]
+        self._pick_bound = picker(self._inputs[self._given :])
         self._arrays: list[ndarray] = []
         self._addresses: list[int] | None = None
         self._device = device
         self._extents = _extents(said, converted)
-        # What a call returns; None before the first call of a program.
-        self._returns = self._returning(()) if make is None else None
-        self._written: tuple[int, ...] = ()
-        if make is not None and not converted.bound:
-            self._compile(())
+        # By whether it has memory in turn with another one.
+        self._forms: dict[bool, _Form] = {}
+        self._alone: Executable | None = None
+        if not converted.bound and pool is None:
+            self._form(None)
 
     @property
     def calls_back(self) -> list[Failure]:
         """The calls that PyTorch runs, and why."""
         return self.converted.calls_back
 
-    def __call__(self, args: Sequence[Any], number: int | None = None) -> Any:
-        """Run the graph on its inputs, with the values of a bundle, and that of the ``number``, in
-        place of its token; return its outputs, a token in place of what is kept.
+    @property
+    def executable(self) -> Executable | None:
+        """The program; None where nothing is computed, and before the first call where inputs are
+        bound: it is compiled with them.
+        """
+        shared = None if self._pool is None else self._pool.first(self._role)
+        return self._alone if shared is None else shared
+
+    def __call__(self, args: Sequence[Any], bundle: Bundle | None = None) -> Any:
+        """Run the graph on its inputs, with the values of a bundle in the place of its token;
+        return its outputs, a token in the place of what is kept.
         """
         with self._lock:
-            return self._called(args, number)
+            return self._called(args, self._memory(bundle))
 
-    def _called(self, args: Sequence[Any], number: int | None) -> list[Any]:
-        tensors = self._arguments(args, number)
+    def _memory(self, bundle: Bundle | None) -> TrainingMemory | None:
+        """Return the memory that a call has in turn with others; None for one of its own."""
+        if self._pool is None:
+            return None
+        if bundle is None:
+            return self._pool.free(self.converted.device) if self._takes is None else None
+        if bundle.memory is None or is_retained():
+            return None
+        bundle.memory.spend()
+        return bundle.memory
+
+    def _called(self, args: Sequence[Any], memory: TrainingMemory | None) -> list[Any]:
         converted = self.converted
+        if converted.bound:
+            self._find(self._pick_bound(args))
+        form = self._form(memory)
+        tensors = form.arguments(args)
         extents = {n: read(args) for n, read in self._extents.items()} if self._extents else {}
         for name in converted.sizes:  # nobody reads its elements
-            memory = torch.zeros(1, dtype=torch.uint8, device=self._device)
-            tensors.append(memory.expand(extents[name]))
+            carrier = torch.zeros(1, dtype=torch.uint8, device=self._device)
+            tensors.append(carrier.expand(extents[name]))
         if converted.keys:
             drawn = torch.randint(0, 2**63 - 1, (converted.keys,), device=self._device)
             tensors += torch.split(drawn, 1)
+        returns = form.returns
+        if returns is None:  # what it returns of its inputs is known before
+            returns = self._returning(form, ())
+        given = returns.of_inputs(args)
         results: Sequence[Tensor] = ()
-        if self._make is not None:
-            if converted.bound:
-                self._find(self._pick_bound(args))
-            assert self.executable is not None
-            results = self.executable.on_tensors(tensors, number)
-            for i in self._written:
-                self._bring_back(i, tensors[i], args[self._inputs[i]])
-        if self._returns is None:
-            copied = self._shared(results, [*tensors, *(a.tensor for a in self._arrays)])
-            self._returns = self._returning(copied)
-        return self._returns(args, results, extents)
+        if form.lowered is not None:
+            executable = self._executable(form.lowered, memory)
+            results = executable.on_tensors(tensors)
+            for i in form.written:
+                self._bring_back(i, tensors[i], args[form.places[i]])
+            if form.returns is None:
+                bound = [a.tensor for a in self._arrays]
+                copied = self._shared(executable, results, [*tensors, *bound])
+                returns = self._returning(form, copied)
+        form.returns = returns
+        copies = self._pool is not None and self._pool.copies_gradients
+        if memory is not None and returns.lent and not memory.gradients.tensors:
+            memory.gradients = self._lent(form, returns, memory)
+        return returns(args, given, results, extents, memory, copies)
 
-    def _returning(self, copied: Collection[int]) -> Returns:
-        return Returns(
-            self.converted, self._lent, self._loans, copied, gives=self._gives, takes=self._takes
-        )
+    def _form(self, memory: TrainingMemory | None) -> _Form:
+        """Return the program for a call, compiled at the first one."""
+        found = self._forms.get(memory is not None)
+        if found is None:
+            found = self._forms[memory is not None] = self._compiled(memory)
+        return found
 
-    def _compile(self, arrays: Sequence[ndarray]) -> None:
-        assert self._make is not None
-        self.executable = self._make(arrays)
-        given = len(self._inputs) - self.converted.bound  # those that are bound are written there
-        self._written = tuple(sorted(i for i in self.executable.written if i < given))
+    def _compiled(self, memory: TrainingMemory | None) -> _Form:
+        resident: dict[int, int] = {}
+        if memory is not None and self._takes is not None:
+            first = self._takes.first
+            resident = {first + i: at for i, at in memory.bundle.offsets.items()}
+        own = [(i, p) for i, p in enumerate(self._inputs[: self._given]) if p not in resident]
+        ready = range(0)
+        if self._takes is not None:
+            ready = range(self._takes.first, self._takes.first + self._takes.count)
+        places = [place for _, place in own]
+        arguments = Arguments(places, [self._fits[i] for i, _ in own], ready)
+        if self._lower is None:
+            return _Form(None, places, arguments)
+        plan: dict[str, Any] = {}
+        if memory is not None:
+            pairs = [(i, resident[p]) for i, p in enumerate(self._inputs) if p in resident]
+            plan = {"results": self._staying(), "resident": pairs}
+            plan["segment"] = memory.workspace.size
+        lowered = self._lower(self._arrays, plan)
+        code = lowered.bound.code
+        effects = summaries(code)[code.entry]
+        written = tuple(sorted(i for i in effects.written if 0 <= i < len(own)))
+        return _Form(lowered, places, arguments, written)
+
+    def _staying(self) -> list[int]:
+        """Return the results that may stay in memory that is used again: those that are kept for
+        the gradient, which only that reads, and gradients, which are soon added up, or become a
+        parameter's ``grad``. What is returned to the user is the user's.
+        """
+        if self._gives is not None:
+            ours = self.converted.outputs[self._gives.first :]
+            return [o.number for o in ours if isinstance(o, Result)]
+        lies = [o for o in self.converted.results if o.strides is None and o.device is None]
+        return [o.number for o in lies]
+
+    def _executable(self, lowered: LoweredProgram, memory: TrainingMemory | None) -> Executable:
+        if memory is None:
+            if self._alone is None:
+                self._alone = lowered.executable()
+            return self._alone
+        found = memory.programs.get(self._role)
+        if found is None:
+            found = memory.programs[self._role] = lowered.executable(memory.workspace)
+        return found
+
+    def _lent(self, form: _Form, returns: Returns, memory: TrainingMemory) -> LentTensors:
+        """Return the results in a memory that are lent, as tensors with storages of their own."""
+        assert form.lowered is not None
+        code = form.lowered.bound.code
+        offsets, tensors = result_offsets(code), []
+        assert isinstance(code.result, TupleType)
+        for output in returns.lent:
+            type_, at = code.result.fields[output.number], offsets[output.number]
+            assert isinstance(type_, TensorType)
+            assert at is not None
+            tensor = memory.workspace.outside(type_, at)
+            tensors.append(tensor if output.axes is None else tensor.permute(output.axes))
+        del tensor
+        return LentTensors(tensors)
+
+    def _returning(self, form: _Form, copied: Collection[int]) -> Returns:
+        offsets: Sequence[int | None] = ()
+        if form is self._forms.get(True) and form.lowered is not None:
+            offsets = result_offsets(form.lowered.bound.code)
+        return Returns(self.converted, copied, offsets, gives=self._gives, takes=self._takes)
 
     def _find(self, bound: Sequence[Tensor]) -> None:
         """Look where bound inputs are. One that is where it was lies there as it did: that is
@@ -210,9 +338,8 @@ class CompiledGraph:
         if found == self._addresses:
             return
         tensors = [fit(t).detach() for fit, t in zip(self._fits_bound, bound, strict=True)]
-        if self.executable is None:
+        if not self._arrays:
             self._arrays = [ndarray(t) for t in tensors]
-            self._compile(self._arrays)
         else:
             for array, tensor in zip(self._arrays, tensors, strict=True):
                 replace_buffer(array, tensor)
@@ -224,20 +351,25 @@ class CompiledGraph:
         if storage_address(tensor) != storage_address(given):
             given.copy_(tensor.permute(inverse(self.converted.orders[number])))
 
-    def _shared(self, results: Sequence[Tensor], tensors: Sequence[Tensor]) -> list[int]:
+    def _shared(
+        self, executable: Executable, results: Sequence[Tensor], tensors: Sequence[Tensor]
+    ) -> list[int]:
         """Return the results that lie where an input does, or another result, and torch says that
         they do not. That is so in all calls or in none: a program is a straight line.
         """
-        assert self.executable is not None
         taken = {storage_address(t) for t in tensors}
-        before = set(self.executable.kept_memory)
+        before = set(executable.kept_memory)
+        staying = self._staying() if self._gives is not None else ()
+        within = executable.workspace.addresses()
         among_kept: set[int] = set()
         copied = []
         for output, result in zip(self.converted.results, results, strict=True):
             where = storage_address(result)
+            if where in within:
+                where = result.data_ptr()
             if where in before or (where in taken and not output.shares):
                 copied.append(output.number)
-            elif self._gives is not None and output.number in self._lent:
+            elif output.number in staying:
                 among_kept.add(where)
             elif where in among_kept:
                 copied.append(output.number)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
@@ -39,7 +39,7 @@ from meta.frontend.dynamo.extents import (
 )
 from meta.frontend.dynamo.fuse_attention import fuse_attention
 from meta.frontend.dynamo.options import Options, read_options
-from meta.frontend.dynamo.outputs import Output, Readers, Result
+from meta.frontend.dynamo.outputs import Readers
 from meta.frontend.dynamo.partition import partition, rewrite
 from meta.frontend.dynamo.saved_tensors import (
     SavedTensors,
@@ -48,11 +48,11 @@ from meta.frontend.dynamo.saved_tensors import (
     opened_forward,
 )
 from meta.frontend.dynamo.training import NON_ALIAS_KINDS, TrainingGraph
+from meta.frontend.dynamo.training_memory import MemoryPool
 from meta.runtime.ndarray import ndarray
-from meta.vm.compilation import compile
+from meta.vm.compilation import LoweredProgram, lower
 from meta.vm.compiler.calling_convention import module_program
-from meta.vm.executable import Executable
-from meta.vm.graphs.borrowed_outputs import Borrowing, Loans
+from meta.vm.compiler.pipeline import PassContext
 
 
 def backend(
@@ -70,7 +70,7 @@ def backend(
     fuse_attention(graph)
     fuse_composites(graph)
     graphs: dict[str, GraphCompiler] = {}
-    compiler = partial(_compile_graph, graphs, options=given, static=set(), loans=Loans())
+    compiler = partial(_compile_graph, graphs, options=given, static=set(), pool=MemoryPool())
     compile_graph = aot_autograd(
         fw_compiler=partial(compiler, role="forward"),
         bw_compiler=partial(compiler, role="backward"),
@@ -161,17 +161,6 @@ def _readers(role: str, metadata: Any) -> Readers:
     return Readers(users, users, anew)
 
 
-def _borrowed_outputs(outputs: Sequence[Output], kept: SavedTensors | None, role: str) -> list[int]:
-    """Return the results of a graph that it may lend: a forward graph what it keeps by a token for
-    its gradient, and that what it returns, which is soon added up, or becomes a parameter's
-    ``grad``. What is returned to the user is the user's.
-    """
-    if role == "backward":
-        return [o.number for o in outputs if isinstance(o, Result)]
-    ours = outputs[kept.first :] if role == "forward" and kept is not None else ()
-    return [o.number for o in ours if isinstance(o, Result)]
-
-
 def _hide_views(role: str, metadata: Any) -> list[int]:
     """Return the outputs of a graph that are to be no views for autograd.
 
@@ -253,7 +242,7 @@ class GraphCompiler:
         role: str,
         options: Options,
         static: set[str],
-        loans: Loans,
+        pool: MemoryPool,
     ) -> None:
         self._boxed_call = True  # on the object: torch copies it to what wraps the object
         if role == "inference":  # others are part of a graph that was rewritten as a whole
@@ -273,7 +262,7 @@ class GraphCompiler:
             found.append(self)
         if role != "backward":  # whose inputs have the names of the forward graph
             static.update(_static_names(graph, self.metadata))
-        self.static, self.loans = static, loans
+        self.static, self.pool = static, pool
         self.readers = _readers(role, self.metadata)
         self._own = _hide_views(role, self.metadata)
         if not symbols_of(self.said):
@@ -299,7 +288,7 @@ class GraphCompiler:
         else:
             bundle = kept.bundle(args[kept.first])
             inputs = [*args[: kept.first], *bundle.values, *args[kept.first + 1 :]]
-            found = run(inputs, bundle.number)
+            found = run(inputs, bundle)
         args.clear()
         return found
 
@@ -333,35 +322,38 @@ class GraphCompiler:
                 metadata_fn=lambda: {"name": "meta_program", "encoding": "string"},
                 payload_fn=lambda: str(converted.module),
             )
-            lent = _borrowed_outputs(converted.outputs, self.kept, self.role)
-            loans = self.loans if self.role == "forward" else Loans()
-            make = None
+            lower = None
             if converted.module.main.body.bindings or converted.results:
-                make = partial(self._executable, converted, extents, lent, loans)
-            lender = self.loans if self.role == "backward" else None
-            return CompiledGraph(self.graph, converted, make, lent, loans, self.kept, lender)
+                lower = partial(self._lowered, converted, extents)
+            turns = on in BOUND_PARAMETERS_ON and not extents.values
+            turns = turns and (self.kept is not None or self.role == "backward")
+            return CompiledGraph(
+                self.graph,
+                converted,
+                lower,
+                self.role,
+                (self.pool if self.kept is not None else MemoryPool()) if turns else None,
+                self.kept,
+            )
 
-    def _executable(
+    def _lowered(
         self,
         converted: ConvertedGraph,
         extents: Extents,
-        lent: Collection[int],
-        loans: Loans,
         arrays: Sequence[ndarray],
-    ) -> Executable:
-        """Compile a program for inputs that are bound, ``arrays``; ``lent``: results that it may
-        lend, and notes in ``loans``.
-        """
+        plan: Mapping[str, Any],
+    ) -> LoweredProgram:
+        """Compile a program for inputs that are bound, ``arrays``. plan: for `plan_memory`."""
         dims = ranges_of(self.said, map(str, extents.values)) if extents.symbolic else {}
         on_cuda = converted.device.kind == "cuda"
         # What is kept by name here means nothing to another process.
         kept = config.override(META_PROGRAM_CACHE=False) if converted.kept else nullcontext()
-        with kept, _disable_current_modes(), torch.no_grad(), self.options.in_force():
-            return compile(
+        planned = PassContext(config={"plan_memory": plan} if plan else {})
+        with kept, planned, _disable_current_modes(), torch.no_grad(), self.options.in_force():
+            return lower(
                 replace(module_program(converted.module), arrays=tuple(arrays)),
                 device=converted.device,
                 dims=dims,
                 memory_budget=self.options.memory_budget,
                 cuda_graph=self.options.cuda_graph if on_cuda else None,
-                borrowing=Borrowing(lent, loans, self.loans if self.role == "backward" else None),
             )

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -29,7 +29,10 @@ from meta.base.device import Device
 from meta.base.errors import ArgumentError
 from meta.frontend.core.memory_order import inverse, order_of
 from meta.frontend.dynamo.outputs import View
-from meta.vm.graphs.borrowed_outputs import storage_uses
+from meta.vm.run.workspace import storage_uses
+
+if TYPE_CHECKING:
+    from meta.frontend.dynamo.training_memory import TrainingMemory
 
 _ALIGNED = 16
 
@@ -198,14 +201,20 @@ class _Lies:
 
 
 class Bundle:
-    """What a call of a forward graph keeps: tensors as programs have them. number: the same one for
-    the same tensors; None if they are those of this call alone.
+    """What a call of a forward graph keeps: tensors as programs have them.
+
+    Attributes
+    ----------
+    memory: what they lie in at ``offsets``, by their numbers, but for ``moving``, which have memory
+    of their own in each call; None if all have.
     """
 
-    __slots__ = ("__weakref__", "number", "values")
+    __slots__ = ("memory", "moving", "offsets", "values")
 
-    def __init__(self, values: Sequence[Tensor], number: int | None = None) -> None:
-        self.values, self.number = values, number
+    def __init__(self, values: list[Tensor], memory: TrainingMemory | None = None) -> None:
+        self.values, self.memory = values, memory
+        self.offsets: dict[int, int] = {}
+        self.moving: list[int] = []
 
 
 class _Memory(np.ndarray[Any, np.dtype[np.uint8]]):
@@ -227,7 +236,7 @@ def _token(bundle: Bundle) -> Tensor:
 
 
 class LastingToken:
-    """A token that is given out whenever a call keeps the same tensors, as a tensor of its own."""
+    """A token of a bundle that one call after the other fills, given out as a tensor of its own."""
 
     def __init__(self, bundle: Bundle) -> None:
         self._token = _token(bundle)

@@ -26,7 +26,7 @@ from meta.op.core import View
 from meta.op.core.op import Op
 from meta.passes.call_graph import preparation_of
 from meta.passes.dispatch import kernel_of
-from meta.passes.plan_memory import ARENA, OFFSETS
+from meta.passes.plan_memory import ARENA, OFFSETS, RESIDENT
 from meta.passes.symbolic_extents import free_extent_names
 from meta.vm.compiler import bytecode as bc
 from meta.vm.compiler.calling_convention import is_of_tensors, ranges_of
@@ -59,11 +59,20 @@ class FunctionEmitter(Values):
     def __init__(
         self, tables: Tables, name: str, function: ir.Function, captured: Sequence[ir.Var | str]
     ) -> None:
-        super().__init__(tables, (*captured, *function.params))
+        resident = dict(function.attrs.get(RESIDENT, ()))
+        params = [p for i, p in enumerate(function.params) if i not in resident]
+        super().__init__(tables, (*captured, *params))
         self.name, self.function = name, function
         # The plan of `plan_memory`: where result j of binding i lies; bindings are counted.
         self.storage = self.new() if function.attrs.get(ARENA) else None
         self.offsets = {(i, j): at for i, j, at in function.attrs.get(OFFSETS, ())}
+        # Parameters that lie in the storage: nobody hands them over.
+        self.resident = [
+            bc.AllocateTensor(self.new(), function.params[i].type, self.storage, at)
+            for i, at in resident.items()
+        ]
+        for i, allocated in zip(resident, self.resident, strict=True):
+            self.env[function.params[i]] = allocated.out
         self.binding = -1
         self.used_as_values = _used_as_values(function)
         self.checks = CheckEmitter(self, function)
@@ -73,7 +82,7 @@ class FunctionEmitter(Values):
         self.block(self.function.body, self.function.result_type, tail=True)
         first: list[bc.Instruction] = [*self.loads.values(), *self.extents.values()]
         if self.storage is not None:
-            first.append(bc.AllocateStorage(self.storage, self.function.attrs[ARENA]))
+            first += [bc.AllocateStorage(self.storage, self.function.attrs[ARENA]), *self.resident]
         self.blocks[0][:0] = first
         return FunctionCode(len(self.inputs), self.registers, tuple(map(tuple, self.blocks)))
 
@@ -320,12 +329,14 @@ def emit(module: ir.Module, device: Device) -> Code:
     """
     main = module.main
     params = []
-    for param in main.params:
+    resident = dict(main.attrs.get(RESIDENT, ()))
+    for number, param in enumerate(main.params):
         if not isinstance(param.type, ir.TensorType):
             raise IRError(
                 "a parameter of main must be a tensor", found=f"%{param.name}: {param.type}"
             )
-        params.append((param.name, param.type))
+        if number not in resident:
+            params.append((param.name, param.type))
     result = main.result_type
     if result is None or not is_of_tensors(result):
         raise IRError("the result of main must be made of tensors", found=result)

@@ -27,7 +27,6 @@ from meta.runtime import random
 from meta.runtime.allocate import storage_address
 from meta.vm.compiler.code import Code
 from meta.vm.compiler.output_buffers import OutputBuffers
-from meta.vm.graphs.borrowed_outputs import Loans
 from meta.vm.graphs.region_step import GraphStep
 from meta.vm.graphs.regions import RegionStatus, key_registers
 
@@ -212,12 +211,6 @@ class Graphs:
         self.statuses: list[RegionStatus] = []
         # Why single kernels are in no region.
         self.reasons: dict[str, None] = {}
-        # Registers that are lent; the loans; and those of another program that this one is given,
-        # with what the caller calls arguments that are alike.
-        self.lent: frozenset[int] = frozenset()
-        self.loans = Loans()
-        self.taken: Loans | None = None
-        self.alike: int | None = None
         # What the caller has for results.
         self.buffers = OutputBuffers({})
         self._fixed: set[int] = set()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import FunctionType
 
 import torch
 
 from meta.ir import TupleType, Type, type_bytes
 from meta.vm.compiler import bytecode as bc
-from meta.vm.compiler.code import Block, Code
+from meta.vm.compiler.code import Block
 from meta.vm.compiler.kernels import BoundProgram
 from meta.vm.compiler.launch_sites import LaunchSite
 from meta.vm.compiler.output_buffers import Output
@@ -34,20 +34,6 @@ def escaping(block: Block) -> frozenset[bc.Register]:
     return _memory_of(block, block[-1].reads)
 
 
-def lent(code: Code, results: Collection[int]) -> frozenset[bc.Register]:
-    """Return the registers whose memory may be that of these results of a program, and of no other
-    one; none of a program that is no straight line.
-    """
-    blocks = code.functions[code.entry].blocks
-    last = blocks[0][-1]
-    if len(blocks) > 1 or not isinstance(last, bc.Return) or isinstance(last.value, int):
-        return frozenset()
-    ours = [last.value[i] for i in results]
-    others = [part for i, part in enumerate(last.value) if i not in results]
-    memory = (_memory_of(blocks[0], bc.registers_of(tuple(parts))) for parts in (ours, others))
-    return next(memory) - next(memory)
-
-
 LARGE_RESULT = 16 << 20
 """Bytes of a result from which on a launch of its own costs less than a copy."""
 MOST_LAST = 4
@@ -55,10 +41,7 @@ MOST_LAST = 4
 
 
 def large_last(
-    block: Block,
-    outputs: Mapping[bc.Register, Output],
-    result: Type,
-    lent: frozenset[bc.Register],
+    block: Block, outputs: Mapping[bc.Register, Output], result: Type
 ) -> frozenset[bc.Register]:
     """Return the registers of large results that the caller gets and no kernel of a straight-line
     program reads. A graph computes each of its results in the same memory, from which it is copied
@@ -72,7 +55,7 @@ def large_last(
     found: dict[int, set[bc.Register]] = {}
     for register, output in outputs.items():
         found.setdefault(output.result, set()).add(register)
-    sizes = {n: type_bytes(types[n]) for n, own in found.items() if not own & (reads | lent)}
+    sizes = {n: type_bytes(types[n]) for n, own in found.items() if not own & reads}
     large = sorted((n for n in sizes if sizes[n] >= LARGE_RESULT), key=lambda n: -sizes[n])
     return frozenset[bc.Register]().union(*(found[n] for n in large[:MOST_LAST]))
 

@@ -29,7 +29,6 @@ from meta.runtime.mesh import current_mesh, use_mesh
 from meta.runtime.out_of_memory import is_out_of_memory
 from meta.vm.compiler import bytecode as bc
 from meta.vm.compiler.launch_sites import SITES, LaunchSite, site_of
-from meta.vm.graphs.borrowed_outputs import LENDERS, Loan, Lot
 from meta.vm.graphs.rank_agreement import Ranks
 from meta.vm.graphs.regions import GraphRegion, RegionStatus
 
@@ -78,15 +77,11 @@ class GraphStep:
     def forget(self, binding: Binding) -> None:
         """Forget what was recorded with arrays that are at other addresses now."""
         found = self.recordings.pop(binding, None)
-        for replay in () if found is None else found.all_replays():
-            self.graphs.loans.forget(replay.lot.loans)
-            for loan, uses in replay.holds:
-                loan.hold(-uses)
-            self.status.graphs -= 1
+        self.status.graphs -= 0 if found is None else len(found.replays)
 
     def all_replays(self) -> list[Replay]:
         """Return all that was recorded."""
-        return [replay for found in self.recordings.values() for replay in found.all_replays()]
+        return [r for found in self.recordings.values() for r in found.replays.values()]
 
     def __call__(self, regs: Registers) -> None:
         if self.draw is not None:
@@ -99,32 +94,14 @@ class GraphStep:
         found = self.recordings.get(self.graphs.binding)
         if found is None:
             found = self.recordings[self.graphs.binding] = Recordings()
-        key = self.key(regs, found)
-        replay = found.ready(key)
+        key = tuple([id(regs[r]) for r in found.watched]) if found.watched else ()
+        replay = found.replays.get(key)
         if replay is None:
             self.first(regs, key, found)
         elif replay.back and share_memory(regs, [r for r, _ in replay.copied]):
             self.plain_on_all(regs)
         else:
             replay(regs, self.graphs.buffers.tensors)
-
-    def key(self, regs: Registers, recorded: Recordings) -> tuple[int, ...]:
-        """Return which of the arguments are static, and which tensors those are."""
-        taken = self.graphs.taken
-        if taken is None:
-            watched = recorded.watched
-            return tuple([id(regs[r]) for r in watched]) if watched else ()
-        alike = self.graphs.alike if self.only_arguments else None
-        key = None if alike is None else recorded.keys_alike.get(alike)
-        if key is None:
-            static = self.graphs.statics, taken.ids
-            found = [id(regs[r]) for r in self.inner]
-            key = tuple([i if i in static[1] or i in static[0] else 0 for i in found])
-            if alike is not None:
-                if len(recorded.keys_alike) > MAX_VARIANTS:
-                    recorded.keys_alike.clear()
-                recorded.keys_alike[alike] = key
-        return key
 
     def plain(self, regs: Registers) -> None:
         """Run kernel by kernel."""
@@ -152,27 +129,19 @@ class GraphStep:
             recorded.warm = True
             self.plain_on_all(regs)
             return
-        known = True
-        if self.graphs.taken is None:
-            if not recorded.replays:
-                recorded.watched = tuple(r for r in self.inner if id(regs[r]) in statics)
-                key = self.key(regs, recorded)
-            known = all(id(regs[r]) in statics for r in recorded.watched)
-        if known and len(recorded.all_replays()) < MAX_VARIANTS:
+        if not recorded.replays:
+            recorded.watched = tuple(r for r in self.inner if id(regs[r]) in statics)
+            key = tuple([id(regs[r]) for r in recorded.watched])
+        known = all(id(regs[r]) in statics for r in recorded.watched)
+        if known and len(recorded.replays) < MAX_VARIANTS:
             self.record(regs, key, recorded)
         else:
             self.plain_on_all(regs)
 
     def record(self, regs: Registers, key: tuple[int, ...], recorded: Recordings) -> None:
         """Record the region and run it so; kernel by kernel, and say why, if that cannot be."""
-        taken = self.graphs.taken
-        if taken is None:
-            given = [r for r in self.inner if r not in recorded.watched]
-        else:
-            given = [r for r, static in zip(self.inner, key, strict=True) if not static]
-        lent = self.graphs.lent if len(recorded.replays.get(key, ())) < LENDERS else frozenset()
-        handed = [r for r in self.region.outs if self.escapes(r) and r not in self.region.views]
-        copied = [r for r in handed if r not in lent]
+        given = [r for r in self.inner if r not in recorded.watched]
+        copied = [r for r in self.region.outs if self.escapes(r) and r not in self.region.views]
         if any(not isinstance(regs[r], torch.Tensor) for r in given):
             self.status.reason = "it is given a value that is no tensor"
             self.graphs.refused(self.status.reason)
@@ -187,7 +156,7 @@ class GraphStep:
             self.plain(regs)
             return
         try:
-            replay = self.recorded(regs, given, lent)
+            replay = self.recorded(regs, given)
         except DistributedError:
             raise
         except FailedOnRank as failed:
@@ -195,13 +164,9 @@ class GraphStep:
         except Exception as error:
             self.refuse(self.site(error), error)
         else:
-            replay.lot.settle()
             replay.kept = tuple([regs[r] for r in self.inner if r not in given])
-            if taken is not None:
-                replay.holds = tuple(taken.hold(replay.tensors()))
             replay.finish(regs, self.graphs.buffers.tensors)
-            recorded.replays.setdefault(key, []).append(replay)
-            self.graphs.loans.add(replay.lot.loans)
+            recorded.replays[key] = replay
             self.status.graphs += 1
             return
         self.plain(regs)  # behind the block: what was made for the graph is free by then
@@ -218,12 +183,8 @@ class GraphStep:
         kept = memory({*self.region.ins, *self.written}.difference(given))
         return bool(memory(given) & kept & memory(self.written))
 
-    def recorded(
-        self, regs: Registers, given: Sequence[bc.Register], lent: frozenset[bc.Register]
-    ) -> Replay:
-        """Record the region for copies of its inputs, run it once, return what runs it again;
-        ``lent``: registers that are not copied out.
-        """
+    def recorded(self, regs: Registers, given: Sequence[bc.Register]) -> Replay:
+        """Record the region for copies of its inputs, run it once, return what runs it again."""
         own = regs.copy()
         copied = {r: regs[r].clone() for r in given}
         for r, tensor in copied.items():
@@ -240,7 +201,7 @@ class GraphStep:
             self.graphs.buffers.tensors = results
         # What was made in the region, and is forgotten in it, is None now.
         written = {r: own[r] if t is None else t for r, t in written.items()}
-        return self.replay(own, copied, written, lent, launch)
+        return self.replay(own, copied, written, launch)
 
     def body(self, own: Registers) -> None:
         """Launch the kernels, to be recorded."""
@@ -305,14 +266,12 @@ class GraphStep:
         own: Registers,
         copied: dict[bc.Register, torch.Tensor],
         written: dict[bc.Register, torch.Tensor | None],
-        lent: frozenset[bc.Register],
         launch: Callable[[], None],
     ) -> Replay:
         """Return what runs the recorded region."""
         memory = {storage_address(t): r for r, t in copied.items() if t.numel()}
         views: list[tuple[bc.Register, bc.Register, tuple[int, ...], int]] = []
         fresh: list[tuple[bc.Register, torch.Tensor]] = []
-        loans: dict[bc.Register, torch.Tensor] = {}
         same: dict[bc.Register, torch.Tensor] = {}
         for r in self.region.outs:
             tensor = own[r]
@@ -320,10 +279,7 @@ class GraphStep:
             if source is not None:
                 views.append((r, source, tuple(tensor.shape), tensor.storage_offset()))
             elif self.escapes(r) and not self.graphs.is_static(tensor):
-                if r in lent and tensor.numel():
-                    loans[r] = tensor
-                else:
-                    fresh.append((r, tensor))
+                fresh.append((r, tensor))
             else:
                 same[r] = tensor
                 self.graphs.statics.add(id(tensor))  # the same tensor at every run
@@ -334,11 +290,9 @@ class GraphStep:
             if t is not None and r not in copied and not self.graphs.is_fixed(t)
         ]
         given = list(copied.items())
-        ready = {**loans, **same}
         # The caller has the arguments, whether they are released or not.
         released = tuple(r for r in self.region.released if r >= self.arguments)
-        lot = Lot(loans.values())
-        return Replay(launch, given, back, counted, views, fresh, ready, released, lot)
+        return Replay(launch, given, back, counted, views, fresh, same, released)
 
 
 class FailedOnRank(Exception):
@@ -355,26 +309,13 @@ class Recordings:
     Attributes
     ----------
     warm: whether it ran before. watched: registers whose tensors are static in some runs. replays:
-    by these; several of one region where they lend. keys_alike: by what the caller calls arguments
-    that are alike.
+    by the ids of these.
     """
 
     def __init__(self) -> None:
         self.warm = False
         self.watched: tuple[bc.Register, ...] = ()
-        self.replays: dict[tuple[int, ...], list[Replay]] = {}
-        self.keys_alike: dict[int, tuple[int, ...]] = {}
-
-    def ready(self, key: tuple[int, ...]) -> Replay | None:
-        """Return what was recorded for such arguments and may be replayed now."""
-        for replay in self.replays.get(key, ()):
-            if not replay.lot.loans or not replay.lot.is_out():
-                return replay
-        return None
-
-    def all_replays(self) -> list[Replay]:
-        """Return all that was recorded."""
-        return [replay for found in self.replays.values() for replay in found]
+        self.replays: dict[tuple[int, ...], Replay] = {}
 
 
 @dataclass(slots=True)
@@ -384,9 +325,8 @@ class Replay:
     copied: registers to copy from, and where to, before; back: the other way, after. counted: what
     is written in place besides. views: registers that are another one, or a part of it, with
     another shape: which one, the shape, and where the part begins.
-    fresh: what is copied out. ready: what is handed on as it is, loans among it. released: what is
-    forgotten. lot: the loans. kept: the static arguments, whose ids no others may get. holds: the
-    loans of another program that it holds, and how many uses of each. take: copies from registers.
+    fresh: what is copied out. ready: what is handed on as it is. released: what is forgotten. kept:
+    the static arguments, whose ids no others may get. take: copies from registers.
     """
 
     launch: Callable[[], None]
@@ -397,18 +337,11 @@ class Replay:
     fresh: list[tuple[bc.Register, torch.Tensor]]
     ready: dict[bc.Register, torch.Tensor]
     released: tuple[bc.Register, ...]
-    lot: Lot
     kept: tuple[Any, ...] = ()
-    holds: tuple[tuple[Loan, int], ...] = ()
     take: Callable[[Registers], object] = field(init=False)
 
     def __post_init__(self) -> None:
         self.take = taking(self.copied)
-
-    def tensors(self) -> list[Any]:
-        """Return all that it keeps."""
-        pairs = (*self.copied, *self.back, *self.fresh, *self.ready.items())
-        return [*(t for _, t in pairs), *self.counted, *self.kept]
 
     def __call__(self, regs: Registers, given: Mapping[bc.Register, torch.Tensor]) -> None:
         self.take(regs)

@@ -37,14 +37,13 @@ from meta.runtime.torch_leaf import TorchLeaf
 from meta.vm.compiler.calling_convention import Convention, DimRange, require_in_range
 from meta.vm.compiler.code import KernelRef
 from meta.vm.compiler.kernels import BoundProgram
-from meta.vm.graphs.borrowed_outputs import Borrowing
 from meta.vm.graphs.capture import GraphReport, Graphs, graphs_for, report
-from meta.vm.graphs.link_regions import lent
 from meta.vm.run.launch_errors import launch_error, passed_on
-from meta.vm.run.link import MEMORY_HINT, Linked, link
+from meta.vm.run.link import Linked, link
 from meta.vm.run.observers import finite_observer, observed
 from meta.vm.run.preparation import Preparation
 from meta.vm.run.verify_values import ComparedProgram, verified
+from meta.vm.run.workspace import MEMORY_HINT, Workspace
 
 
 class CompiledProgram:
@@ -77,7 +76,7 @@ class CompiledProgram:
         history: Sequence[PassRecord] = (),
         cuda_graph: bool | None = None,
         replay: Callable[[], Sequence[PassRecord]] = tuple,
-        borrowing: Borrowing | None = None,
+        workspace: Workspace | None = None,
     ) -> None:
         self.program, self.history = program, list(history)
         self.replay = replay
@@ -91,10 +90,8 @@ class CompiledProgram:
             retain_freed_memory()
         kept = len(arrays) + code.prepared
         self._graphs, self._why_no_graph = graphs_for(code, kept, device, cuda_graph)
-        if self._graphs is not None and borrowing is not None:
-            self._graphs.lent = lent(code, borrowing.results)
-            self._graphs.loans, self._graphs.taken = borrowing.loans, borrowing.taken
-        self._linked = link(program, self._graphs)
+        self.workspace = Workspace(device) if workspace is None else workspace
+        self._linked = link(program, self._graphs, self.workspace)
         self._checking = config.get("META_CHECK_FINITE")
         self._verifying = config.get("META_VERIFY")
         self._compared: set[Any] = set()
@@ -128,7 +125,7 @@ class CompiledProgram:
         self._bound: list[Any] | None = None
         self._seen = -1
         self._lock = threading.Lock()
-        self._in_order = StreamOrder(device) if device.kind == "cuda" else None
+        self._in_order = self.workspace.in_order
         if self._graphs is not None and not self.cuda_graph:
             self._graphs.refused(self.cuda_graph.why_not)
 
@@ -141,12 +138,12 @@ class CompiledProgram:
     def _checked(self) -> Linked:
         """The program with every kernel checked (META_CHECK_FINITE)."""
         observer = finite_observer(lambda: self.module)
-        return observed(self.program, observer)
+        return observed(self.program, observer, self.workspace)
 
     @cached_property
     def _one_by_one(self) -> Linked:
         """The program without CUDA graphs."""
-        return link(self.program)
+        return link(self.program, workspace=self.workspace)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         result = self.on_arrays(self._flatten(*args, **kwargs))
@@ -203,18 +200,15 @@ class CompiledProgram:
                 self._in_order()
             yield
 
-    def on_tensors(self, tensors: list[Any], alike: int | None = None) -> Any:
+    def on_tensors(self, tensors: list[Any]) -> Any:
         """Run the program on torch tensors, compact, on its device and of the types that it was
         compiled for, which nobody looks at; return tensors. One may lie in memory of an argument,
-        of another result, or in `kept_memory`, and what is lent is a tensor of a graph's own. For
-        callers that keep to the types. ``alike``: the same number for arguments among which the
-        same are lent, by the same tensors.
+        of another result, in `kept_memory`, or, if `plan_memory` was told so, in the workspace. For
+        callers that keep to the types.
         """
         if not self._lock.acquire(False):
             acquire_lock(self._lock)
         try:
-            if self._graphs is not None:
-                self._graphs.alike = alike
             return self._launched(tensors)
         finally:
             self._lock.release()
@@ -446,38 +440,3 @@ def mark(result: Any, argument: torch.Tensor, name: str) -> None:
             mark(array, argument, name)
     elif storage_address(result.tensor) == storage_address(argument):
         view_copies.mark(result.tensor, name)
-
-
-_raw: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", lambda ordinal: 0)
-"""The handle of the current stream of a device: a tenth of the time that an object of it takes."""
-
-
-class StreamOrder:
-    """The order of a program's runs on a GPU, each of which has the memory that the one before it
-    had: the stream of the last one. The program calls it before each run.
-
-    Between the kernels of one stream the order is that of the calls. A call from another stream,
-    such as a thread's own, waits there for the stream of the call before it, with all that was put
-    on it until then: what was run there, and what reads a result that was lent.
-
-    A call while the stream is recorded, into a graph of the caller's, waits for nothing: a recorded
-    stream cannot wait for what is not recorded, and whoever records it has waited before.
-    """
-
-    def __init__(self, device: Device) -> None:
-        self._ordinal = device.ordinal
-        self._handle: int | None = None
-        self._last: torch.cuda.Stream | None = None
-
-    def __call__(self) -> None:
-        handle = _raw(self._ordinal)
-        if handle != self._handle:
-            self._changed(handle)
-
-    def _changed(self, handle: int) -> None:
-        if torch.cuda.is_current_stream_capturing():
-            return
-        current = torch.cuda.current_stream(self._ordinal)
-        if self._last is not None:
-            current.wait_stream(self._last)
-        self._handle, self._last = handle, current

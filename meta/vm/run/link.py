@@ -16,10 +16,7 @@ from typing import Any
 
 import torch
 
-from meta.base.dtype import TO_TORCH
-from meta.ir import type_bytes
 from meta.runtime.allocate import storage_address
-from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
 from meta.vm.compiler import bytecode as bc
 from meta.vm.compiler.code import Block
 from meta.vm.compiler.code_analysis import CONSTANT, CodeSummary, summaries
@@ -31,11 +28,7 @@ from meta.vm.graphs.link_regions import Grapher, escaping, large_last
 from meta.vm.run.machine import Enter, Fork, Goto, Leave, Registers, Routine, Segment, run
 from meta.vm.run.python_codegen import PythonWriter, returned_twice
 from meta.vm.run.rank_consistency import with_equal_programs
-
-MEMORY_HINT = (
-    "a smaller batch; compile(..., memory_budget=BYTES), which computes values anew instead of "
-    "keeping them; fewer arrays and programs that are still referred to"
-)
+from meta.vm.run.workspace import Workspace
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +49,12 @@ class Linked:
     fill: Callable[..., Any] | None = None
 
 
-def link(program: BoundProgram, graphs: Graphs | None = None) -> Linked:
-    """Link a program with its kernels; with ``graphs``, what can be recorded will be."""
+def link(
+    program: BoundProgram, graphs: Graphs | None = None, workspace: Workspace | None = None
+) -> Linked:
+    """Link a program with its kernels; with ``graphs``, what can be recorded will be. workspace:
+    what the arena of its entry lies in; one of its own.
+    """
     code = program.code
     found = summaries(code)
     entry = found[code.entry]
@@ -71,7 +68,9 @@ def link(program: BoundProgram, graphs: Graphs | None = None) -> Linked:
     if graphs is not None and any(isinstance(i, bc.CheckIndices) for i in instructions):
         graphs.reasons["META_CHECK_INDICES looks at indices before kernels run"] = None
         graphs = None
-    linker = _Linker(program, addresses, guards, graphs)
+    if workspace is None:
+        workspace = Workspace(program.device)
+    linker = _Linker(program, addresses, guards, graphs, workspace)
     storages = [i.size for i in instructions if isinstance(i, bc.AllocateStorage)]
     jumps = bc.CallFunction | bc.MakeClosure | bc.Branch | bc.Jump | bc.TailCall
     is_straight = not any(isinstance(i, jumps) for i in function.instructions())
@@ -88,9 +87,14 @@ def link(program: BoundProgram, graphs: Graphs | None = None) -> Linked:
 
 class _Linker:
     def __init__(
-        self, program: BoundProgram, addresses: frozenset[int], guards: bool, graphs: Graphs | None
+        self,
+        program: BoundProgram,
+        addresses: frozenset[int],
+        guards: bool,
+        graphs: Graphs | None,
+        workspace: Workspace,
     ) -> None:
-        self.program = program
+        self.program, self.workspace = program, workspace
         self.code, self.device = program.code, program.device
         self.grapher = None if graphs is None else Grapher(program, graphs)
         # Where constants lie, if there may be a kernel that writes one.
@@ -113,8 +117,7 @@ class _Linker:
             self.fill = _filling(write, buffers) if buffers.filled else None
             return write()
         self.grapher.escaping = escaping(block)
-        lent = self.grapher.graphs.lent
-        self.grapher.last = large_last(block, buffers.outputs, self.code.result, lent)
+        self.grapher.last = large_last(block, buffers.outputs, self.code.result)
         self.grapher.graphs.buffers = self.buffers = buffers
         run = self.whole(template, block)
         rest = template[function.params :]
@@ -145,28 +148,18 @@ class _Linker:
                 case bc.LoadConstant():
                     registers[i.out] = self.code.constants[i.constant]
                 case bc.AllocateStorage():
-                    registers[i.out] = self.arena(i.size)
+                    entry = name == self.code.entry
+                    registers[i.out] = self.workspace if entry else Workspace(self.device)
+                    registers[i.out].reserve(i.size)
                 case bc.AllocateTensor() if i.out in fixed and i.out in keys:
                     registers[i.out] = keys[i.out]
                 case bc.AllocateTensor() if i.storage is not None:
-                    part = registers[i.storage][i.offset : i.offset + type_bytes(i.type)]
-                    registers[i.out] = part.view(TO_TORCH[i.type.dtype]).view(i.type.static_shape)
+                    registers[i.out] = registers[i.storage].tensor(i.type, i.offset)
                 case bc.ViewTensor() if i.out in fixed:
                     registers[i.out] = registers[i.source].view(i.type.static_shape)
         if self.grapher is not None:
             self.grapher.graphs.fix(registers)
         return registers
-
-    def arena(self, size: int) -> torch.Tensor:
-        """Return a function's memory; OutOfMemory if there is not so much."""
-        try:
-            return torch.empty(size, dtype=torch.uint8, device=str(self.device))
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
-            what = "the intermediate results of the program"
-            failure = out_of_memory(error, self.device, what, planned=size, hint=MEMORY_HINT)
-        raise failure
 
     # Functions.
 

@@ -31,13 +31,16 @@ from meta.vm.eager.kernel_contracts import results_of
 from meta.vm.eager.launch_checks import kinds_of, require_finite
 from meta.vm.run.interpreter import run_module
 from meta.vm.run.link import Linked, link
+from meta.vm.run.workspace import Workspace
 
 # Called with the site, the kernel and the tensors and numbers that it is given; runs the kernel and
 # returns what it returns.
 Observer = Callable[[LaunchSite, Callable[..., Any], "tuple[Any, ...]"], Any]
 
 
-def observed(program: BoundProgram, observer: Observer) -> Linked:
+def observed(
+    program: BoundProgram, observer: Observer, workspace: Workspace | None = None
+) -> Linked:
     """Return a program that runs every kernel through ``observer``."""
     code = program.code
     found = launch_sites(code)
@@ -57,7 +60,7 @@ def observed(program: BoundProgram, observer: Observer) -> Linked:
         _observed(program.kernels[site.instruction.kernel], partial(observer, site))
         for site in found
     )
-    return link(replace(program, code=own, kernels=kernels))
+    return link(replace(program, code=own, kernels=kernels), workspace=workspace)
 
 
 def _observed(env: OpEnv, observer: Callable[..., Any]) -> OpEnv:

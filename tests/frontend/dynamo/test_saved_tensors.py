@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 import meta
 from meta.base.errors import ArgumentError
-from meta.frontend.dynamo import compiler, saved_tensors
+from meta.frontend.dynamo import compiler
 from meta.frontend.dynamo.conversion import NoProgram
 from tests.vm.recorder import TapeRecorder, standing_in
 
@@ -168,16 +168,21 @@ def test_what_a_user_writes_in_between_is_an_error_as_in_torch(what: str) -> Non
 
 def test_what_is_kept_is_let_go_of() -> None:
     run, _ = pair()
-    for i in range(3):
-        step(run, run, i)
+    with compiler.record_compiled_graphs() as graphs:
+        for i in range(3):
+            step(run, run, i)
     gc.collect()
-    before = len(saved_tensors._alive)
+
+    def waiting() -> int:
+        return sum(memory.token.is_out() for memory in graphs[0].pool._all)
+
+    assert waiting() == 0
     results = [run(batch(i)) for i in range(3)]
-    assert len(saved_tensors._alive) == before + 3
+    assert waiting() == 3
     results[0].sum().backward()
-    assert len(saved_tensors._alive) == before + 2
+    assert waiting() == 2
     del results
-    assert len(saved_tensors._alive) == before
+    assert waiting() == 0
 
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated")  # Dynamo does

@@ -5,7 +5,6 @@ here on the CPU, with a stand-in for graphs. Nobody may see it change.
 from __future__ import annotations
 
 import copy
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,8 +13,8 @@ import torch
 from torch import nn
 
 import meta
-from meta.frontend.dynamo import compiler
-from meta.vm.graphs.borrowed_outputs import Loans, Lot
+from meta.base.errors import GradientError
+from meta.frontend.dynamo import compiler, training_memory
 from tests.frontend.dynamo.models import made
 from tests.vm.recorder import Forgetful, TapeRecorder, standing_in
 
@@ -161,19 +160,23 @@ def test_models_train_as_torchs(name: str) -> None:
     )
 
 
+def recordings(graph: Any) -> list[Any]:
+    """What was recorded of the program of a graph that runs in its first memory."""
+    steps = graph.for_all.executable._graphs.steps
+    return [replay for step in steps for replay in step.all_replays()]
+
+
 def test_nothing_is_copied_between_forward_and_backward(tape: TapeRecorder) -> None:
     run = torch.compile(Deep(), backend="meta", fullgraph=True)
     with compiler.record_compiled_graphs() as graphs:
         for i in range(4):
             once(run, i)
-    forward, backward = (
-        next(s for s in g.for_all.executable._graphs.steps if s.all_replays()) for g in graphs
-    )
-    (ahead,), (back,) = forward.all_replays(), backward.all_replays()
-    assert len(ahead.lot.loans) >= 4 and len(ahead.copied) == 1 and len(ahead.fresh) == 1
-    assert len(back.lot.loans) == 10 and not back.fresh
+    (ahead,), (back,) = map(recordings, graphs)
+    (memory,) = graphs[0].pool._all
+    assert len(memory.bundle.offsets) >= 4 and not memory.bundle.moving
+    assert len(ahead.copied) == 1 and len(ahead.fresh) == 1
     assert len(back.copied) == 2  # the input, and the gradient of the result
-    assert {id(loan.tensor) for loan in ahead.lot.loans} <= {id(t) for t in back.kept}
+    assert len(back.fresh) == 10 - len(memory.gradients.tensors)  # what ATen allocates
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # which Dynamo reads
@@ -202,22 +205,42 @@ def test_nothing_of_a_transformer_is_copied_either(tape: TapeRecorder) -> None:
         for _ in range(4):
             model.zero_grad()
             run(*inputs).square().sum().backward()
-    steps = [g.for_all.executable._graphs.steps for g in graphs]
-    ((ahead,), (back,)) = ([r for s in part for r in s.all_replays()] for part in steps)
-    assert (len(ahead.copied), len(ahead.fresh), len(back.copied), len(back.fresh)) == (1, 1, 2, 0)
+    ((ahead,), (back,)) = map(recordings, graphs)
+    (memory,) = graphs[0].pool._all
+    allocated = len(memory.bundle.moving)  # by ATen
+    assert len(memory.bundle.offsets) >= 4
+    assert len(ahead.copied) == 1 and len(ahead.fresh) <= 1 + allocated
+    assert len(back.copied) == 2 + allocated
 
 
-def test_recordings_are_few_while_loans_are_out(tape: TapeRecorder) -> None:
+def test_a_gradient_uses_the_memory_of_what_it_has_read() -> None:
+    run = torch.compile(nn.Sequential(*(Deep() for _ in range(6))), backend="meta", fullgraph=True)
+    with compiler.record_compiled_graphs() as graphs:
+        once(run, 0)
+    forward, backward = (g.for_all.executable for g in graphs)
+    assert forward.workspace is backward.workspace
+    apart = [
+        sum(i.size for i in e.code.functions["main"].instructions() if hasattr(i, "size"))
+        for e in (forward, backward)
+    ]
+    assert backward.workspace.size < 1.2 * max(apart)
+
+
+def test_memory_is_as_much_as_forward_passes_that_wait(tape: TapeRecorder) -> None:
     run = torch.compile(Deep(), backend="meta", fullgraph=True)
     with compiler.record_compiled_graphs() as graphs:
         kept = [run(batch(i)) for i in range(9)]
-    (forward,) = (s for s in graphs[0].for_all.executable._graphs.steps if s.all_replays())
-    assert [bool(r.lot.loans) for r in forward.all_replays()] == [True, True, False]
-    torch.testing.assert_close(kept[3], run(batch(3)))
+        pool = graphs[0].pool
+        assert len(pool._all) == 9
+        torch.testing.assert_close(kept[3], run(batch(3)))
+        kept.clear()
+        for i in range(training_memory.IDLE + 2):
+            once(run, i)
+    assert len(pool._all) == 1
 
 
 @pytest.mark.parametrize("name", ["transformer", "cnn"])
-def test_every_loan_is_seen_to_be_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_out_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     standing_in(monkeypatch, Forgetful)
     model, inputs = made(name)
     run = torch.compile(model, backend="meta", fullgraph=True)
@@ -225,73 +248,35 @@ def test_every_loan_is_seen_to_be_out(name: str, monkeypatch: pytest.MonkeyPatch
         for _ in range(3):
             model.zero_grad()
             run(*inputs).square().sum().backward()
-    steps = graphs[0].for_all.executable._graphs.steps
-    (loans,) = [replay.lot.loans for step in steps for replay in step.all_replays()]
-    assert len(loans) >= 5 and not any(loan.is_out() for loan in loans)
+    (memory,) = graphs[0].pool._all
+    assert not memory.token.is_out() and memory.gradients.is_out()
+    model.zero_grad()
+    assert not memory.gradients.is_out()
     result = run(*inputs)
-    assert all(loan.is_out() for loan in loans)
+    assert memory.token.is_out()
     del result
-    assert not any(loan.is_out() for loan in loans)
+    assert not memory.token.is_out()
 
 
-class Meanwhile(TapeRecorder):
-    """Lets another thread do something before the recording that is made next ends."""
-
-    then: Callable[[], Any] | None = None
-
-    def record(self, body: Callable[[], None]) -> Callable[[], None]:
-        replay = super().record(body)
-        then, self.then = self.then, None
-        if then is not None:
-            thread = threading.Thread(target=then)
-            thread.start()
-            thread.join()
-        return replay
-
-
-@pytest.mark.parametrize("does", ["frees", "takes"])
-def test_another_thread_has_loans_while_a_gradient_is_recorded(
-    does: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recorder = standing_in(monkeypatch, Meanwhile)
-    model, inputs = made("transformer")
-    run = torch.compile(model, backend="meta", fullgraph=True)
+def test_gradients_that_are_added_up_do_not_hold_the_memory(tape: TapeRecorder) -> None:
+    run = torch.compile(Deep(), backend="meta", fullgraph=True)
     with compiler.record_compiled_graphs() as graphs:
-        run(*inputs).square().sum().backward()
-        loss = run(*inputs).square().sum()
-        (step,) = (s for s in graphs[0].for_all.executable._graphs.steps if s.all_replays())
-        (lot,) = (replay.lot for replay in step.all_replays())
-        taken: list[torch.Tensor] = []
-
-        def take() -> None:
-            taken.extend(loan.tensor.data for loan in lot.loans)
-
-        if does == "frees":
-            take()
-        recorder.then = taken.clear if does == "frees" else take
-        loss.backward()
-    assert recorder.then is None and lot.loans
-    assert lot.is_out() == bool(taken) == (does == "takes")
-    taken.clear()
-    assert not lot.is_out()
+        for i in range(training_memory.IDLE + 4):
+            added_up(run, i)
+    pool = graphs[0].pool
+    assert pool.copies_gradients and len(pool._all) == 1
+    assert not pool._all[0].gradients.is_out()
+    grad = next(run.parameters()).grad
+    assert grad is not None and grad.untyped_storage().nbytes() == grad.nbytes
 
 
-def test_tensors_that_a_recording_keeps_are_the_programs() -> None:
-    first, second = torch.zeros(4, 3), torch.zeros(5)
-    lot = Lot([first, second])
-    lot.settle()
-    loans = Loans()
-    loans.add(lot.loans)
-    known = loans.view(lot.loans[0], first.T)
-    kept = [first, known, first[1:], first.data, torch.zeros(2), None]
-    assert lot.is_out()
-    found = loans.hold([*kept, kept[2]])
-    assert [(loan.tensor is first, uses) for loan, uses in found] == [(True, 2)]
-    assert not lot.is_out()
-    given = second.data
-    assert lot.is_out()
-    del given
-    kept.clear()
-    for loan, uses in found:
-        loan.hold(-uses)
-    assert not lot.is_out()
+def test_what_was_used_is_not_read_again() -> None:
+    run = torch.compile(Deep(), backend="meta", fullgraph=True)
+    with compiler.record_compiled_graphs() as graphs:
+        once(run, 0)
+        run.zero_grad()
+        result = run(batch(0))
+    (memory,) = graphs[0].pool._all
+    memory.spend()  # as a gradient that failed half way has
+    with pytest.raises(GradientError, match="retain_graph"):
+        result.sum().backward()
