@@ -19,6 +19,7 @@ from meta.base.errors import OutOfMemory
 from meta.dialect import only
 from meta.model import Linear, Model, Sequential, trace
 from meta.testing import check
+from meta.vm.graphs import link_regions
 from tests.vm.recorder import chain
 
 pytestmark = pytest.mark.cuda
@@ -125,8 +126,9 @@ def test_intermediate_results_of_a_program(dialects: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("dialects", DIALECTS, ids="+".join)
-def test_results_of_a_program(dialects: tuple[str, ...]) -> None:
+def test_results_of_a_program(dialects: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """They are allocated when it runs: kernel by kernel, and as a graph."""
+    monkeypatch.setattr(link_regions, "LARGE_RESULT", 1 << 40)  # all in the graph
     with only(*dialects):
         x = random(16, MB)
         run = meta.vm.compile(trace(chain), x)
@@ -162,10 +164,11 @@ RECORDED = [
 
 
 @pytest.mark.parametrize(("model", "room"), RECORDED, ids=["result", "argument"])
-def test_recording(model: Model, room: int) -> None:
+def test_recording(model: Model, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is room for a call, and not for a graph besides: kernels run one by one from then on;
     where graphs are required it is an error, and they are recorded when there is room.
     """
+    monkeypatch.setattr(link_regions, "LARGE_RESULT", 1 << 40)  # all in the graph
     x = random(16, MB)
     with only("torch"):
         run = meta.vm.compile(model, x)

@@ -117,7 +117,10 @@ class _Linker:
             self.fill = _filling(write, buffers) if buffers.filled else None
             return write()
         self.grapher.escaping = escaping(block)
-        self.grapher.last = large_last(block, buffers.outputs, self.code.result)
+        if not self.grapher.graphs.required:
+            fixed = function.fixed()
+            fresh = {r: output for r, output in buffers.outputs.items() if r not in fixed}
+            self.grapher.last = large_last(block, fresh, self.code.result)
         self.grapher.graphs.buffers = self.buffers = buffers
         run = self.whole(template, block)
         rest = template[function.params :]

@@ -15,6 +15,7 @@ from torch import nn
 import meta
 from meta.base.errors import GradientError
 from meta.frontend.dynamo import compiler, training_memory
+from meta.vm.graphs import link_regions
 from tests.frontend.dynamo.models import made
 from tests.vm.recorder import Forgetful, TapeRecorder, standing_in
 
@@ -280,3 +281,15 @@ def test_what_was_used_is_not_read_again() -> None:
     memory.spend()  # as a gradient that failed half way has
     with pytest.raises(GradientError, match="retain_graph"):
         result.sum().backward()
+
+
+def test_results_in_the_memory_are_not_taken_for_the_callers(
+    tape: TapeRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_regions, "LARGE_RESULT", 1)
+    run = torch.compile(Deep(), backend="meta", fullgraph=True)
+    with compiler.record_compiled_graphs() as graphs:
+        for i in range(3):
+            once(run, i)
+    assert len(recordings(graphs[0])) == 1
+    assert "its result is large" not in str(graphs[0].for_all.executable.cuda_graph)
