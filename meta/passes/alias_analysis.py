@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from meta.dialect.core import IN_PLACE
 from meta.dialect.core.ir_calls import base_op, flat_atoms, has_effect, view_source, written_atoms
@@ -55,6 +56,7 @@ class AliasSets:
         views: ViewRule = view_source,
     ) -> None:
         self._summaries, self._views = summaries, views
+        self._bindings = function.body.bindings
         # A view's buffer is that of what it views; a tuple's variables are looked through.
         self._base: dict[Var, Expr] = {}
         self._fields: dict[Expr, Tuple] = {}
@@ -83,7 +85,6 @@ class AliasSets:
             if isinstance(binding.value, Function):
                 self._unite(binding.var, free_vars(binding.value))
         self._groups = self._members()
-        self._own = {b.var for b in function.body.bindings if _is_new(b)}
         self.results = self.sharing(self._leaves(function.body.result))
         self.written = self.sharing(written)
         self.leaving = self._with_handed_on(leaving)
@@ -176,6 +177,11 @@ class AliasSets:
             if owning_tuple(item) in self._parent:
                 groups[self._root(owning_tuple(item))].add(item)
         return groups
+
+    @cached_property
+    def _own(self) -> set[Expr]:
+        """The arrays that calls in the function's outermost block make."""
+        return {b.var for b in self._bindings if _is_new(b)}
 
     def of(self, atom: Expr) -> Expr:
         """Return the atom whose buffer this one shares; itself if it has its own."""

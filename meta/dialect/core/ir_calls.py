@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from meta import op
@@ -154,9 +155,16 @@ def view_source(call: Call) -> Expr | None:
     # Only an operator with a declare of its own can return a view.
     if op is None or op.declare_site is None:
         return None
-    out = op.call_values(arg_types(op, call), CPU).out
-    source: Expr | None = flat_atoms(call.args[out.slot])[0] if isinstance(out, View) else None
+    slot = _viewed_slot(op, arg_types(op, call))
+    source: Expr | None = None if slot is None else flat_atoms(call.args[slot])[0]
     return source
+
+
+@lru_cache(maxsize=4096)
+def _viewed_slot(op: Op, args: tuple[Any, ...]) -> int | None:
+    """Return which argument the result of a call of these types is a view of."""
+    out = op.call_values(args, CPU).out
+    return out.slot if isinstance(out, View) else None
 
 
 def full_view_source(call: Call) -> Expr | None:

@@ -20,6 +20,8 @@ from torch.autograd import Function
 from torch.utils._python_dispatch import _disable_current_modes
 
 from meta.base import config
+from meta.base.gc_pause import gc_paused
+from meta.dialect.core import warm_up
 from meta.frontend.dynamo.calling_convention import picker
 from meta.frontend.dynamo.compiled import CompiledGraph, TorchGraph
 from meta.frontend.dynamo.composites import fuse_composites
@@ -54,7 +56,11 @@ from meta.vm.compilation import LoweredProgram, lower
 from meta.vm.compiler.calling_convention import module_program
 from meta.vm.compiler.pipeline import PassContext
 
+LARGE = 300
+"""Nodes from which on AOTAutograd traces a graph for as long as backends take to begin."""
 
+
+@gc_paused()
 def backend(
     graph: fx.GraphModule,
     example_inputs: Sequence[Any],
@@ -79,7 +85,9 @@ def backend(
         partition_fn=_partition,
         keep_inference_input_mutations=True,  # as copies at the end of a graph
     )
-    tensors = (x for x in example_inputs if isinstance(x, torch.Tensor))
+    tensors = [x for x in example_inputs if isinstance(x, torch.Tensor)]
+    if len(graph.graph.nodes) >= LARGE:
+        warm_up(device_of(tensors))
     trains = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
     # The state of a generator is kept as a tensor for what a gradient computes again.
     states = functorch.patch(graphsafe_rng_functionalization=False)
@@ -303,6 +311,7 @@ class GraphCompiler:
             found = self.by_sizes[key] = self._compiled(Extents.of_call(self.said, args))
         return found
 
+    @gc_paused()
     def _compiled(self, extents: Extents) -> CompiledGraph | TorchGraph:
         # AOTAutograd compiles while its trace of fake tensors is on.
         with _disable_current_modes(), torch.no_grad(), self.options.in_force():
