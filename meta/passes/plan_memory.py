@@ -197,7 +197,7 @@ def plan_memory(
         if FUSED in function.attrs:
             return function
         options: tuple[Any, ...] = ()
-        if function is module.main:
+        if function is module.functions.get("main"):
             options = results, resident, segment
         return _planned(rewrite_function(function, closure), module, device, *options)
 
