@@ -398,3 +398,28 @@ def test_launches_of_a_program_are_ranges(benchmarks: Any) -> None:
     before = len(sites)
     call()
     assert len(sites) == before
+
+
+@pytest.mark.parametrize(
+    ("off", "is_near"),
+    [(0.0, True), (5e-4, True), (2.9e-3, True), (9e-3, False), (float("nan"), False)],
+)
+def test_losses_are_compared_by_what_rounding_does(
+    off: float, is_near: bool, benchmarks: Any
+) -> None:
+    """Three times as far as losses from other parameters, whenever these were as far."""
+    curves = benchmarks("models.loss_curves").Curves
+    eager = torch.linspace(4.0, 1.0, 200)
+    noise = torch.linspace(0.0, 1e-3, 200)
+    found = curves(KNOWN, eager, eager + noise, eager + off * noise / 1e-3)
+    assert (found.ratio() <= 1) == is_near
+    assert f"{KNOWN}: 200 losses, the last " in str(found)
+
+
+def test_the_losses_of_a_row(benchmarks: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    sys_argv = ["step_cuda.py", "--losses", "3", "--tiny", "--check", "--rows", KNOWN]
+    command = benchmarks("step_cuda")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", sys_argv)
+        assert command.main() == 0
+    assert "Beyond the noise: none." in capsys.readouterr().out

@@ -63,7 +63,7 @@ class Contender:
             self._compiled = self._of_meta(row, task, ours, device)
         else:
             self.state = lambda: state_of(theirs)
-            make = _training_of_torch if row.training else _inference_of_torch
+            make = training_of_torch if row.training else _inference_of_torch
             self._compiled = lambda: make(row, task, theirs, device, name)
         gc.collect()
 
@@ -144,7 +144,8 @@ def _allow_tf32(row: Row) -> None:
         torch.backends.cudnn.allow_tf32 = True
 
 
-def _training_of_torch(row: Row, task: TorchTask, model: nn.Module, device: str, name: str) -> Call:
+def training_of_torch(row: Row, task: TorchTask, model: nn.Module, device: str, name: str) -> Call:
+    """Return what makes a step of torch's model with a contender, and returns the loss."""
     _allow_tf32(row)
     model = model.train()
     if row.channels_last:
@@ -209,7 +210,7 @@ def captured(call: Call, model: nn.Module, optimizer: torch.optim.Optimizer) -> 
     for tensor, value in zip(model.state_dict().values(), before, strict=True):
         tensor.copy_(value)
     for state in optimizer.state.values():
-        for value in state.values():
+        for value in filter(torch.is_tensor, state.values()):
             value.zero_()
 
     def replay(_recorded: Call = call) -> torch.Tensor:  # whose batch the graph reads

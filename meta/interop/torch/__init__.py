@@ -12,18 +12,21 @@ above that key and stay as they are; its formulas of gradients call overloads th
 See docs/howto/enable.md.
 """
 
+from meta.interop.torch.optimizers import Algorithm, register_optimizer
 from meta.interop.torch.overloads import all_names as names
 from meta.interop.torch.registration import Enabled, disable, enable
 from meta.interop.torch.report import EnableReport, report, reset_report
 from meta.interop.torch.step import TorchTrainingStep, training_step
 
 __all__ = [
+    "Algorithm",
     "EnableReport",
     "Enabled",
     "TorchTrainingStep",
     "disable",
     "enable",
     "names",
+    "register_optimizer",
     "report",
     "reset_report",
     "training_step",

@@ -1,15 +1,15 @@
 """Optimizers of `torch.optim` as ours: the same options, and the same tensors as state.
 
-`TABLE` has a row for each class: the algorithm of ours, its options under our names, and the names
-of what both keep of a parameter. The state is made as torch makes it at its first step, so that
-`state_dict`, and torch's own `step`, go on with what a training step of ours left.
+`ALGORITHMS` has a row for each class: the algorithm of ours, its options under our names, and the
+names of what both keep of a parameter; `register_optimizer` adds one. The state is made as torch
+makes it at its first step, so that `state_dict`, and torch's own `step`, go on with what a training
+step of ours left.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer as TorchOptimizer
 
 from meta import optim
-from meta.base.errors import ArgumentError
+from meta.base.errors import ArgumentError, RegistrationError
 from meta.frontend.core.memory_order import Order
 from meta.optim import Optimizer
 from meta.runtime.ndarray import array, ndarray
@@ -36,7 +36,7 @@ class Algorithm:
     kind: the class of ours, by a group's options. options: those of ours, of torch's. state: by the
     key of torch's state what ours calls it. required: options that have to have a value, since
     ours has no other. init: what the state is at first, of an option; zeros where there is none.
-    has_step: whether torch counts the steps of each parameter.
+    has_step: whether torch counts the steps of each parameter, in tensors float32[] as ``step``.
     """
 
     kind: Callable[[Options], type[Optimizer]]
@@ -68,49 +68,62 @@ def _muon(group: Options) -> dict[str, Any]:
 _MOMENTS = {"exp_avg": "m", "exp_avg_sq": "v"}
 _ADAM = _same("betas", "eps", "weight_decay")
 _NO_AMSGRAD = {"amsgrad": False, "differentiable": False}
-TABLE: Mapping[type[TorchOptimizer], Algorithm] = MappingProxyType(
-    {
-        torch.optim.SGD: Algorithm(
-            lambda _: optim.SGD,
-            _same("momentum", "weight_decay", "nesterov"),
-            {"momentum_buffer": "velocity"},
-            {"dampening": 0, "differentiable": False},
-            has_step=False,
-        ),
-        torch.optim.Adam: Algorithm(
-            lambda group: optim.AdamW if group.get("decoupled_weight_decay") else optim.Adam,
-            _ADAM,
-            _MOMENTS,
-            _NO_AMSGRAD,
-        ),
-        torch.optim.AdamW: Algorithm(lambda _: optim.AdamW, _ADAM, _MOMENTS, _NO_AMSGRAD),
-        torch.optim.RMSprop: Algorithm(
-            lambda _: optim.RMSprop,
-            _same("alpha", "eps", "weight_decay", "momentum", "centered"),
-            {"square_avg": "v", "momentum_buffer": "velocity", "grad_avg": "m"},
-            {"differentiable": False},
-        ),
-        torch.optim.Adagrad: Algorithm(
-            lambda _: optim.Adagrad,
-            _same("lr_decay", "weight_decay", "initial_accumulator_value", "eps"),
-            {"sum": "v"},
-            {"differentiable": False},
-            {"sum": "initial_accumulator_value"},
-        ),
-        torch.optim.Adafactor: Algorithm(
-            lambda _: optim.Adafactor,
-            _adafactor,
-            {"row_var": "rows", "col_var": "columns", "variance": "v"},
-        ),
-        torch.optim.Muon: Algorithm(
-            lambda _: optim.Muon,
-            _muon,
-            {"momentum_buffer": "velocity"},
-            {"ns_coefficients": (3.4445, -4.7750, 2.0315)},
-            has_step=False,
-        ),
-    }
-)
+ALGORITHMS: dict[type[TorchOptimizer], Algorithm] = {
+    torch.optim.SGD: Algorithm(
+        lambda _: optim.SGD,
+        _same("momentum", "weight_decay", "nesterov"),
+        {"momentum_buffer": "velocity"},
+        {"dampening": 0, "differentiable": False},
+        has_step=False,
+    ),
+    torch.optim.Adam: Algorithm(
+        lambda group: optim.AdamW if group.get("decoupled_weight_decay") else optim.Adam,
+        _ADAM,
+        _MOMENTS,
+        _NO_AMSGRAD,
+    ),
+    torch.optim.AdamW: Algorithm(
+        lambda _: optim.AdamW,
+        _ADAM,
+        _MOMENTS,
+        {**_NO_AMSGRAD, "decoupled_weight_decay": True},
+    ),
+    torch.optim.RMSprop: Algorithm(
+        lambda _: optim.RMSprop,
+        _same("alpha", "eps", "weight_decay", "momentum", "centered"),
+        {"square_avg": "v", "momentum_buffer": "velocity", "grad_avg": "m"},
+        {"differentiable": False},
+    ),
+    torch.optim.Adagrad: Algorithm(
+        lambda _: optim.Adagrad,
+        _same("lr_decay", "weight_decay", "initial_accumulator_value", "eps"),
+        {"sum": "v"},
+        {"differentiable": False},
+        {"sum": "initial_accumulator_value"},
+    ),
+    torch.optim.Adafactor: Algorithm(
+        lambda _: optim.Adafactor,
+        _adafactor,
+        {"row_var": "rows", "col_var": "columns", "variance": "v"},
+    ),
+    torch.optim.Muon: Algorithm(
+        lambda _: optim.Muon,
+        _muon,
+        {"momentum_buffer": "velocity"},
+        {"ns_coefficients": (3.4445, -4.7750, 2.0315)},
+        has_step=False,
+    ),
+}
+"""How optimizers are ours, by their classes."""
+
+
+def register_optimizer(theirs: type[TorchOptimizer], algorithm: Algorithm) -> None:
+    """State how optimizers of a class, not of its subclasses, are one of ours.
+
+    RegistrationError for a class that has an algorithm already.
+    """
+    if ALGORITHMS.setdefault(theirs, algorithm) is not algorithm:
+        raise RegistrationError(f"{theirs.__qualname__} has an algorithm already")
 
 
 def algorithm_of(optimizer: TorchOptimizer) -> Algorithm:
@@ -118,12 +131,13 @@ def algorithm_of(optimizer: TorchOptimizer) -> Algorithm:
 
     A subclass is another optimizer: it may have a step of its own.
     """
-    found = TABLE.get(type(optimizer))
+    found = ALGORITHMS.get(type(optimizer))
     if found is None:
         raise ArgumentError(
             f"no optimizer of ours makes the steps of {type(optimizer).__name__}",
-            expected=f"torch.optim's {', '.join(c.__name__ for c in TABLE)}",
-            hint="compile the model with torch.compile(model, backend='meta'), and step as before",
+            expected=", ".join(c.__name__ for c in ALGORITHMS),
+            hint="meta.interop.torch.register_optimizer says which does; or compile the model with "
+            "torch.compile(model, backend='meta'), and step as before",
         )
     for number, group in enumerate(optimizer.param_groups):
         for name, wanted in found.required.items():
@@ -134,7 +148,33 @@ def algorithm_of(optimizer: TorchOptimizer) -> Algorithm:
                     expected=repr(wanted),
                     found=repr(group[name]),
                 )
+        reads = _Reads(group)
+        found.kind(reads), found.options(reads)
+        known = reads.names | found.required.keys() | IGNORED | {"maximize"}
+        if left := sorted(optimizer.defaults.keys() - known):
+            raise ArgumentError(
+                f"{type(optimizer).__name__}: nothing says what its option {left[0]} does",
+                found=repr(group[left[0]]),
+                hint="the algorithm that is registered reads it, or requires a value",
+            )
     return found
+
+
+class _Reads(dict[str, Any]):
+    """A group that remembers which of its options were read."""
+
+    def __init__(self, group: Options) -> None:
+        super().__init__(group)
+        self.names: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.names.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return an option, or the default."""
+        self.names.add(name)
+        return super().get(name, default)
 
 
 def options_of(optimizer: TorchOptimizer) -> list[dict[str, Any]]:

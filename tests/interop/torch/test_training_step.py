@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,8 +16,15 @@ from torch.optim.swa_utils import AveragedModel
 from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
-from meta.base.errors import ArgumentError, MetaError
-from meta.interop.torch import TorchTrainingStep, training_step
+import meta
+from meta.base.errors import ArgumentError, MetaError, RegistrationError
+from meta.interop.torch import (
+    Algorithm,
+    TorchTrainingStep,
+    optimizers,
+    register_optimizer,
+    training_step,
+)
 
 Make = Callable[[Iterable[Any]], optim.Optimizer]
 Batch = tuple[Tensor, ...]
@@ -170,6 +178,75 @@ def test_muon() -> None:
         found = step(*rows(seed=i))
         assert_close(found, step_of_torch(*theirs, [rows(seed=i)]), rtol=1e-2, atol=1e-2)
     assert_same(ours, theirs, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "batch"),
+    [("momentum", Images, images), ("fused", matrices, rows), ("adafactor", matrices, rows)],
+)
+def test_the_losses_of_200_steps(name: str, model: Any, batch: Callable[..., Batch]) -> None:
+    ours, theirs = both(OPTIMIZERS[name], model)
+    step = training_step(*ours, loss)
+    batches = [batch(8, seed=i % 2) for i in range(200)]
+    found = torch.stack([step(*b) for b in batches])
+    expected = torch.stack([step_of_torch(*theirs, [b]) for b in batches])
+    assert expected[-1] < expected[0] - 0.2
+    assert_close(found, expected, rtol=1e-3, atol=1e-4)
+
+
+class Lion(optim.Optimizer):
+    """As packages have it."""
+
+    def __init__(self, params: Any, lr: float = 1e-3, cautious: bool = False) -> None:
+        defaults = {"lr": lr, "betas": (0.9, 0.99), "weight_decay": 0.1, "cautious": cautious}
+        super().__init__(params, defaults)
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            first, second = group["betas"]
+            for p in filter(lambda p: p.grad is not None, group["params"]):
+                mean = self.state[p].setdefault("exp_avg", torch.zeros_like(p))
+                p.mul_(1 - group["lr"] * group["weight_decay"])
+                p.sub_(group["lr"] * (first * mean + (1 - first) * p.grad).sign())
+                mean.mul_(second).add_(p.grad, alpha=1 - second)
+
+
+@pytest.fixture
+def lion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """State what the class does."""
+    monkeypatch.setattr(optimizers, "ALGORITHMS", dict(optimizers.ALGORITHMS))
+    algorithm = Algorithm(
+        lambda group: meta.optim.Lion,
+        lambda group: {"betas": group["betas"], "weight_decay": group["weight_decay"]},
+        {"exp_avg": "m"},
+        {"cautious": False},
+        has_step=False,
+    )
+    register_optimizer(Lion, algorithm)
+    with pytest.raises(RegistrationError, match="Lion has an algorithm already"):
+        register_optimizer(Lion, replace(algorithm))
+
+
+@pytest.mark.usefixtures("lion")
+def test_an_optimizer_from_elsewhere() -> None:
+    ours, theirs = both(lambda p: Lion(p, 0.01), matrices)
+    step = training_step(*ours, loss)
+    for i in range(4):
+        expected = step_of_torch(*theirs, [rows(seed=i)])
+        assert_close(step(*rows(seed=i)), expected, rtol=1e-4, atol=1e-5)
+    assert_same(ours, theirs)
+    model = matrices()
+    with pytest.raises(ArgumentError, match="cautious of parameter group 0 is not supported"):
+        training_step(model, Lion(model.parameters(), cautious=True), loss)
+
+
+@pytest.mark.usefixtures("lion")
+def test_an_option_of_which_nothing_is_stated_is_refused() -> None:
+    optimizers.ALGORITHMS[Lion] = replace(optimizers.ALGORITHMS[Lion], required={})
+    model = matrices()
+    with pytest.raises(ArgumentError, match="nothing says what its option cautious does"):
+        training_step(model, Lion(model.parameters()), loss)
 
 
 OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
