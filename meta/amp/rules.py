@@ -95,7 +95,7 @@ per_argument(op.optimization_barrier, op.group_cast)
 # PyTorch's own functions take what they are given.
 per_argument(op.torch_call)
 # The array keeps its dtype, and takes the value in it.
-per_argument(op.assign, value=(widest, "x"))
+per_argument(op.assign, op.assign_at, value=(widest, "x"))
 # In the precision of x: the sum of squares is not stored, and results are at most 1.
 per_argument(op.l2_normalize)
 # A kernel takes tensors of any dtypes, and nothing is gained by a copy.

@@ -33,4 +33,4 @@ def optimization_barrier(after: Any, dy: Any) -> Any:
     return dy, tuple(op.zeros_like(t) if is_float(t.dtype) else None for t in after)
 
 
-not_differentiable(op.assign, why="it writes in place")
+not_differentiable(op.assign, op.assign_at, why="it writes in place")

@@ -14,7 +14,7 @@ from meta.base.dtype import is_float
 from meta.base.errors import TypeInferError
 from meta.base.registry import OPERATORS
 from meta.ir.types import Dim
-from meta.op.core import Ints, Tensor, Weight, op
+from meta.op.core import InOut, Ints, Tensor, Weight, op
 from meta.op.core.check import (
     broadcast_shapes,
     extents_of,
@@ -256,6 +256,33 @@ def scatter_nd(data: Tensor, indices: Tensor, updates: Tensor, mode: str = "upda
     require(mode in ("update", "add"), "unknown mode", expected="update or add", found=mode)
     _require_like(updates, gather_nd.type_function(data, indices), "updates")
     return data
+
+
+def _written(x: Tensor, indices: Tensor, axis: int) -> Iterator[IndexRange]:
+    depth = indices.shape[0]
+    assert isinstance(depth, int)
+    for field in range(depth):
+        into = f"axis {axis + field} of x"
+        along = (0, field) if depth > 1 else None
+        yield IndexRange("indices", x.shape[axis + field], into, along=along)
+
+
+@op(complex=True, indices=_written)
+def assign_at(x: InOut, indices: Tensor, value: Tensor, axis: int = 0) -> tuple[()]:
+    """Overwrite, in place, what coordinates name along the axes of ``x`` from ``axis`` on: for
+    axis 1 and two coordinates, ``x[i, indices[0, j], indices[1, j], k] = value[i, j, k]``.
+
+    indices: integers of shape (m, *rest), m at least 1. axis: at most ``x.ndim - m``.
+    value: the dtype of x and the shape (*x.shape[:axis], *rest, *x.shape[axis + m:]). Where
+    coordinates are equal one of their values is written, which is not specified. Returns x, the
+    array that was given. Raises TypeInferError if they do not fit, and IndexOutOfRange as
+    `take_along_axis`.
+    """
+    require(0 <= axis <= x.ndim, "axis is out of range", expected=f"0 to {x.ndim}", found=axis)
+    within = gather_nd.type_function(x.with_shape(x.shape[axis:]), indices)
+    require(indices.shape[0] != 0, "there are no coordinates", found=indices)
+    _require_like(value, x.with_shape((*x.shape[:axis], *within.shape)), "value")
+    return ()
 
 
 def _ranges(inputs: tuple[Tensor, ...]) -> Iterator[IndexRange]:

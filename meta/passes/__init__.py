@@ -66,6 +66,7 @@ from meta.passes.plan_memory import plan_memory
 from meta.passes.prepare import prepare
 from meta.passes.promote_refs import promote_refs
 from meta.passes.random_calls import explicit_keys, split_dropout
+from meta.passes.reinplace import reinplace
 from meta.passes.rematerialize import rematerialize
 from meta.passes.simplify import simplify
 from meta.passes.split_updates import split_updates
@@ -116,6 +117,7 @@ __all__ = [
     "plan_memory",
     "prepare",
     "promote_refs",
+    "reinplace",
     "rematerialize",
     "schedule_collectives",
     "simplify",

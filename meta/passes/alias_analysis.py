@@ -189,6 +189,10 @@ class AliasSets:
             atom = self._base[atom]
         return atom
 
+    def is_own(self, atom: Expr) -> bool:
+        """Whether an atom is an array that a call in the function's outermost block makes."""
+        return owning_tuple(self.of(atom)) in self._own
+
     def sharing(self, atoms: Iterable[Expr]) -> set[Expr]:
         """Return the buffers of atoms, and those that may be the same memory as one of them."""
         found = {self.of(atom) for atom in atoms}
@@ -235,7 +239,7 @@ class AliasSets:
         taken = self.written | self.leaving
         if mine in self.written or other in taken or owning_tuple(other) in taken:
             return False
-        if owning_tuple(mine) not in self._own or owning_tuple(other) not in self._own:
+        if not self.is_own(mine) or not self.is_own(other):
             return False
         self.leaving.add(other)
         return True

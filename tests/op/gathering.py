@@ -1,5 +1,7 @@
 """Test records of operators that read and write at indices."""
 
+import itertools
+
 import torch
 
 from meta.testing import B, C, F, I, OpCase, error, refusals, sample
@@ -77,6 +79,17 @@ def scatter_reduce(x, axis, index, src, reduce):
 def scatter_nd(data, indices, updates, mode="update"):
     """Put into, or add to, data."""
     return data.index_put(coordinates(indices), updates, accumulate=mode == "add")
+
+
+def assign_at(x, indices, value, axis=0):
+    """Put into x, element by element, with the axes that are indexed first."""
+    count = indices.shape[0]
+    new = x.clone().movedim(tuple(range(axis, axis + count)), tuple(range(count)))
+    rest = indices[0].ndim
+    rows = value.movedim(tuple(range(axis, axis + rest)), tuple(range(rest)))
+    for at in itertools.product(*map(range, indices.shape[1:])):
+        new[tuple(indices[(slice(None), *at)].tolist())] = rows[at]
+    return (new.movedim(tuple(range(count)), tuple(range(axis, axis + count))),)
 
 
 # Both ends, with duplicates.
@@ -218,6 +231,29 @@ CASES = [
             sample(I(3, 4, low=0, high=9), I(2, 5, low=0, high=3), I(5, low=0, high=9), mode="add"),
         ],
         oracle=scatter_nd,
+    ),
+    OpCase(
+        "assign_at",
+        samples=[
+            sample(F(3, 4), C([[0, 2, 0], [1, 3, 2]], "int64"), F(3)),
+            sample(F(3, 4), C([[2, 0]], "int32"), F(2, 4)),
+            sample(F(2, 3, 4), C([[2, 0]], "int64"), F(2, 2, 4), axis=1),
+            sample(F(2, 5, 4), C([[[3, 0], [1, 2]]], "int64"), F(2, 2, 2, 4), axis=1),
+            sample(F(2, 3, 4), C([[2, 0], [1, 1]], "int64"), F(2, 2), axis=1),
+            sample(F(3, 4), C([3], "int64"), F(3), axis=1),
+            sample(F(3, 4), I(2, 0, low=0, high=3), F(0)),
+            sample(I(3, 4, low=0, high=9), C([[1, 2]], "int64"), I(2, 4, low=0, high=9)),
+        ],
+        oracle=assign_at,
+        dialects=("torch",),
+        grad=False,
+        errors=[
+            error(F(3, 4), I(1, 2, low=0, high=3), F(2, 3), match="value has another type"),
+            error(F(3, 4), I(1, 2, low=0, high=3), F(3, 2), axis=3, match="axis is out of range"),
+            error(F(3, 4), I(0, 2, low=0, high=3), F(2, 3, 4), match="there are no coordinates"),
+            error(F(3, 4), F(1, 2), F(2, 4), match="indices must be integers"),
+            error(F(3, 4), I(3, 2, low=0, high=3), F(2), match="at most 2 coordinates"),
+        ],
     ),
 ]  # fmt: skip
 

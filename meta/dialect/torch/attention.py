@@ -6,6 +6,8 @@ elements, whatever the strides are: those of CUDA are given compact arguments, t
 rows are compact.
 """
 
+from functools import cache, partial
+
 import torch
 import torch.nn.functional as F
 
@@ -19,9 +21,10 @@ from meta.dialect.torch import attention_blocks as blocks
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.attention_blocks import Scoring
 from meta.dialect.torch.operands import wide
-from meta.op.attention import HEADS_FIRST, score_scale
+from meta.op.attention import HEADS_FIRST, heads_first, score_scale
 
 _aten = torch.ops.aten
+_flash_on_cpu = _aten._scaled_dot_product_flash_attention_for_cpu.default
 
 
 # The fused CUDA kernel loads biases 16 at a time, and rows of 16 bytes.
@@ -66,8 +69,10 @@ def _bias(query, key, how):
         return None, causal
     if mask is None:
         return _banded(query, key, how), False
-    rows, keys = (torch.arange(x.shape[2], device=query.device) for x in (query, key))
-    seen = how.visible(rows, keys)
+    seen = None
+    if how.reach != (-1, -1):
+        rows, keys = (torch.arange(x.shape[2], device=query.device) for x in (query, key))
+        seen = how.visible(rows, keys)
     if mask.dtype == torch.bool and seen is not None:
         mask = mask & seen
     elif seen is not None:
@@ -75,6 +80,18 @@ def _bias(query, key, how):
     if mask.dtype == torch.bool:
         mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(~mask, -torch.inf)
     return mask.reshape((1,) * (4 - mask.ndim) + mask.shape), False
+
+
+def _rows_of_groups(query, key, bias):
+    """Return the single queries of the heads that share a key as its queries, and their bias: the
+    heads of keys and values are read as they are, not repeated.
+    """
+    batch, heads, _, width = query.shape
+    groups = key.shape[1]
+    rows = query.reshape(batch, groups, heads // groups, width)
+    if bias is None or bias.shape[1] == 1:
+        return rows, bias
+    return rows, bias.reshape(bias.shape[0], groups, heads // groups, bias.shape[3])
 
 
 def _banded(query, key, how):
@@ -158,25 +175,85 @@ def _forward(query, key, value, how):
     kind = _fused(query, key, value, how)
     if kind is None:
         return blocks.forward(query, key, value, how)
-    key, value = _per_head(key, query), _per_head(value, query)
     bias, causal = _bias(query, key, how)
+    if query.shape[2] == 1 and query.shape[1] > key.shape[1] and not causal:
+        return _of_groups(partial(_attended, kind, causal, how.scale))(query, key, value, bias)
+    key, value = _per_head(key, query), _per_head(value, query)
+    return _attended(kind, causal, how.scale, query, key, value, bias)
+
+
+def _attended(kind, causal, scale, query, key, value, bias):
+    """Return the results of the fused kernel for a kind of device."""
     if kind == "cpu":
-        y, logsumexp = _aten._scaled_dot_product_flash_attention_for_cpu(
-            query, key, value, 0.0, causal, attn_mask=bias, scale=how.scale
-        )
+        y, logsumexp = _flash_on_cpu(query, key, value, 0.0, causal, attn_mask=bias, scale=scale)
     else:
         bias = _cuda_bias(bias, query, key)
         y, logsumexp, _, _ = _aten._scaled_dot_product_efficient_attention(
-            query, key, value, bias, True, 0.0, causal, scale=how.scale
+            query, key, value, bias, True, 0.0, causal, scale=scale
         )
         # It comes in steps of 32 queries.
         logsumexp = logsumexp[:, :, : query.shape[2]]
-    if bias is None:
+    if bias is None or (kind == "cpu" and _cpu_sees_blindness(query.dtype)):
         return y, logsumexp
     blind = bias.amax(-1) == -torch.inf
     if not blind.is_cuda and not blind.any():  # a look takes less than the copies
         return y, logsumexp
     return y.masked_fill(blind.unsqueeze(-1), 0), logsumexp.masked_fill(blind, 0)
+
+
+@cache
+def _cpu_sees_blindness(dtype):
+    """Whether ATen's kernel for the CPU gives 0 where all scores are masked, as we do."""
+    query, key = torch.zeros(1, 1, 1, 1, dtype=dtype), torch.ones(1, 1, 9, 1, dtype=dtype)
+    blind = torch.full((1, 1, 1, 9), -torch.inf, dtype=dtype)
+    results = _flash_on_cpu(query, key, key, 0.0, False, attn_mask=blind)
+    return not any(r.any() for r in results)
+
+
+def _direct(call):
+    """Return the kernel of a call that is one of ATen's for the CPU as it stands; None for another:
+    a token that is decoded has little else to do than to read keys and values.
+    """
+    args = call.args
+    query, key, value, mask = args.query, args.key, args.value, args.mask
+    options = args.window, args.slopes, args.dropout_key
+    types = [t for t in (query, key, value, mask) if t is not None]
+    if any(o is not None for o in options) or not all(t.is_static and t.size for t in types):
+        return None
+    (_, heads, count, _), (_, groups, *_) = (heads_first(t, args.layout).shape for t in types[:2])
+    shares = heads != groups
+    if query.shape[-1] != value.shape[-1] or (shares and (count != 1 or args.causal)):
+        return None
+    fits = mask is None or (mask.ndim == 4 and mask.shape[0] in (1, query.shape[0]))
+    if not fits or (mask is not None and (args.causal or mask.dtype != query.dtype)):
+        return None
+    if not _cpu_sees_blindness(TO_TORCH[query.dtype]):
+        return None
+    causal, scale = args.causal, score_scale(args.scale, query.shape[-1])
+
+    def run(query, key, value, mask=None):
+        return _flash_on_cpu(query, key, value, 0.0, causal, attn_mask=mask, scale=scale)
+
+    if shares:
+        run = _of_groups(run)
+
+    def later(query, key, value, mask=None):
+        query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+        y, logsumexp = run(query, key, value, mask)
+        return y.transpose(1, 2), logsumexp
+
+    return run if args.layout == HEADS_FIRST else later
+
+
+def _of_groups(run):
+    """Return a kernel for single queries whose heads share keys."""
+
+    def run_on_rows(query, key, value, mask=None):
+        rows, added = _rows_of_groups(query, key, mask)
+        y, logsumexp = run(rows, key, value, added)
+        return y.reshape(query.shape), logsumexp.reshape(query.shape[:3])
+
+    return run_on_rows
 
 
 def _centred(value, y):
@@ -242,8 +319,11 @@ def _by_device(base, filling, returning):
         if not on_cpu and call.args.query.dtype != "float64":
             # By blocks it takes long, and a window would be a mask of all scores.
             require_masks_only(call)
-        run = _compact(bind_kernel(returning, call), call) if on_cpu else bind_kernel(filling, call)
-        return OpEnv(run, on_cpu, strided=False)
+        if not on_cpu:
+            return OpEnv(bind_kernel(filling, call), allocates=False, strided=False)
+        direct = _direct(call) if base is op.fused_attention else None
+        run = _compact(direct or bind_kernel(returning, call), call)
+        return OpEnv(run, allocates=True, strided=False)
 
     dialect.op(base)(make)
 

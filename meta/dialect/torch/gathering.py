@@ -9,6 +9,8 @@ import torch
 
 from meta import op
 from meta.dialect import LIBRARY
+from meta.dialect.core.kernel_signature import bind_kernel
+from meta.dialect.core.openv import OpEnv
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.operands import wide
 
@@ -104,6 +106,23 @@ def scatter_nd(data, indices, updates, mode):
     rows = _rows(data, depth).clone(memory_format=torch.contiguous_format)
     rows[places] = parts
     return rows.reshape(data.shape)
+
+
+def assign_at(x, indices, value, axis):
+    places = [in_range(i, n, "clip") for i, n in zip(indices, x.shape[axis:], strict=False)]
+    torch.ops.aten.index_put_(x, [None] * axis + places, value)
+
+
+@dialect.op(op.assign_at)
+def _assign_at(call):
+    axis, indices = call.args.axis, call.args.indices
+    is_row = indices.shape[0] == 1 and indices.ndim == 2 and indices.dtype == "int64"
+
+    def rows(x, indices, value):  # in few steps of Python: a step of decoding has dozens of them
+        x.index_copy_(axis, indices[0], value)
+
+    run = rows if is_row and call.device.kind == "cpu" else bind_kernel(assign_at, call)
+    return OpEnv(run, allocates=False, strided=True)
 
 
 def _positions(indices, x):
