@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 
@@ -31,6 +32,7 @@ from meta.ir import (
     TupleGetItem,
     TupleType,
     Var,
+    with_operands,
 )
 from meta.ir.dims import UnknownDim, product
 from meta.ir.visit import uses
@@ -189,7 +191,7 @@ class _Updates:
 
     def stays(self, atom: Expr, i: int) -> bool:
         """Whether an atom has at a position the elements that it had where it was bound."""
-        first = self.position.get(atom, -1)  # type: ignore[call-overload]
+        first = self.position.get(atom, -1) if isinstance(atom, Var) else -1
         return not any(first < at < i for at in self._writes[self._root(atom)])
 
     def rewritten(self) -> Function:
@@ -199,21 +201,25 @@ class _Updates:
             update = self.values[var]
             assert isinstance(update, Call)
             target = update.args[0]
-            mapping[var] = mapping.get(target, target)  # type: ignore[call-overload]
-        return rewrite_function(self.main, lambda b: self._binding(b, mapping), mapping)
+            mapping[var] = with_operands(target, mapping)
+        rows: dict[Expr, Var] = {}
+        return rewrite_function(self.main, lambda b: self._binding(b, mapping, rows), mapping)
 
-    def _binding(self, binding: Binding, mapping: dict[Var, Expr]) -> Iterable[Binding]:
+    def _binding(
+        self, binding: Binding, mapping: dict[Var, Expr], rows: dict[Expr, Var]
+    ) -> Iterable[Binding]:
         if binding.var in self._dropped:
             return []
         slices = self.of.get(binding.var)
         if slices is None:
             return [binding]
         made = list[Binding]()
-        indices, value = (mapping.get(a, a) for a in (slices.indices, slices.value))  # type: ignore[call-overload]
-        if slices.column:
-            row = Var("", tensor_of(indices).with_shape((1, product(tensor_of(indices).shape))))
+        indices, value = (with_operands(a, mapping) for a in (slices.indices, slices.value))
+        if slices.column and indices not in rows:
+            type_ = tensor_of(indices)
+            row = rows[indices] = Var("", type_.with_shape((1, product(type_.shape))))
             made.append(Binding(row, new_call(op.reshape, indices, (1, -1)), binding.span))
-            indices = row
+        indices = rows[indices] if slices.column else indices
         call = new_call(op.assign_at, mapping[binding.var], indices, value, slices.axis)
         written = Var(binding.var.name, TupleType(()))
         return [*made, Binding(written, call, binding.span)]
@@ -245,16 +251,14 @@ def _scattered_nd(_: _Updates, __: int, call: OpCall) -> _Slices | None:
 def _strided(_: _Updates, __: int, call: OpCall) -> _Slices | None:
     """A slice along one axis, whose bounds are known."""
     x, value, begin, end, strides = call.args
-    extents = tensor_of(x).shape
-    cut = [
-        (axis, picked)
-        for axis, picked in enumerate(slice_ranges(extents, begin, end, strides, "end"))
-        if picked is None or picked != range(extents[axis])  # type: ignore[arg-type]
-    ]
-    if len(cut) != 1 or cut[0][1] is None:
+    if not tensor_of(x).is_static:
         return None
-    ((axis, picked),) = cut
-    return _Slices(axis, Constant(torch.tensor([list(picked)])), value)
+    extents = tensor_of(x).static_shape
+    ranges = cast(tuple[range, ...], slice_ranges(extents, begin, end, strides, "end"))
+    cut = [i for i, picked in enumerate(ranges) if picked != range(extents[i])]
+    if len(cut) != 1:
+        return None
+    return _Slices(cut[0], Constant(torch.tensor([list(ranges[cut[0]])])), value)
 
 
 _SLICES: dict[Op, Callable[[_Updates, int, OpCall], _Slices | None]] = {

@@ -12,6 +12,7 @@ from typing import Any
 
 import sympy
 import torch
+from torch.utils._sympy.functions import Max, Min
 
 from meta.base.errors import TypeInferError
 from meta.ir.dims import SymbolicDim
@@ -67,7 +68,7 @@ class Extents:
         expression = size.node.expr
         if not self.symbolic:
             return _number(expression.subs(self.values))
-        return self._dimension(expression)
+        return self._dimension(_decided(expression, size.node.shape_env))
 
     def shape_of(self, tensor: torch.Tensor) -> tuple[Any, ...]:
         """Return the shape of a tensor of torch's trace."""
@@ -96,6 +97,20 @@ class Extents:
         except (TypeInferError, TypeError) as error:  # of Python: a number by a dimension
             raise NotForAllSizes(str(expression)) from error
         raise NotForAllSizes(str(expression))
+
+
+def _decided(expression: sympy.Expr, guarded: Any) -> sympy.Expr:
+    """Return an expression in which maxima and minima are what the ranges of symbols make them."""
+
+    def choose(node: sympy.Expr) -> sympy.Expr:
+        sign = 1 if isinstance(node, Max) else -1
+        for one in node.args:
+            others = (guarded.bound_sympy(sign * (one - other)) for other in node.args)
+            if all(range_.lower >= 0 for range_ in others):
+                return one
+        return node
+
+    return expression.replace(lambda node: isinstance(node, Max | Min), choose)
 
 
 def _bind(size: Any, extent: int, found: dict[sympy.Symbol, int]) -> None:

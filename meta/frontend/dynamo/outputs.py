@@ -187,7 +187,8 @@ def outputs_of(
                 View(InputOutput(places[written[base]]), view_function(node, base, places))
             )
         elif base in of_base or (
-            at < readers.aliases and (counts[base] > 1 or at in readers.regenerated)
+            at < readers.aliases
+            and (counts[base] > 1 or at in readers.regenerated or _has_gaps(said, extents))
         ):
             found.each.append(view(node, base))
         elif isinstance(whole, Result) and _is_plain_alias(said, wanted[number].meta["val"]):
@@ -310,6 +311,11 @@ def _result(
     return Result(
         number, None if is_contiguous_order(order) else inverse(order), None, elsewhere
     ), order
+
+
+def _has_gaps(said: torch.Tensor, extents: Extents) -> bool:
+    """Whether an output of symbolic sizes lies as a part of something lies."""
+    return extents.symbolic and order_of(said) is None
 
 
 def _is_tensor(node: Any) -> bool:
