@@ -282,12 +282,14 @@ def write_at(x, indices, values, accumulate):
     shape = (*rest[:place], *common, *rest[place:])
     new = len(common)
     values = op.broadcast_to(values, shape)
+    if 0 in shape:
+        return x
+    if len(axes) == new == 1 and place and not accumulate:  # x stays as it lies
+        return op.reshape(op.index_copy(wide, place, found[place], values), tuple(x.shape))
     values = _permuted(
         values,
         (*range(place, place + new), *range(place), *range(place + new, len(shape))),
     )
-    if 0 in shape:
-        return x
     coordinates = op.stack(tuple(op.broadcast_to(p, common) for p in places), 0)
     written = _written(_permuted(wide, order), coordinates, values, accumulate)
     back = tuple(sorted(range(wide.ndim), key=order.__getitem__))
@@ -301,8 +303,8 @@ def _written(x, coordinates, values, accumulate):
     return op.scatter_nd(x, coordinates, values, "add" if accumulate else "update")
 
 
-@aten("_index_put_impl", op.scatter_nd, op.where, ignore=("unsafe",))
-@aten("index_put", "_unsafe_index_put", op.scatter_nd, op.where)
+@aten("_index_put_impl", op.scatter_nd, op.scatter, op.where, ignore=("unsafe",))
+@aten("index_put", "_unsafe_index_put", op.scatter_nd, op.scatter, op.where)
 def index_write(x, indices, values, *, accumulate):
     return write_at(x, indices, values, accumulate)
 
