@@ -82,8 +82,9 @@ def _along(name: str, x: Any, axis: int, index: Any, source: Any = None) -> tupl
     x, index = as_operand(x), as_operand(index)
     at = _fitting(name, x, axis, index, source)
     slices = (*x.shape[:at], index.shape[0], *x.shape[at + 1 :])
-    column = op.reshape(index, (index.shape[0], *(1,) * (x.ndim - 1 - at)))
-    return x, at, op.broadcast_to(_from_start(column, x.shape[at]), slices)
+    places = _from_start(index, x.shape[at])
+    column = op.reshape(places, (index.shape[0], *(1,) * (x.ndim - 1 - at)))
+    return x, at, op.broadcast_to(column, slices)
 
 
 def _from_start(index: Any, extent: Any) -> Any:

@@ -285,7 +285,9 @@ def write_at(x, indices, values, accumulate):
     if 0 in shape:
         return x
     if len(axes) == new == 1 and place and not accumulate:  # x stays as it lies
-        return op.reshape(op.index_copy(wide, place, found[place], values), tuple(x.shape))
+        column = op.reshape(places[0], (*common, *(1,) * (wide.ndim - 1 - place)))
+        written = op.scatter(wide, place, op.broadcast_to(column, shape), values)
+        return op.reshape(written, tuple(x.shape))
     values = _permuted(
         values,
         (*range(place, place + new), *range(place), *range(place + new, len(shape))),
