@@ -176,6 +176,7 @@ class ValueAndGrad(Model):
 
 def _with_gradients(module: Module, wrt: Sequence[int], trace: Trace) -> Module:
     """Return a program with its gradients by parameters of main, to be a part of a trace."""
+    module = simplify(module)  # views and copies, through which the passes do not look
     for step in before_autodiff(trace.device, wrt):
         module = step(module)
     return infer_type(simplify(dead_code(autodiff(module, wrt=list(wrt)))))

@@ -18,6 +18,7 @@ from meta.op.core.tracing import Trace
 from meta.passes import CastReport, autocast, explain_autocast
 from meta.runtime.ndarray import ndarray
 from meta.vm.compiler.calling_convention import Program
+from meta.vm.compiler.pipeline import PassContext
 
 
 class Wrapper(Model):
@@ -83,8 +84,9 @@ class Autocast(Wrapper):
         outer = current()
         assert isinstance(outer, Trace)
         args, kwargs = self._widened((args, kwargs))
-        entry = self.model.traced_entry()
-        program: Program = entry.program_on_types(outer.device, *args, **kwargs)
+        with PassContext(config={"fuse_attention": {"half": True}}):  # if it is differentiated
+            entry = self.model.traced_entry()
+            program: Program = entry.program_on_types(outer.device, *args, **kwargs)
         module = autocast(program.module, **self._options(program))
         inputs = (*entry.leaves(*args, **kwargs), *program.arrays)
         atoms = [outer.lift(v).atom for v in inputs]

@@ -10,9 +10,11 @@ import torch
 
 import meta
 from meta import op
-from meta.base.device import CPU
+from meta.base.device import CPU, Device
 from meta.ir import parse, parse_type, verify
+from meta.model import gradient
 from meta.passes import explain_attention, fuse_attention, infer_type
+from meta.vm.compiler.pipeline import before_autodiff
 from tests.passes.attention_programs import (
     INF,
     MASKS,
@@ -315,6 +317,51 @@ def test_a_trained_mask_stays_and_is_told() -> None:
         step = meta.model.value_and_grad(model)
         program = step.program(meta.array(torch.ones(B, H, S, D)), given)
     assert "softmax_dx" in str(program.module)
+
+
+def test_a_trained_mask_of_short_attention_in_half_precision_has_a_kernel() -> None:
+    """On CUDA; through numbers that only keep exp from overflowing no gradient flows."""
+    way = Way(mask="heads")
+    model = Attention(way, inputs(way), trained_mask=True)
+    given = meta.array(inputs(way)[3])
+    module = model.program(given).module
+    names = [p.name for p in module.main.params]
+    options: dict[str, Any] = {"trained": [names.index("query"), names.index("bias")]}
+    cuda = Device("cuda")
+    assert "1 rewritten" in explain_attention(module, device=cuda, half=True, **options)
+    assert "a mask is trained" in explain_attention(module, device=cuda, **options)
+    assert "a mask is trained" in explain_attention(module, device=CPU, half=True, **options)
+    assert "detach" in str(fuse_attention(module, device=cuda, half=True, **options))
+    plain = fuse_attention(module, device=cuda, half=True, trained=[names.index("query")])
+    assert "detach" not in str(plain) and "fused_attention" in str(plain)
+
+
+def test_the_gradient_of_a_trained_mask_under_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Autocast says that the program will be in half precision, through copies too."""
+    monkeypatch.setattr(gradient, "before_autodiff", lambda _, wrt: on_cuda(wrt))
+    way = Way(mask="heads")
+    tensors = inputs(way)
+    step = meta.model.value_and_grad(Attention(way, tensors, trained_mask=True))
+    run = meta.amp.autocast(step, "bfloat16")
+    dy = torch.randn(B, H, S, D)
+    y, gradients = meta.vm.compile(run, meta.array(dy), meta.array(tensors[3]))(
+        meta.array(dy), meta.array(tensors[3])
+    )
+    assert "fused_attention_dmask" in str(
+        run.program(meta.array(dy), meta.array(tensors[3])).module
+    )
+    precise = [t.double().requires_grad_() for t in tensors]
+    expected = oracle(way, *precise)
+    expected.backward(dy.double())
+    near = {"rtol": 5e-2, "atol": 5e-2}
+    torch.testing.assert_close(y.torch().double(), expected.detach(), **near)
+    found = [gradients[name].torch().double() for name in ("query", "key", "value", "bias")]
+    torch.testing.assert_close(found, [t.grad for t in precise], **near)
+
+
+def on_cuda(wrt: list[int]) -> Any:
+    """Return the passes before differentiation on CUDA."""
+    return before_autodiff(Device("cuda"), wrt)
 
 
 def test_what_the_program_writes_in_between_is_seen() -> None:

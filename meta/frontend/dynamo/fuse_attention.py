@@ -11,7 +11,6 @@ and longer one's products are as fast in PyTorch.
 
 from __future__ import annotations
 
-from math import isfinite
 from typing import Any
 
 import torch
@@ -33,8 +32,8 @@ from meta.ir import Binding
 from meta.op.attention import HEADS_FIRST
 from meta.op.core.tracing import Trace
 from meta.passes.alias_analysis import AliasSets
-from meta.passes.attention import attentions
-from meta.passes.attention.axes import Refused, extent
+from meta.passes.attention import HALVES, attentions, is_short
+from meta.passes.attention.axes import Refused
 from meta.passes.attention.fused_call import AttentionMatch
 from meta.passes.pattern import Match, match, operator, pattern, wildcard
 from meta.passes.simplify.shapes import PERMUTATIONS, order_of
@@ -43,9 +42,6 @@ ATTENTION_ON = ("cuda",)
 """Kinds of device on which PyTorch takes attention apart whose mask its own kernels do not have,
 and on which there is a kernel for a short one with a mask that is trained.
 """
-LONGEST, WIDEST, ALIGNED = 64, 64, 8
-"""Queries, keys, and elements of a head for which there is one kernel; a head has a multiple."""
-HALVES = ("float16", "bfloat16")
 _ARGUMENTS = (
     *("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa"),
 )
@@ -230,7 +226,7 @@ def _fuse_short(program: GraphProgram) -> None:
 
     def require(found: AttentionMatch, binding: Binding) -> None:
         device = fake_value(program.owners[binding.var]).device
-        if device.type not in ATTENTION_ON or not _is_short(found):
+        if device.type not in ATTENTION_ON or found.dtype not in HALVES or not is_short(found):
             raise Refused("there is no kernel for it")
 
     found, _ = attentions(program.function, AliasSets(program.function), (), require)
@@ -240,25 +236,6 @@ def _fuse_short(program: GraphProgram) -> None:
         users = [program.binding_of(u) for u in program.owners[binding.var].users]
         program.write(binding, block, _TORCH_CALLS, not all(map(_swaps_steps, users)))
     program.erase_replaced()
-
-
-def _is_short(found: AttentionMatch) -> bool:
-    """Whether there is a kernel for an attention, with the gradient of its mask."""
-    masks, (width, other) = found.masking.masks, map(extent, found.widths)
-    longest = max(extent(found.rows), extent(found.keys))
-    return (
-        found.dtype in HALVES
-        and found.dropped is None
-        and longest <= LONGEST
-        and other == width <= WIDEST
-        and width % ALIGNED == 0
-        and len(found.lead) > 1
-        and found.scale != 0
-        and isfinite(found.scale)
-        and bool(masks)
-        and not found.masking.known
-        and all(m.hides is None and not m.negated and m.factor == 1 for m in masks)
-    )
 
 
 def _swaps_steps(binding: Binding | None) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from math import isfinite
 from types import MappingProxyType
 
 from meta import op
@@ -76,6 +77,9 @@ def _follow(module: Module, function: Function, found: set[Expr], results: dict[
             found.add(binding.var)
 
 
+LONGEST, WIDEST, ALIGNED = 64, 64, 8
+"""The most queries, keys, and elements of a head of short attention; a head has a multiple."""
+HALVES = ("float16", "bfloat16")
 # From how many keys on one kernel is faster: to compute a result, and together with its gradient.
 LEAST_KEYS: Mapping[str, tuple[int, int]] = MappingProxyType({"cpu": (512, 1024), "cuda": (0, 0)})
 # Fused kernels on CUDA read so many bits of a row at a time.
@@ -89,6 +93,7 @@ def fuse_attention(
     trained: Iterable[int] | None = None,
     least_keys: Mapping[str, tuple[int, int]] = LEAST_KEYS,
     sloped: Collection[str] | None = None,
+    half: bool = False,
 ) -> Module:
     """Call `fused_attention` where a program writes attention out.
 
@@ -111,7 +116,9 @@ def fuse_attention(
     ``trained``: the parameters of main, by number, that gradients will be wanted of; None if the
     program is only run. To be run before `autodiff`, as `meta.model.value_and_grad` does: the
     gradient then is one call, too. A mask that is trained stays: its gradient would be a third
-    pass over all scores. `explain_attention` says what becomes a call, and why others do not.
+    pass over all scores, but for short sequences in half precision on CUDA (`is_short`). ``half``:
+    whether the program will be cast to half precision. `explain_attention` says what becomes a
+    call, and why others do not.
 
     >>> from meta.base.device import CPU
     >>> from meta.ir import parse
@@ -137,7 +144,7 @@ fused_attention(%0, %1, %2, scale=0.5)
       return %y
     }
     """
-    search = _Search(module, device, trained, least_keys, sloped)
+    search = _Search(module, device, trained, least_keys, sloped, half)
     made = map_functions(module, search.rewritten)
     # What makes its arguments and its result meets the views and transposes that were there.
     changed = any(made.functions[n] is not f for n, f in module.functions.items())
@@ -151,9 +158,10 @@ def explain_attention(
     trained: Iterable[int] | None = None,
     least_keys: Mapping[str, tuple[int, int]] = LEAST_KEYS,
     sloped: Collection[str] | None = None,
+    half: bool = False,
 ) -> str:
     """Return what `fuse_attention` makes one call of, and what it leaves and why, as text."""
-    search = _Search(module, device, trained, least_keys, sloped)
+    search = _Search(module, device, trained, least_keys, sloped, half)
     lines = []
     for name, function in module.functions.items():
         found, refused = search.found(function)
@@ -186,10 +194,12 @@ class _Search:
         trained: Iterable[int] | None,
         least_keys: Mapping[str, tuple[int, int]],
         sloped: Collection[str] | None,
+        half: bool,
     ) -> None:
         self.kind, self.device, self.summaries = device.kind, str(device), AliasSummaries(module)
         self.least = least_keys.get(device.kind, (0, 0))[trained is not None]
         self.sloped = _sloped_on(device) if sloped is None else sloped
+        self.half = half
         self.trained = set() if trained is None else dependent(module, trained)
 
     def rewritten(self, function: Function) -> Function:
@@ -206,6 +216,8 @@ class _Search:
                 key = one.dropped.value[1]
                 if key is None:
                     key = keys[one.dropped.var] = Var("key", TensorType((1,), "int64"))
+            if self.is_trained(one):
+                one = replace(one, masking=replace(one.masking, trained=True))
             calls[binding.var] = _emitted(one, binding, key)
 
         def rule(binding: Binding) -> list[Binding]:
@@ -221,9 +233,14 @@ class _Search:
         buffers = AliasSets(function, self.summaries)
         return attentions(function, buffers, self.sloped, self.require_gain)
 
+    def is_trained(self, one: AttentionMatch) -> bool:
+        """Whether the gradient of a mask is wanted."""
+        return any(m.atom in self.trained for m in one.masking.masks)
+
     def require_gain(self, one: AttentionMatch, _: Binding) -> None:
         """Raise Refused where one call gains nothing."""
-        if any(m.atom in self.trained for m in one.masking.masks):
+        is_half = self.half or one.dtype in HALVES
+        if self.is_trained(one) and not (self.kind == "cuda" and is_half and is_short(one)):
             raise Refused("a mask is trained: its gradient would compute all scores once more")
         keys = one.keys[0].extent
         if keys < self.least:
@@ -235,6 +252,25 @@ class _Search:
             raise Refused(f"values are {other} wide and keys {own}: kernels want one width")
         if self.kind == "cuda" and (one.dtype == "float64" or own * bits(one.dtype) % _ROW):
             raise Refused(f"kernels on CUDA want rows of 16 bytes, not {own} times {one.dtype}")
+
+
+def is_short(one: AttentionMatch) -> bool:
+    """Whether CUDA has a kernel for an attention in half precision that gives the gradient of its
+    mask, too.
+    """
+    masks, (width, other) = one.masking.masks, map(extent, one.widths)
+    return (
+        one.dropped is None
+        and max(extent(one.rows), extent(one.keys)) <= LONGEST
+        and other == width <= WIDEST
+        and width % ALIGNED == 0
+        and len(one.lead) > 1
+        and one.scale != 0
+        and isfinite(one.scale)
+        and bool(masks)
+        and not one.masking.known
+        and all(m.hides is None and not m.negated and m.factor == 1 for m in masks)
+    )
 
 
 def attentions(

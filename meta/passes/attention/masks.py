@@ -57,7 +57,8 @@ class Masking:
     masks: in the order in which the program applies them. axes: those of the scores, the keys last.
     causal, window, slopes: the operator's own masks, where these say it all; slopes have a
     dimension for each axis but the last two. sure: whether every query sees
-    a key. clears: whether the program gives a query that may look nowhere 0.
+    a key. clears: whether the program gives a query that may look nowhere 0. trained: whether a
+    mask's gradient is wanted.
     """
 
     masks: tuple[Mask, ...]
@@ -67,6 +68,7 @@ class Masking:
     sure: bool = True
     window: tuple[int, int] | None = None
     slopes: torch.Tensor | None = None
+    trained: bool = False
 
     @property
     def known(self) -> bool:
@@ -227,7 +229,8 @@ def emitted(found: Masking, trace: Trace, dtype: str, parts: Sequence[Sequence[S
         top = op.max(total, len(axes) - 1, True)
         if found.clears:  # a row of minus infinities stays one
             top = op.maximum(top, torch.finfo(TO_TORCH[wide]).min)
-        total = op.subtract(total, top)
+        # Attention does not depend on it: what would flow through it is 0 up to rounding.
+        total = op.subtract(total, op.detach(top) if found.trained else top)
     return _joined(in_dtype(total, dtype), axes, _repeated(found, parts)), None
 
 
