@@ -5,7 +5,7 @@ which inputs it accepts, and what its outputs are.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -22,6 +22,7 @@ from meta.frontend.aten.graph import Walker, target_name, unsupported
 from meta.frontend.aten.registry import AtenError
 from meta.frontend.core import Failure, active_trace, conversion_error
 from meta.frontend.core.memory_order import Order, inverse
+from meta.frontend.torch import running_statistics
 from meta.frontend.torch.containers import flatten
 from meta.frontend.torch.export import ExportedModule
 from meta.ir.dims import SymbolicDim
@@ -41,9 +42,13 @@ class Output:
 class _Walker(Walker):
     """Walks a program that may be differentiated afterwards, unlike AOTAutograd's."""
 
+    updating: Collection[fx.Node] = ()
+
     def _overload(
         self, node: fx.Node, overload: torch._ops.OpOverload, args: Any, kwargs: Any
     ) -> Any:
+        if node in self.updating:
+            return running_statistics.update(node, args)
         if overload is torch.ops.aten.detach.default:
             return op.detach(args[0])
         return super()._overload(node, overload, args, kwargs)
@@ -91,6 +96,21 @@ class TorchProgram:
             for spec, node in zip(signature.input_specs, self.placeholders, strict=True)
         }
         self._arrays: dict[tuple[str, str], ndarray] = {}
+        self._updating = self._updating_norms()
+
+    def _updating_norms(self) -> set[fx.Node]:
+        """Return the normalisations that write their running statistics in place."""
+        values: Any = self.module.graph.output_node().args[0]
+        outputs = zip(values, self.outputs, strict=True)
+        written = {(v, o.written) for v, o in outputs if o.written is not None}
+        shared = Counter(id(t) for t in self.tensors().values())
+        own = {n: t for n, t in self.tensors().items() if shared[id(t)] == 1}
+        buffers = {
+            node: self.state[node.name]
+            for node in self.placeholders
+            if self.state.get(node.name) in self.written and self.state[node.name] in own
+        }
+        return running_statistics.updating_norms(self.module.graph, buffers, written)
 
     def _output(self, spec: Any) -> Output:
         if spec.kind is OutputKind.USER_OUTPUT:
@@ -149,21 +169,25 @@ class TorchProgram:
         given = (_in_own_order(value, orders.get(i)) for i, value in leaves)
         extents = Extents(self.exported.program.range_constraints)
         values: list[Any] = []
+        lifted: dict[str, Any] = {}
         for node in self.placeholders:
             if node.name in self.state:
                 name = self.state[node.name]
-                values.append(_in_own_order(trace.lift(arrays[name]), orders.get(name)))
+                lifted[name] = trace.lift(arrays[name])
+                values.append(_in_own_order(lifted[name], orders.get(name)))
             elif node.name in self.constants:
                 values.append(self._constant(node.name, str(trace.device)))
             else:
                 values.append(self._input(node, next(given), extents))
         extents.check()
-        found = _Walker(self.module, training=training)(*values)
+        walker = _Walker(self.module, training=training)
+        walker.updating = self._updating
+        found = walker(*values)
         results = []
         for output, value in zip(self.outputs, found, strict=True):
             if output.written is None:
                 results.append(value)
-            else:
+            elif value is not lifted.get(output.written):  # else it is written already
                 order = orders.get(output.written)
                 value = value if order is None else op.permute_dims(value, order)
                 arrays[output.written] = trace.lift(value)
