@@ -37,7 +37,7 @@ from command import parser_of
 from models.contenders import DYNAMO, Contender
 from models.cuda_strangers import EVERY_ROW
 from turns import synchronize
-from worker_processes import records_of
+from worker_processes import compile_bytecode, records_of
 
 import meta
 import meta.frontend.dynamo.compiler
@@ -185,6 +185,7 @@ def main() -> None:
             options.profile_to.mkdir(parents=True, exist_ok=True)
             profile.dump_stats(options.profile_to / f"{options.rows}.{options.worker}.prof")
         return
+    compile_bytecode()
     parts = {"cold": ["--parts"] if options.parts else [], "warm": []}
     same = ["--device", options.device, *(["--tiny"] if options.tiny else [])]
     same += ["--profile-to", str(options.profile_to)] if options.profile_to else []

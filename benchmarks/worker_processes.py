@@ -7,6 +7,8 @@ the others may wait in a collective, some of them for ever.
 
 from __future__ import annotations
 
+import compileall
+import importlib.util
 import json
 import os
 import queue
@@ -39,6 +41,16 @@ def environment(folder: str, **more: str) -> dict[str, str]:
         "TRITON_CACHE_DIR": f"{folder}/triton",
     }
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **caches, **more}
+
+
+def compile_bytecode() -> None:
+    """Compile what is imported in a first call to bytecode, as installing does unless told not to:
+    else the first processes do, in the time that is measured.
+    """
+    for name in ("meta", "tvm", "tvm_ffi"):
+        found = importlib.util.find_spec(name)
+        for folder in (found and found.submodule_search_locations) or ():
+            compileall.compile_dir(folder, quiet=2, workers=0)
 
 
 def rank_environments(ranks: int, folder: str, **more: str) -> list[dict[str, str]]:

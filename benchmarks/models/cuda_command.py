@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from command import add_names, add_outputs, parser_of
 from report import conditions_cuda
+from worker_processes import compile_bytecode
 
 from models.cuda_records import RowRecords, collect, read_rows
 from models.cuda_running import Run
@@ -84,6 +85,7 @@ def measure(
         parser.error(f"{options.records} has rows of {before}; this is {conditions}")
     flags = ["--tiny"] * options.tiny + ["--profile"] * options.profile
     flags += ["--trace-to", str(options.trace_to)] if options.trace_to else []
+    compile_bytecode()
     cold = frozenset(first_call)
     together = options.together
     run = Run(left, options.contenders, cold, warm, together, tuple(flags), options.lanes)
