@@ -25,6 +25,13 @@ from meta.frontend.dynamo.images import lay_out_images
 from meta.frontend.dynamo.masks import drop_masks
 
 _ATEN = torch.ops.aten
+_EMPTY = {_ATEN.empty.memory_format, _ATEN.empty_strided.default}
+_DIFFERENT = {
+    torch.Tag.nondeterministic_seeded,
+    torch.Tag.data_dependent_output,
+    torch.Tag.dynamic_output_shape,
+}
+"""What is said of operators whose results are others at each call."""
 
 
 def rewrite(whole: fx.GraphModule) -> None:
@@ -42,8 +49,43 @@ def partition(joint: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
     rewrite(joint)
     reduce_saved_tensors(joint)
     lay_out_images(joint)
-    with functorch.patch(recompute_views=True):
+    merge_equal_calls(joint.graph)
+    with functorch.patch(recompute_views=True, cse=False):  # torch's imports Inductor's lowering
         return min_cut_rematerialization_partition(joint, *args, **kwargs)
+
+
+def merge_equal_calls(graph: fx.Graph) -> None:
+    """Let calls of the same with the same arguments be one, unless memory is written in between.
+
+    What is returned stays apart, and whatever shares memory with it.
+    """
+    (output,) = graph.find_nodes(op="output")
+    returned = {_storage(node) for node in output.all_input_nodes} - {None}
+    known: dict[Any, fx.Node] = {}
+    for node in graph.nodes:
+        target = node.target
+        if isinstance(target, torch._ops.OpOverload):
+            if target._schema.is_mutable:
+                known.clear()
+            if target._schema.is_mutable or target in _EMPTY or _DIFFERENT & set(target.tags):
+                continue
+        elif node.op != "call_function" or target.__module__ != "_operator":
+            continue
+        if node.is_impure() or _storage(node) in returned:
+            continue
+        first = known.setdefault((target, str(node.args), str(node.kwargs)), node)
+        if first is not node:
+            node.replace_all_uses_with(first)
+            graph.erase_node(node)
+
+
+def _storage(node: fx.Node) -> int | None:
+    """Return which memory a tensor is in; None for all else."""
+    said = node.meta.get("val")
+    if not isinstance(said, torch.Tensor) or said.layout is not torch.strided:
+        return None
+    found: int = said.untyped_storage()._cdata
+    return found
 
 
 def plain_views(module: fx.GraphModule) -> None:

@@ -1,14 +1,20 @@
-"""Graphs that are rewritten before they are divided: views as PyTorch's partitioner knows them."""
+"""Graphs that are rewritten before they are divided: views as PyTorch's partitioner knows them, and
+equal calls.
+"""
 
 from __future__ import annotations
+
+from collections import Counter
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing import assert_close
 
-from meta.frontend.dynamo import compiler
+from meta.frontend.dynamo import compiler, partition
+from tests.conftest import run_python
 
 B, S, H, D = 3, 5, 2, 4
 
@@ -81,3 +87,38 @@ def test_outputs_that_are_views_of_others(trains: bool) -> None:
         sums = (sum(v.sum() for v in values if v.requires_grad) for values in (found, expected))
         first, second = (torch.autograd.grad(s, x)[0] for s in sums)
         assert_close(first, second)
+
+
+def test_equal_calls_are_one() -> None:
+    aten = torch.ops.aten
+
+    def run(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        a, b = aten.exp(x), aten.exp(x)  # the same
+        c, d = aten.sum(x, [0]), aten.sum(x, [1])
+        e, f = aten.mul(x, 1), aten.mul(x, 1.0)
+        noise = aten.rand_like(x) + aten.rand_like(x)
+        aten.copy_(y, x)  # what is read of y before is not what is read behind it
+        return a + b, c + d, e + f, noise, aten.exp(x), aten.sin(x), aten.sin(x)
+
+    x = torch.rand(3, 3)
+    traced = make_fx(run, tracing_mode="fake")(x, torch.zeros(3, 3))
+    partition.merge_equal_calls(traced.graph)
+    traced.recompile()
+    calls = Counter(str(n.target) for n in traced.graph.nodes if n.op == "call_function")
+    assert calls["aten.exp.default"] == 2 and calls["aten.sin.default"] == 2
+    assert calls["aten.sum.dim_IntList"] == calls["aten.mul.Tensor"] == 2
+    assert calls["aten.rand_like.default"] == 2
+    torch.manual_seed(0)
+    found = traced(x, torch.zeros(3, 3))
+    torch.manual_seed(0)
+    assert_close(found, run(x, torch.zeros(3, 3)))
+
+
+def test_inductor_is_not_imported() -> None:
+    lines = (
+        "import sys, torch, meta",
+        "f = torch.compile(lambda x: (x.exp() * x.exp()).sum(), backend='meta')",
+        "f(torch.ones(3, requires_grad=True)).backward()",
+        "print([m for m in sys.modules if m == 'torch._inductor.lowering'])",
+    )
+    assert run_python("-c", "\n".join(lines)).strip() == "[]"
