@@ -88,7 +88,8 @@ class ChannelsLastRewriter:
         for binding in self._function.body.bindings:
             self._binding(binding)
             written = {owning_tuple(b) for b in self._buffers.written_by(binding)}
-            stale = [a for a in self._last if owning_tuple(self._buffers.of(a)) in written]
+            pairs = self._last.items()
+            stale = [a for a, last in pairs if self._are_in(written, a, last)]
             for atom in stale:
                 del self._last[atom]
         result = self._function.body.result
@@ -142,19 +143,24 @@ class ChannelsLastRewriter:
         """Take a permutation that is written in the program, from or to the channels last, for what
         it is: of a program that gets and returns arrays in this order, nothing is transposed.
         """
-        if not is_image(type_of(source)) or owning_tuple(self._buffers.of(source)) in self._written:
+        if not is_image(type_of(source)):
             return False
         order = permutation(axes, 4)
         if order == FIRST and isinstance(source, Var) and source not in self._only:
             self._last[binding.var] = source
             self._made.append(binding)
             return True
-        if order == LAST and source in self._last:
-            last = self._last[source]
+        last = self._last.get(source)
+        # A view would see what is written later.
+        if order == LAST and last is not None and not self._are_in(self._written, source, last):
             view = new_call(op.reshape, last, tensor_of(last).static_shape)
             self._made.append(Binding(binding.var, view, binding.span))
             return True
         return False
+
+    def _are_in(self, written: Container[Expr], *atoms: Expr) -> bool:
+        """Whether the memory of one of some arrays is among what is written."""
+        return any(owning_tuple(self._buffers.of(a)) in written for a in atoms)
 
     def _result(self, var: Var) -> Var:
         """Return what the result of an operator with the channels last is bound to."""

@@ -210,6 +210,24 @@ def test_what_is_written_later_is_transposed_before() -> None:
     assert returned.torch().equal(x) and given.torch().equal(y)
 
 
+@pytest.mark.parametrize("is_before", [True, False])
+def test_a_kernel_that_is_written_is_read_where_it_lies_before(is_before: bool) -> None:
+    """As parameters of a training step are; what reads it afterwards has the value from before."""
+    update = "%u = multi_tensor_axpby((%w,), (%w,), 1.0, 1.0)"
+    product = "%b = conv2d(%x, %k, padding=1)"
+    lines = [product, update] if is_before else [update, product]
+    body = "\n    ".join(["%k = permute_dims(%w, axes=(0, 3, 1, 2))", *lines])
+    found = converted(body, "%b", f"%x: {IMAGE}, %w: {LAST_KERNEL}")
+    used = names(dead_code(found))
+    assert used.count("permute_dims") == (2 if is_before else 4)  # of %x and %b, to %k and back
+    x, w = torch.randn(2, 8, 6, 6).half(), torch.randn(8, 3, 3, 8).half()
+    with meta.PassContext(disabled=["channels_last"]):
+        run = meta.vm.compile(found)
+    result = run(meta.array(x), meta.array(w.clone())).torch()
+    expected = torch.nn.functional.conv2d(x.float(), w.permute(0, 3, 1, 2).float(), padding=1)
+    torch.testing.assert_close(result.float(), expected, rtol=1e-2, atol=1e-1)
+
+
 class Block(Model):
     """Convolutions with bias, groups and a stride, joined and cut along the channels."""
 

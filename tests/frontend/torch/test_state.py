@@ -163,3 +163,37 @@ def test_blocks_of_mixed_precision() -> None:
     x = torch.randn(4, 4)
     for found, wanted in zip(from_torch(Casting(), (x,))(meta.array(x)), Casting()(x), strict=True):
         close(found, wanted, 1e-2)
+
+
+class Norms(nn.Module):
+    """Batch normalisation; what is done with its statistics besides."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way, self.norm, self.last = way, nn.BatchNorm1d(3), nn.BatchNorm1d(3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        before = self.norm.running_mean.clone() if self.way == "before" else 0.0
+        x = self.norm(x)
+        between = self.norm.running_var.clone() if self.way == "between" else 0.0
+        if self.way in ("twice", "between"):
+            x = self.norm(x * 2 + 1)
+        x = self.last(x + before + between)
+        if self.way == "reset":
+            self.norm.running_mean.zero_()
+        return x + self.last.running_var if self.way == "after" else x
+
+
+@pytest.mark.parametrize("way", ["once", "twice", "before", "between", "after", "reset"])
+def test_running_statistics_are_written_by_the_normalisation(way: str) -> None:
+    """Where nobody reads them meanwhile, else at the end."""
+    module = Norms(way).train()
+    model = from_torch(copy.deepcopy(module), (torch.randn(4, 3),)).train()
+    x = torch.randn(4, 3)
+    text = str(model.program(meta.array(x)).module)
+    for _ in range(2):
+        close(model(meta.array(x)), module(x))
+    for name, value in module.named_buffers():
+        close(model.state()[name], value)
+    pairs = [line for line in text.splitlines() if "assign(" in line and "running" in line]
+    assert bool(pairs) == (way not in ("once", "twice"))
