@@ -5,7 +5,7 @@ end, written by the normalisation itself: it has the statistics of the batch at 
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
@@ -68,6 +68,7 @@ def _may_follow(value: fx.Node, name: str | None, written: Collection[tuple[fx.N
 def update(node: fx.Node, args: Any) -> tuple[Any, ...]:
     """Normalise and write the statistics, which are the new ones from then on."""
     x, weight, bias, mean, var, _, momentum, eps = args
-    y = batch_norm_updating(x, weight, bias, mean, var, momentum=momentum, eps=eps)
+    normalise: Callable[..., Any] = batch_norm_updating
+    y = normalise(x, weight, bias, mean, var, momentum=momentum, eps=eps)
     dtype = FROM_TORCH[node.meta["val"][0].dtype]
     return y if y.dtype == dtype else op.astype(y, dtype), None, None, mean, var
