@@ -163,7 +163,7 @@ def _described(event: dict[str, Any], sites: Sequence[dict[str, Any]]) -> Operat
         return dict(sites[int(event["name"].removeprefix(RANGE))])
     inputs: list[Any] = []
     types, dims = (event["args"].get(f"Input {n}", ()) for n in ("type", "Dims"))
-    for type_, shape in zip(types, dims, strict=True):
+    for type_, shape in zip(types, dims, strict=False):
         if type_ in DTYPES:
             inputs += [[DTYPES[type_], s] for s in (shape if type_ == "TensorList" else [shape])]
     return {"what": event["name"], "inputs": inputs, "outputs": []}
