@@ -55,6 +55,41 @@ def test_rotary_tables_that_do_not_fit(x, cos, sin, message) -> None:
         op.rotary_embedding.infer((x, cos, sin, False))
 
 
+@pytest.mark.parametrize("heads", [2, 8])
+@pytest.mark.parametrize("form", ["none", "rows", "heads", "bool", "blind"])
+@pytest.mark.parametrize("layout", ["BHSD", "BSHD"])
+def test_a_single_query(layout, form, heads) -> None:
+    """A step of decoding, whose heads share keys: as where keys are repeated, in float64."""
+    generator = torch.Generator().manual_seed(0)
+    query = torch.randn(2, 8, 1, 4, generator=generator)
+    key, value = torch.randn(2, 2, heads, 9, 4, generator=generator)
+    mask = torch.randn(2, 8 if form == "heads" else 1, 1, 9, generator=generator)
+    if form == "bool":
+        mask = mask > 0
+    if form == "blind":
+        mask[0] = -torch.inf
+    given = None if form == "none" else mask
+    scores = query.double() @ key.double().repeat_interleave(8 // heads, 1).mT / 2
+    if given is not None:
+        scores = scores.masked_fill(~mask, -torch.inf) if form == "bool" else scores + mask
+    blind = (scores == -torch.inf).all(-1, keepdim=True)
+    weights = scores.softmax(-1).masked_fill(blind, 0)
+    expected = weights @ value.double().repeat_interleave(8 // heads, 1)
+    logs = scores.logsumexp(-1).masked_fill(blind[..., 0], 0)
+
+    def laid(x):
+        return meta.array(x if layout == "BHSD" else x.transpose(1, 2).contiguous())
+
+    arrays = [laid(x) for x in (query, key, value)]
+    with meta.dialect.only("torch"):
+        y, found = op.fused_attention(
+            *arrays, None if given is None else meta.array(given), layout=layout
+        )
+    y = y.tensor if layout == "BHSD" else y.tensor.transpose(1, 2)
+    torch.testing.assert_close(y.double(), expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(found.tensor.double(), logs, rtol=1e-5, atol=1e-6)
+
+
 def test_no_key_gives_zeros() -> None:
     empty = meta.zeros((1, 1, 0, 4), dtype="float32")
     query = meta.ones((1, 1, 2, 4), dtype="float32")

@@ -116,12 +116,14 @@ def assign_at(x, indices, value, axis):
 @dialect.op(op.assign_at)
 def _assign_at(call):
     axis, indices = call.args.axis, call.args.indices
+    last = call.args.x.shape[axis] - 1
     is_row = indices.shape[0] == 1 and indices.ndim == 2 and indices.dtype == "int64"
 
     def rows(x, indices, value):  # in few steps of Python: a step of decoding has dozens of them
-        x.index_copy_(axis, indices[0], value)
+        x.index_copy_(axis, indices[0].clamp(0, last), value)
 
-    run = rows if is_row and call.device.kind == "cpu" else bind_kernel(assign_at, call)
+    fits = is_row and isinstance(last, int) and call.device.kind == "cpu"
+    run = rows if fits else bind_kernel(assign_at, call)
     return OpEnv(run, allocates=False, strided=True)
 
 

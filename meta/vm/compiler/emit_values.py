@@ -30,7 +30,7 @@ from meta.passes.alias_analysis import AliasSets, AliasSummaries
 from meta.passes.index_ranges import IndexRanges, Range
 from meta.vm.compiler import bytecode as bc
 from meta.vm.compiler.code import Kernel, KernelRef
-from meta.vm.eager.launch_checks import bounds_of, looker
+from meta.vm.eager.launch_checks import Bounds, bounds_of, looker
 
 
 class Tables:
@@ -263,12 +263,18 @@ class CheckEmitter:
         self.values, self.function = values, function
         self.tables = values.tables
         self.active = checks_indices(self.tables.device)
+        # Looks of the first block, which all others follow, at what nobody writes.
+        self.looks: set[tuple[bc.Register, Bounds]] = set()
+
+    @cached_property
+    def buffers(self) -> AliasSets:
+        """The buffers of the function."""
+        return AliasSets(self.function, self.tables.summaries)
 
     @cached_property
     def ranges(self) -> IndexRanges:
         """What is known of the integers of the function."""
-        buffers = AliasSets(self.function, self.tables.summaries)
-        return IndexRanges(self.function, buffers, self.tables.functions)
+        return IndexRanges(self.function, self.buffers, self.tables.functions)
 
     def operator(self, call: ir.Call, sources: Sequence[bc.Register], span: Span | None) -> None:
         """Emit what an operator's call needs, whose tensors and numbers are in ``sources``."""
@@ -319,7 +325,10 @@ class CheckEmitter:
         bounds = bounds_of(op, wanted)
         if isinstance(atom, ir.Constant):
             looker(bounds, span)(atom.data)
-        else:
+        elif (source, bounds) not in self.looks:
+            stays = isinstance(atom, ir.Var) and self.buffers.of(atom) not in self.buffers.written
+            if stays and len(self.values.blocks) == 1:
+                self.looks.add((source, bounds))
             self.values.add(bc.CheckIndices(source, bounds, span))
 
 
