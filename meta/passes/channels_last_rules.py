@@ -273,7 +273,7 @@ RULES: dict[Op, Rule] = {
         (op.max_pool2d_dx, op.avg_pool2d_dx, op.adaptive_max_pool2d_dx, op.adaptive_avg_pool2d_dx),
         layout_rule("x", "y", "dy", name="layout", first=("NCHW",), last="NHWC"),
     ),
-    **dict.fromkeys((op.sum, op.mean), reduction),
+    **dict.fromkeys((op.sum, op.mean, op.var), reduction),
     op.concat: concat,
     op.pad: pad,
     op.strided_slice: strided_slice,

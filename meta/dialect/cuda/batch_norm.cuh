@@ -13,6 +13,9 @@
 // thread of each kernel reads at a time. THREADS: of a thread block.
 #pragma once
 #include "scalars.cuh"
+#ifdef ACTIVATION
+#include "activation.cuh"
+#endif
 
 typedef DATA T;
 typedef PARAMETER P;
@@ -84,37 +87,60 @@ inline float over_parts(const float* mine) {
   return over_helpers(sum);
 }
 
-// Keeps the sums of this thread block.
+// Keeps sums of this thread block, from the given one on.
+template <int FROM, int COUNT>
 inline void keep(const Parameters& p, float (*sum)[VECTOR], int channel, bool owns) {
 #pragma unroll
-  for (int k = 0; k < SUMS; ++k) {
+  for (int k = 0; k < COUNT; ++k) {
     float found = over_parts(sum[k]);
-    if (owns) p.partial[((long long)blockIdx.x * SUMS + k) * p.channels + channel] = found;
+    if (owns) p.partial[((long long)blockIdx.x * SUMS + FROM + k) * p.channels + channel] = found;
   }
 }
 
-// Adds up the sums of all thread blocks, for one channel; most of the time is spent waiting.
-inline void gather(const Parameters& p, float* sum, int channel) {
+// Sums x and its square over the rows of a thread block.
+inline void sum_x(const Parameters& p) {
+  PLACE
+  constexpr int AHEAD = SUMS_AHEAD;
+  float sum[2][VECTOR] = {};
+  if (inside) {
+    Vector shift = read(typical(p), column);
+    for (long long row = first; row < p.rows; row += AHEAD * step) {
+      Vector x[AHEAD];
+      FOR_AHEAD x[i] = read(p.x, (row + i * step) * p.channels + column);
+      FOR_AHEAD {
+        FOR_ELEMENTS {
+          float d = up(x[i].at[j]) - up(shift.at[j]);
+          sum[0][j] += d;
+          sum[1][j] += d * d;
+        }
+      }
+    }
+  }
+  keep<0, 2>(p, sum, channel, owns);
+}
+
+// Adds up the first sums of all thread blocks, for one channel; most of the time is spent waiting.
+template <int COUNT> inline void gather(const Parameters& p, float* sum, int channel) {
   const int at_once = 8;
   int blocks = channel < p.channels ? gridDim.x : 0;
   for (int begin = threadIdx.x / WIDTH; begin < blocks; begin += at_once * HELPERS) {
-    float found[at_once][SUMS] = {};
+    float found[at_once][COUNT] = {};
 #pragma unroll
     for (int i = 0; i < at_once; ++i) {
       int block = begin + i * HELPERS;
       const float* from = p.partial + (long long)block * SUMS * p.channels + channel;
 #pragma unroll
-      for (int k = 0; k < SUMS; ++k)
+      for (int k = 0; k < COUNT; ++k)
         if (block < blocks) found[i][k] = from[(long long)k * p.channels];
     }
 #pragma unroll
     for (int i = 0; i < at_once; ++i) {
 #pragma unroll
-      for (int k = 0; k < SUMS; ++k) sum[k] += found[i][k];
+      for (int k = 0; k < COUNT; ++k) sum[k] += found[i][k];
     }
   }
 #pragma unroll
-  for (int k = 0; k < SUMS; ++k) sum[k] = over_helpers(sum[k]);
+  for (int k = 0; k < COUNT; ++k) sum[k] = over_helpers(sum[k]);
 }
 
 struct Statistics {
@@ -123,12 +149,12 @@ struct Statistics {
 };
 
 // The statistics of a channel. What they need beside the sums is read while those arrive.
-inline Statistics statistics(const Parameters& p, float* sum, int channel) {
+template <int COUNT> inline Statistics statistics(const Parameters& p, float* sum, int channel) {
   Statistics s;
   bool there = channel < p.channels;
   s.mean = there ? up(typical(p)[channel]) : 0.0f;
   s.scale = there && p.w ? (float)up(p.w[channel]) : 1.0f;
-  gather(p, sum, channel);
+  gather<COUNT>(p, sum, channel);
   float n = p.rows;
   s.d = sum[0] / n;
   s.var = sum[1] / n - s.d * s.d;

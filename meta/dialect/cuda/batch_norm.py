@@ -3,26 +3,29 @@
 The gradients want no statistics of the forward pass: they are had from the pass that adds up dy.
 What stands beside it in a network is done in the same launches.
 
-Forward, a sum and relu are done where the result is written. Backward, relu's mask is applied where
-its gradient is read: by itself, a bit per element goes from the first launch to the second; where
-the masked gradient is used elsewhere too, as that of the sum's other part, or is made of two
-gradients, the first launch writes it and the second reads it. In arrays of x's size that are read
-or written, beside one generated kernel for what is not the normalisation:
+Forward, a sum and an activation are done where the result is written. Backward, relu's mask is
+applied where its gradient is read: by itself, a bit per element goes from the first launch to the
+second; where the masked gradient is used elsewhere too, as that of the sum's other part, or is made
+of two gradients, the first launch writes it and the second reads it. What another activation was of
+is not saved, but computed again of x: in a third launch before these are the sums that it needs. In
+arrays of x's size that are read or written, beside one generated kernel for what is not the
+normalisation:
 
 ==================================================  =====  =====
 normalisation and                                   fused  apart
 ==================================================  =====  =====
-relu                                                3      5
-sum, relu                                           4      6
+activation                                          3      5
+sum, activation                                     4      6
 gradient of relu                                    6.1    8
 gradient of relu, used elsewhere                    7      8
 gradient of relu, of two gradients, used elsewhere  8      9
+gradient of another activation                      6      8
 ==================================================  =====  =====
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -34,10 +37,11 @@ from meta.dialect.core import Launch, OpEnv, Unsupported, decline_if
 from meta.dialect.core.knobs import ask, tunable
 from meta.dialect.cuda import cubin
 from meta.dialect.cuda import cuda as dialect
+from meta.dialect.cuda.activations import ACTIVATIONS, Activation, macros, with_numbers
 from meta.dialect.cuda.source import Parameters, source
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
-from meta.op.core.check import normalize_axis
+from meta.op.core.check import normalize_axes, normalize_axis
 from meta.runtime import gpu_properties
 
 THREADS, OTHER_THREADS = 512, (256, 1024)
@@ -61,6 +65,7 @@ PARAMETERS = Parameters(
 )
 DATA = "x", "z", "y", "dy", "out", "masked"
 """Those of x's type."""
+NO_ACTIVATION: Mapping[str, str] = {}
 OTHERS = "PARAMETER", "RUNNING", "DW", "DB"
 """The types of the others in the source."""
 
@@ -72,7 +77,8 @@ class Kernels:
     ----------
     x, axis, eps, momentum: of the call. backward: which of the passes. types: the dtypes of
     parameters and results by their names in the source. flags: what is done beside it, see there.
-    returns_masked: whether the masked gradient is a result, if it is written at all.
+    activation: the macros of one. returns_masked: whether the masked gradient is a result, if it is
+    written at all.
     """
 
     def __init__(
@@ -86,13 +92,17 @@ class Kernels:
         momentum: float = 0.0,
         backward: bool = False,
         flags: frozenset[str] = frozenset(),
+        activation: Mapping[str, str] = NO_ACTIVATION,
         returns_masked: bool = False,
     ) -> None:
         """Raise Unsupported for x of another dtype, or with its channels elsewhere."""
         _require_fits(x, axis)
         self.dtype, self.channels = x.dtype, x.static_shape[-1]
         self.rows, self.backward, self.flags = x.size // self.channels, backward, flags
-        self.returns_masked = returns_masked
+        self.returns_masked, self.activation = returns_masked, activation
+        self.names = ["sums", "apply"]
+        if backward and activation:
+            self.names.insert(0, "moments")
         full = ACCESS // BYTES[self.dtype]
         self.vector = 1 if self.channels % full else full
         self.types = {"DATA": x.dtype, **dict.fromkeys(OTHERS, "float32"), **types}
@@ -113,9 +123,14 @@ class Kernels:
         adds, masks = "ADDS" in self.flags, "MASK" in self.flags
         first = 2 + adds + masks if self.backward else 1
         second = 2 if self.backward else 1 + adds
-        sizes = {"VECTOR": vector, "LANES": lanes, "SUMS": 4 if self.backward else 2}
+        sizes: dict[str, object] = {
+            "VECTOR": vector,
+            "LANES": lanes,
+            "SUMS": 4 if self.backward else 2,
+        }
         sizes |= {"SUMS_AHEAD": self.ahead // first, "APPLY_AHEAD": self.ahead // second}
         sizes |= {"THREADS": self.threads, **dict.fromkeys(sorted(self.flags), 1)}
+        sizes |= self.activation
         return source(f"batch_norm_{'backward' if self.backward else 'forward'}", self.types, sizes)
 
     def env(self, run: Callable[..., None]) -> OpEnv:
@@ -137,7 +152,7 @@ class Kernels:
             tensors[name] = torch.empty(size, dtype=torch.uint8, device=device)
         numbers = self.rows, self.channels, self.momentum, self.eps
         given = PARAMETERS.packed(tensors, *numbers)
-        for name in ("sums", "apply"):
+        for name in self.names:
             self.kernel(name, vector)(given)
 
     def _grid(self, vector: int) -> tuple[int, int, int]:
@@ -200,23 +215,38 @@ def batch_norm_train_dxwb(call: CallValues) -> OpEnv:
     return env(kernels, args, "dy", "x", "w", "b", results=("out", "dw", "db"))
 
 
-def forward(args: dict[str, Any], device: Device, *flags: str) -> Kernels:
+def forward(
+    args: dict[str, Any],
+    device: Device,
+    *flags: str,
+    activation: Mapping[str, str] = NO_ACTIVATION,
+) -> Kernels:
     """Return the kernels for arguments of `batch_norm_train`, tensors as their types."""
     running = common_dtype(running_mean=args["running_mean"], running_var=args["running_var"])
     types = {"PARAMETER": common_dtype(w=args["w"], b=args["b"]), "RUNNING": running}
     x, axis, eps, momentum = (args[n] for n in ("x", "axis", "eps", "momentum"))
-    return Kernels(x, axis, eps, device, types, momentum=momentum, flags=frozenset(flags))
+    return Kernels(
+        x, axis, eps, device, types,
+        momentum=momentum, flags=frozenset(flags), activation=activation,
+    )  # fmt: skip
 
 
 def backward(
-    args: dict[str, Any], results: tuple[TensorType, ...], device: Device, *flags: str
+    args: dict[str, Any],
+    results: tuple[TensorType, ...],
+    device: Device,
+    *flags: str,
+    activation: Mapping[str, str] = NO_ACTIVATION,
 ) -> Kernels:
     """Return the kernels for arguments of `batch_norm_train_dxwb`, tensors as their types."""
-    types = {"PARAMETER": common_dtype(w=args["w"]), "DW": results[1].dtype, "DB": results[2].dtype}
+    parameters = {"w": args["w"], "b": args["b"]} if activation else {"w": args["w"]}
+    types = {"PARAMETER": common_dtype(**parameters)}
+    types |= {"DW": results[1].dtype, "DB": results[2].dtype}
     x, axis, eps = (args[n] for n in ("x", "axis", "eps"))
     return Kernels(
         x, axis, eps, device, types,
-        backward=True, flags=frozenset(flags), returns_masked=len(results) > 3,
+        backward=True, flags=frozenset(flags), activation=activation,
+        returns_masked=len(results) > 3,
     )  # fmt: skip
 
 
@@ -230,28 +260,37 @@ def env(kernels: Kernels, args: dict[str, Any], *names: str, results: tuple[str,
     return kernels.env(run)
 
 
+def _normalised(x, running_mean, running_var, w, b, momentum, eps, axis):
+    return op.batch_norm_train(x, running_mean, running_var, w, b, momentum, eps, axis)
+
+
 def _sum(x, running_mean, running_var, w, b, momentum, eps, axis, z):
-    return op.add(op.batch_norm_train(x, running_mean, running_var, w, b, momentum, eps, axis), z)
+    return op.add(_normalised(x, running_mean, running_var, w, b, momentum, eps, axis), z)
 
 
-def _relu(x, running_mean, running_var, w, b, momentum, eps, axis, z):
-    y = op.batch_norm_train(x, running_mean, running_var, w, b, momentum, eps, axis)
-    return op.relu(op.add(y, z) | y)
+def _activated(activation: Activation) -> Callable[..., Any]:
+    def described(numbers, x, running_mean, running_var, w, b, momentum, eps, axis, z):
+        y = _normalised(x, running_mean, running_var, w, b, momentum, eps, axis)
+        return activation.value(op.add(y, z) | y, *numbers)
+
+    return with_numbers(activation, described)
 
 
-def _define_forward(name: str, describes: Callable[..., Any], *flags: str) -> None:
-    """Register the launches of y + z, or of what else the flags say."""
+def _define_forward(name: str, describes: Callable[..., Any], activation: str = "") -> None:
+    """Register the launches of y + z, or of an activation of y or y + z."""
 
     @tunable
     def make(
         x: TensorType, running_mean: Any, running_var: Any, w: Any, b: Any, momentum: float,
-        eps: float, axis: int, z: TensorType | None, device: Device,
+        eps: float, axis: int, z: TensorType | None, device: Device, first: float | None = None,
+        second: float | None = None,
     ) -> OpEnv:  # fmt: skip
         values = x, running_mean, running_var, w, b, momentum, eps, axis, z
         args = dict(zip((*op.batch_norm_train.schema.names, "z"), values, strict=True))
         adds = () if z is None else ("ADDS",)
         _require_like(x, z=z)
-        kernels = forward(args, device, *flags, *adds)
+        behind = macros(activation, first=first, second=second) if activation else NO_ACTIVATION
+        kernels = forward(args, device, *adds, activation=behind)
         names = "x", "running_mean", "running_var", "w", "b", "z"
         return env(kernels, args, *names, results=("out",))
 
@@ -294,12 +333,51 @@ def _define_backward(name: str, describes: Callable[..., Any], *results: str) ->
     dialect.pattern_op(describes, name=name)(make)
 
 
+def _again(activation: Activation) -> Callable[..., Any]:
+    """The gradients of an activation and of the normalisation that it was of, which is done again
+    for the first.
+    """
+
+    def described(numbers, dy, x, w, b, over, momentum, c, eps, axis):
+        wide = x | op.astype(x, "float32")
+        y = op.batch_norm_infer(
+            x, op.mean(wide, over), op.var(wide, over), w, b, momentum, eps, axis
+        )
+        found = op.batch_norm_train_dxwb(activation.gradient(y, dy, *numbers), x, w, c, eps, axis)
+        return found[0], found[1], found[2]
+
+    return with_numbers(activation, described)
+
+
+def _define_gradient(name: str, activation: str) -> None:
+    """Register the launches of the gradients of an activation of a normalisation."""
+
+    @tunable
+    def make(
+        dy: TensorType, x: TensorType, w: Any, b: Any, over: Any, momentum: float, c: Any,
+        eps: float, axis: int, result: tuple[TensorType, ...], device: Device,
+        first: float | None = None, second: float | None = None,
+    ) -> OpEnv:  # fmt: skip
+        _require_like(x, dy=dy)
+        others = tuple(i for i in range(x.ndim) if i != axis % x.ndim)
+        decline_if(normalize_axes(over, x.ndim) != others, "the statistics are not by channels")
+        args = {"dy": dy, "x": x, "w": w, "b": b, "eps": eps, "axis": axis}
+        behind = macros(activation, first=first, second=second)
+        kernels = backward(args, result, device, activation=behind)
+        return env(kernels, args, "dy", "x", "w", "b", results=("out", "dw", "db"))
+
+    dialect.pattern_op(_again(ACTIVATIONS[activation]), name=name)(make)
+
+
 def _require_like(x: TensorType, **others: TensorType | None) -> None:
     for name, type_ in others.items():
         decline_if(type_ not in (None, x), f"{name} is of {type_}, not of x's type {x}")
 
 
 _define_forward("batch_norm_add", _sum)
-_define_forward("batch_norm_relu", _relu, "RELU")
+for _name, _activation in ACTIVATIONS.items():
+    _define_forward(f"batch_norm_{_name}", _activated(_activation), _name)
+    if _name != "relu":  # of which the result says as much as what it was of
+        _define_gradient(f"batch_norm_{_name}_dxwb", _name)
 _define_backward("batch_norm_relu_dxwb", _gradients, "out", "dw", "db")
 _define_backward("batch_norm_add_relu_dxwb", _all_gradients, "out", "dw", "db", "masked")

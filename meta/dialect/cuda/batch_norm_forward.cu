@@ -1,26 +1,8 @@
-// Batch normalisation. With ADDS z is added to the result; with RELU that is cut at zero.
+// Batch normalisation. With ADDS z is added to the result; an ACTIVATION is of that.
 #include "batch_norm.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS) sums(const __grid_constant__ Parameters p) {
-  PLACE
-  constexpr int AHEAD = SUMS_AHEAD;
-  float sum[SUMS][VECTOR] = {};
-  if (inside) {
-    Vector shift = read(typical(p), column);
-    for (long long row = first; row < p.rows; row += AHEAD * step) {
-      Vector x[AHEAD];
-      FOR_AHEAD x[i] = read(p.x, (row + i * step) * p.channels + column);
-      // The sums are of x and its square.
-      FOR_AHEAD {
-        FOR_ELEMENTS {
-          float d = up(x[i].at[j]) - up(shift.at[j]);
-          sum[0][j] += d;
-          sum[1][j] += d * d;
-        }
-      }
-    }
-  }
-  keep(p, sum, channel, owns);
+  sum_x(p);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) apply(const __grid_constant__ Parameters p) {
@@ -28,7 +10,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) apply(const __grid_constan
   constexpr int AHEAD = APPLY_AHEAD;
   __shared__ float known[3][WIDTH];
   float sum[SUMS] = {}, b = owns && p.b ? (float)up(p.b[channel]) : 0.0f;
-  Statistics s = statistics(p, sum, channel);
+  Statistics s = statistics<SUMS>(p, sum, channel);
   if (owns) {
     known[0][threadIdx.x] = s.mean;
     known[1][threadIdx.x] = s.scale;
@@ -63,8 +45,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) apply(const __grid_constan
 #ifdef ADDS
         v += up(z[i].at[j]);
 #endif
-#ifdef RELU
-        v = v < 0.0f ? 0.0f : v;  // a NaN stays
+#ifdef ACTIVATION
+        v = ACTIVATION::value(v);
 #endif
         down(y.at[j], v);
       }

@@ -3,7 +3,7 @@
 PyTorch's gradients of batch normalisation read statistics that ours compute again, and those of a
 maximum over windows read its places, which take longer to write than to find again. So a joint
 graph loses them before it is divided (`reduce_saved_tensors`), and the forward graph does not save
-them. The running statistics that a forward graph computes and then copies to its inputs are
+them; nor what an activation behind a normalisation was of, which is computed again. The running statistics that a forward graph computes and then copies to its inputs are
 written there at once (`update_in_place`), and those of a layer that nobody reads are not computed
 (`without_statistics`).
 
@@ -22,7 +22,11 @@ from torch.autograd.graph import increment_version
 
 from meta import op
 from meta.frontend.aten import aten
-from meta.frontend.aten.converters.norm import batch_norm_gradients, batch_norm_updating
+from meta.frontend.aten.converters.norm import (
+    batch_norm_again,
+    batch_norm_gradients,
+    batch_norm_updating,
+)
 from meta.frontend.aten.converters.pool import max_pool_gradient
 from meta.frontend.aten.definitions import define
 from meta.frontend.dynamo.graph_program import replace_call
@@ -30,6 +34,8 @@ from meta.frontend.dynamo.graph_program import replace_call
 _ATEN = torch.ops.aten
 _GRADIENT_OF_NORM = _ATEN.native_batch_norm_backward.default
 _NORM = _ATEN._native_batch_norm_legit_functional.default
+AGAIN_ON = {"cuda"}
+"""Devices on which a normalisation is done again for the gradient of an activation."""
 _POOLS = {
     _ATEN.max_pool2d_with_indices_backward.default: _ATEN.max_pool2d_with_indices.default,
     _ATEN.max_pool3d_with_indices_backward.default: _ATEN.max_pool3d_with_indices.default,
@@ -51,6 +57,19 @@ BATCH_NORM_DXWB = define(
     _batch_norm_dxwb,
 )
 aten("meta.batch_norm_dxwb", op.batch_norm_train_dxwb)(batch_norm_gradients)
+
+
+def _batch_norm_again(dy: Tensor, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    """A normalisation by statistics of the batch, for what follows ``dy``, which is not read."""
+    result: Tensor = _ATEN.native_batch_norm(x, weight, bias, None, None, True, 0.0, eps)[0]
+    return result
+
+
+BATCH_NORM_AGAIN = define(
+    "batch_norm_again(Tensor dy, Tensor x, Tensor weight, Tensor bias, float eps) -> Tensor",
+    _batch_norm_again,
+)
+aten("meta.batch_norm_again", op.batch_norm_infer, op.mean, op.var)(batch_norm_again)
 
 
 def _batch_norm_update(
@@ -108,6 +127,7 @@ def reduce_saved_tensors(joint: fx.GraphModule) -> None:
         args: Any = node.args
         dy, x, weight, *_, train, eps, _ = args
         if train and weight is not None:
+            _normalise_again(dy, x, weight, eps)
             made = replace_call(node, BATCH_NORM_DXWB, dy, x, weight, eps)
             dx, dw, db = node.meta["val"]
             vectors = (weight.meta["val"] if t is None else t for t in (dw, db))
@@ -119,6 +139,27 @@ def reduce_saved_tensors(joint: fx.GraphModule) -> None:
                 args = node.args
                 dy, x, *window, _ = args
                 replace_call(node, MAX_POOL_DX, dy, x, y, *_window_arguments(window, x))
+
+
+def _normalise_again(gradient: fx.Node, x: fx.Node, weight: fx.Node, eps: float) -> None:
+    """Let an activation's gradient read a normalisation that is done behind the gradient of its
+    result. On CUDA one kernel does both; elsewhere the first result is saved.
+    """
+    names = [
+        a.name for a in getattr(gradient.target, "_schema", _GRADIENT_OF_NORM._schema).arguments
+    ]
+    if names[:2] != ["grad_output", "self"] or x.meta["val"].device.type not in AGAIN_ON:
+        return
+    args: Any = gradient.args
+    dy, y = args[:2]
+    norm = y.args[0] if y.target is operator.getitem and not y.args[1] else y
+    if norm.target is _NORM and norm.args[:2] == (x, weight) and norm.args[2] is not None:
+        with gradient.graph.inserting_before(gradient):
+            again = gradient.graph.call_function(
+                BATCH_NORM_AGAIN, (dy, x, weight, norm.args[2], eps)
+            )
+        again.meta = dict(gradient.meta)
+        gradient.replace_input_with(y, again)
 
 
 def _maxima(node: fx.Node, pool: Any) -> fx.Node | None:

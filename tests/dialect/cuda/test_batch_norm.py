@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -156,6 +157,45 @@ def test_with_relu(
     fused("batch_norm_relu_dxwb", (dx, dw, db), dy=dy, z=more, **captures)
     norm = Norm(*shape, dtype=dtype, at=at)
     norm.check_gradients(norm.y, (dy + more) * (y > 0), dx, dw, db)
+
+
+HARDER = {
+    "silu": (F.silu, {}),
+    "hardswish": (F.hardswish, {}),
+    "gelu": (F.gelu, {}),
+    "gelu_tanh": (lambda y: F.gelu(y, approximate="tanh"), {}),
+    "leaky_relu": (lambda y: F.leaky_relu(y, 0.2), {"first": 0.2}),
+    "clip": (lambda y: F.hardtanh(y, -0.5, 3), {"first": -0.5, "second": 3}),
+}
+
+
+@pytest.mark.parametrize("name", HARDER)
+@pytest.mark.parametrize(("dtype", "shape", "at"), SHAPES)
+def test_with_other_activations(
+    emulated: list[Function], name: str, dtype: str, shape: tuple[int, ...], at: int
+) -> None:
+    """Of a sum or without; the gradient is given nothing but x."""
+    activation, numbers_of = HARDER[name]
+    norm = Norm(*shape, dtype=dtype, at=at)
+    dy, z = (numbers(*shape, dtype=dtype, at=at + 8 * i) for i in (0, 1))
+    y = torch.empty_like(norm.x)
+    for addend in (z, None):
+        fresh = Norm(*shape, dtype=dtype, at=at)
+        fused(f"batch_norm_{name}", (y,), **fresh.captures, z=addend, **numbers_of)
+        total = norm.y if addend is None else norm.y + first(z)
+        close(y, activation(total).movedim(1, -1), dtype)
+    results = torch.empty_like(y), torch.empty_like(norm.w), torch.empty_like(norm.b)
+    over, axis = tuple(range(len(shape) - 1)), len(shape) - 1
+    captures = {"w": norm.w, "b": norm.b, "over": over, "momentum": 0.1, "c": None, "eps": 1e-3}
+    given = {"dy": dy, "x": norm.x, **captures, "axis": axis, **numbers_of}
+    fused(f"batch_norm_{name}_dxwb", results, **given)
+    norm.check_gradients(activation(norm.y), dy, *results)
+
+
+def test_numbers_that_are_not_finite_are_refused(emulated: list[Function]) -> None:
+    norm = Norm(4, 9, 16, dtype="float16")
+    with pytest.raises(Unsupported, match="clip has the number inf"):
+        fused("batch_norm_clip", (norm.x,), **norm.captures, z=None, first=0.0, second=math.inf)
 
 
 def test_a_sum_alone(emulated: list[Function]) -> None:
