@@ -63,12 +63,13 @@ def first(x: torch.Tensor) -> torch.Tensor:
 
 
 def run(types: dict[str, str], body: str, tensors: dict[str, torch.Tensor]) -> list[torch.Tensor]:
-    """Return the results of a program, of which no generated kernel does a relu."""
+    """Return the results of a program, of which no generated kernel does an activation."""
     arrays = [meta.ndarray(tensors[name]) for name in types]
     with only("cuda", "tvm"):
         executable = meta.vm.compile(program(types, body), *arrays)
         found = executable(*arrays)
-    assert not any("relu" in k for k in executable.kernels() if k.startswith("tvm"))
+    generated = [k for k in executable.kernels() if k.startswith("tvm")]
+    assert not any(name in k for k in generated for name in ("relu", "silu", "swish", "gelu"))
     return [a.torch() for a in (found if isinstance(found, tuple) else (found,))]
 
 
@@ -116,6 +117,45 @@ def test_backward(before: str, dtype: str, shape: tuple[int, ...], at: int) -> N
         check(one, wanted, 1e-3 * wanted.abs().max().item(), 1e-3)
     if kept:
         assert torch.equal(found[3], masked)
+
+
+ACTIVATIONS = {
+    "silu": (F.silu, "silu(%a)", "silu_dx(%n, %dy)"),
+    "hardswish": (F.hardswish, "hardswish(%a)", "hardswish_dx(%n, %dy)"),
+    "gelu": (F.gelu, "gelu(%a)", "gelu_dx(%n, y=None, dy=%dy)"),
+    "leaky_relu": (F.leaky_relu, "leaky_relu(%a)", "leaky_relu_dx(%n, %dy)"),
+}
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.parametrize(("dtype", "shape", "at"), SHAPES)
+def test_other_activations(name: str, dtype: str, shape: tuple[int, ...], at: int) -> None:
+    """Forward, and the gradients, for which the normalisation is done again."""
+    activation, value, gradient = ACTIVATIONS[name]
+    x, dy = (numbers(shape, dtype, seed, at) for seed in (1, 2))
+    w, b, mean, var = (numbers(shape[-1:], "float32", seed).abs() for seed in (3, 4, 5, 6))
+    exact = [first(x).requires_grad_(), w.double().requires_grad_(), b.double().requires_grad_()]
+    y = activation(F.batch_norm(exact[0], None, None, *exact[1:], True, 0.3, 1e-3))
+    expected = torch.autograd.grad(y, exact, first(dy))
+    data, one = f"{dtype}{list(shape)}", f"float32[{shape[-1]}]"
+    types, axis = {"x": data, "dy": data, **dict.fromkeys("mvwb", one)}, len(shape) - 1
+    over = ", ".join(map(str, range(axis))) + "," * (axis == 1)
+    body = f"""%a = {NORM.format(last=axis)}
+      %r = {value}
+      %u = astype(%x, dtype="float32")
+      %e = mean(%u, axis=({over}))
+      %s = var(%u, axis=({over}))
+      %n = batch_norm_infer(%x, %e, %s, %w, %b, eps=0.001, axis={axis})
+      %g = {gradient}
+      %d = {GRADIENT.format(last=axis)}
+      {FIELDS}
+      return (%r, %dx, %dw, %db)"""
+    tensors = {"x": x, "dy": dy, "m": mean, "v": var, "w": w, "b": b}
+    found = run(types, body, tensors)
+    check(found[0], y.movedim(1, -1), BOUNDS[dtype], BOUNDS[dtype])
+    check(found[1], expected[0].movedim(1, -1), BOUNDS[dtype], BOUNDS[dtype])
+    for one_, wanted in zip(found[2:], expected[1:], strict=True):
+        check(one_, wanted, 1e-3 * wanted.abs().max().item(), 1e-3)
 
 
 @pytest.mark.parametrize("window", [(3, 2, 1, 1, False), (2, 2, 0, 1, False), (3, 2, 1, 2, True)])

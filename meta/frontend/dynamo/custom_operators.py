@@ -3,9 +3,9 @@
 PyTorch's gradients of batch normalisation read statistics that ours compute again, and those of a
 maximum over windows read its places, which take longer to write than to find again. So a joint
 graph loses them before it is divided (`reduce_saved_tensors`), and the forward graph does not save
-them; nor what an activation behind a normalisation was of, which is computed again. The running statistics that a forward graph computes and then copies to its inputs are
-written there at once (`update_in_place`), and those of a layer that nobody reads are not computed
-(`without_statistics`).
+them; nor what an activation behind a normalisation was of, which is computed again. The running
+statistics that a forward graph computes and then copies to its inputs are written there at once
+(`update_in_place`), and those of a layer that nobody reads are not computed (`without_statistics`).
 
 Each operator also runs in PyTorch: as a call back, or in a graph that is no program.
 """
@@ -145,21 +145,20 @@ def _normalise_again(gradient: fx.Node, x: fx.Node, weight: fx.Node, eps: float)
     """Let an activation's gradient read a normalisation that is done behind the gradient of its
     result. On CUDA one kernel does both; elsewhere the first result is saved.
     """
-    names = [
-        a.name for a in getattr(gradient.target, "_schema", _GRADIENT_OF_NORM._schema).arguments
-    ]
-    if names[:2] != ["grad_output", "self"] or x.meta["val"].device.type not in AGAIN_ON:
+    schema = getattr(gradient.target, "_schema", None)
+    names = [a.name for a in schema.arguments[:2]] if schema else []
+    if names != ["grad_output", "self"] or x.meta["val"].device.type not in AGAIN_ON:
         return
     args: Any = gradient.args
-    dy, y = args[:2]
-    norm = y.args[0] if y.target is operator.getitem and not y.args[1] else y
+    dy, saved = args[:2]
+    y = saved.args[0] if saved.target is _ATEN.clone.default else saved  # of what is written over
+    norm: Any = y.args[0] if y.target is operator.getitem and not y.args[1] else y
     if norm.target is _NORM and norm.args[:2] == (x, weight) and norm.args[2] is not None:
         with gradient.graph.inserting_before(gradient):
-            again = gradient.graph.call_function(
-                BATCH_NORM_AGAIN, (dy, x, weight, norm.args[2], eps)
-            )
-        again.meta = dict(gradient.meta)
-        gradient.replace_input_with(y, again)
+            again = (dy, x, weight, norm.args[2], eps)
+            node = gradient.graph.call_function(BATCH_NORM_AGAIN, again)
+        node.meta = dict(gradient.meta)
+        gradient.replace_input_with(saved, node)
 
 
 def _maxima(node: fx.Node, pool: Any) -> fx.Node | None:

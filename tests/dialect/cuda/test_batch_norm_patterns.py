@@ -56,6 +56,14 @@ def members(callee: Expr, module: Module) -> str:
         ("%c = add(%a, %z)\n %r = relu(%c)", "batch_norm_train add relu", "batch_norm_relu"),
         ("%c = add(%z, %a)\n %r = relu(%c)", "batch_norm_train add relu", "batch_norm_relu"),
         ("%r = add(%z, %a)", "batch_norm_train add", "batch_norm_add"),
+        ("%r = silu(%a)", "batch_norm_train silu", "batch_norm_silu"),
+        ("%r = clip(%a, 0, 6)", "batch_norm_train clip", "batch_norm_clip"),
+        (
+            "%c = add(%a, %z)\n %r = hardswish(%c)",
+            "batch_norm_train add hardswish",
+            "batch_norm_hardswish",
+        ),
+        ('%r = gelu(%a, approximate="tanh")', "batch_norm_train gelu", "batch_norm_gelu_tanh"),
     ],
 )
 def test_forward(then: str, operators: str, name: str) -> None:
@@ -85,6 +93,34 @@ def test_backward(mask: str) -> None:
     assert found == ["relu_dx batch_norm_train_dxwb"]
     literals = dict(module.functions["batch_norm_relu_dxwb"].attrs["literals"])
     assert literals["z"] is None and literals["b"] is None
+
+
+AGAIN = """%u = astype(%x, dtype="float32")
+    %e = mean(%u, axis=(0, 1, 2))
+    %s = var(%u, axis=(0, 1, 2))
+    %n = batch_norm_infer(%x, %e, %s, %w, %b, axis=3)"""
+
+
+@pytest.mark.parametrize(
+    ("gradient", "name"),
+    [
+        ("%g = silu_dx(%n, %dy)", "silu"),
+        ("%g = hardswish_dx(%n, %dy)", "hardswish"),
+        ("%g = gelu_dx(%n, y=None, dy=%dy)", "gelu"),
+        ("%g = leaky_relu_dx(%n, %dy, 0.1)", "leaky_relu"),
+        (
+            "%lo = less_equal(%n, 0.0)\n %hi = greater_equal(%n, 6.0)\n %o = logical_or(%lo, %hi)"
+            "\n %i = logical_not(%o)\n %g = where(%i, %dy, 0.0)",
+            "clip",
+        ),
+    ],
+)
+def test_backward_through_an_activation(gradient: str, name: str) -> None:
+    """The normalisation is done again in the same launches."""
+    body = f"{AGAIN}\n {gradient}\n %d = {GRADIENT}\n {FIELDS}\n return (%dx, %dw, %db)"
+    found, module = fused(body, "dy")
+    assert len(found) == 1 and found[0].endswith("batch_norm_train_dxwb")
+    assert [p.name for p in module.functions[f"batch_norm_{name}_dxwb"].params[:2]] == ["dy", "x"]
 
 
 def test_a_masked_gradient_of_two_that_others_read_too() -> None:

@@ -14,9 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from meta.frontend.dynamo import compiler
+from meta.frontend.dynamo import compiler, custom_operators
 
 META = torch.ops.meta
+ROLES = "forward", "backward"
 
 
 class Block(nn.Module):
@@ -104,6 +105,35 @@ def test_what_is_saved() -> None:
     assert not any("native_batch_norm" in t or "with_indices_b" in t for t in forward + backward)
 
 
+ACTIVATIONS = {
+    "silu": nn.SiLU(),
+    "over its argument": nn.Hardswish(inplace=True),
+    "gelu": nn.GELU(),
+    "relu6": nn.ReLU6(),
+    "leaky_relu": nn.LeakyReLU(0.2),
+}
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_what_an_activation_is_of_is_not_saved(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two layers, what each convolution reads and gives is saved."""
+    monkeypatch.setattr(custom_operators, "AGAIN_ON", {"cpu"})
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), ACTIVATIONS[name]]
+    layers += [nn.Conv2d(8, 6, 3, bias=False), nn.BatchNorm2d(6), ACTIVATIONS[name]]
+    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    wide, x = copy.deepcopy(model).double(), torch.randn(4, 3, 9, 10)
+    with compiler.record_compiled_graphs() as graphs:
+        found = trained(model, torch.compile(model, backend="meta", fullgraph=True), x, 1)
+    for a, exact in zip(found, trained(wide, wide, x.double(), 1), strict=True):
+        assert_close(a, exact.to(a.dtype), rtol=1e-4, atol=2e-5 * (1 + float(exact.abs().max())))
+    forward, backward = (next(g.graph.graph for g in graphs if g.role == r) for r in ROLES)
+    assert len(backward.find_nodes(op="call_function", target=META.batch_norm_again.default)) == 2
+    results = next(n for n in forward.nodes if n.op == "output").args[0]
+    saved = [n for n in results if n.op != "placeholder" and n.meta["val"].ndim == 4]
+    assert len(saved) == 3
+
+
 def test_statistics_that_others_read_are_copied_at_the_end() -> None:
     forward = graphs_of(Reads(), torch.randn(4, 3, 8, 8))["forward"]
     assert "meta.batch_norm_update.default" not in forward
@@ -154,6 +184,7 @@ def test_in_pytorch() -> None:
     y = F.batch_norm(args[0], m, v, args[1], args[2], True, 0.3, 1e-3)
     assert_close(META.batch_norm_update(x, w, b, mean, var, 0.3, 1e-3), y)
     assert_close((mean, var), (m, v))
+    assert_close(META.batch_norm_again(dy, x, w, b, 1e-3), y)
     assert_close(META.batch_norm_dxwb(dy, x, w, 1e-3), torch.autograd.grad(y, args, dy))
     x = x.requires_grad_()
     y = F.max_pool2d(x, 3, 2, 1)
