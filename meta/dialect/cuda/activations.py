@@ -64,5 +64,6 @@ def with_numbers(activation: Activation, describes: Callable[..., Any]) -> Calla
 
     own = list(signature(describes).parameters.values())[1:]
     extra = [Parameter(n, Parameter.POSITIONAL_OR_KEYWORD) for n in activation.numbers]
-    described.__signature__ = signature(describes).replace(parameters=[*own, *extra])  # type: ignore[attr-defined]
+    captures = signature(describes).replace(parameters=[*own, *extra])
+    described.__signature__ = captures  # type: ignore[attr-defined]
     return described

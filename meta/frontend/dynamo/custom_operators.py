@@ -22,11 +22,7 @@ from torch.autograd.graph import increment_version
 
 from meta import op
 from meta.frontend.aten import aten
-from meta.frontend.aten.converters.norm import (
-    batch_norm_again,
-    batch_norm_gradients,
-    batch_norm_updating,
-)
+from meta.frontend.aten.converters import norm
 from meta.frontend.aten.converters.pool import max_pool_gradient
 from meta.frontend.aten.definitions import define
 from meta.frontend.dynamo.graph_program import replace_call
@@ -56,7 +52,7 @@ BATCH_NORM_DXWB = define(
     "batch_norm_dxwb(Tensor dy, Tensor x, Tensor weight, float eps) -> (Tensor, Tensor, Tensor)",
     _batch_norm_dxwb,
 )
-aten("meta.batch_norm_dxwb", op.batch_norm_train_dxwb)(batch_norm_gradients)
+aten("meta.batch_norm_dxwb", op.batch_norm_train_dxwb)(norm.batch_norm_gradients)
 
 
 def _batch_norm_again(dy: Tensor, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
@@ -69,7 +65,7 @@ BATCH_NORM_AGAIN = define(
     "batch_norm_again(Tensor dy, Tensor x, Tensor weight, Tensor bias, float eps) -> Tensor",
     _batch_norm_again,
 )
-aten("meta.batch_norm_again", op.batch_norm_infer, op.mean, op.var)(batch_norm_again)
+aten("meta.batch_norm_again", op.batch_norm_infer, op.mean, op.var)(norm.batch_norm_again)
 
 
 def _batch_norm_update(
@@ -92,7 +88,7 @@ BATCH_NORM_UPDATE = define(
     "float momentum, float eps) -> Tensor",
     _batch_norm_update,
 )
-aten("meta.batch_norm_update", op.batch_norm_train)(batch_norm_updating)
+aten("meta.batch_norm_update", op.batch_norm_train)(norm.batch_norm_updating)
 
 
 def _max_pool_dx(
@@ -145,20 +141,20 @@ def _normalise_again(gradient: fx.Node, x: fx.Node, weight: fx.Node, eps: float)
     """Let an activation's gradient read a normalisation that is done behind the gradient of its
     result. On CUDA one kernel does both; elsewhere the first result is saved.
     """
-    schema = getattr(gradient.target, "_schema", None)
-    names = [a.name for a in schema.arguments[:2]] if schema else []
+    schema = getattr(gradient.target, "_schema", _GRADIENT_OF_NORM._schema)
+    names = [a.name for a in schema.arguments[:2]]
     if names != ["grad_output", "self"] or x.meta["val"].device.type not in AGAIN_ON:
         return
     args: Any = gradient.args
     dy, saved = args[:2]
     y = saved.args[0] if saved.target is _ATEN.clone.default else saved  # of what is written over
-    norm: Any = y.args[0] if y.target is operator.getitem and not y.args[1] else y
-    if norm.target is _NORM and norm.args[:2] == (x, weight) and norm.args[2] is not None:
-        with gradient.graph.inserting_before(gradient):
-            again = (dy, x, weight, norm.args[2], eps)
-            node = gradient.graph.call_function(BATCH_NORM_AGAIN, again)
-        node.meta = dict(gradient.meta)
-        gradient.replace_input_with(saved, node)
+    made: Any = y.args[0] if y.target is operator.getitem and not y.args[1] else y
+    if made.target is _NORM and made.args[:2] == (x, weight) and made.args[2] is not None:
+        graph, given = gradient.graph, (dy, x, weight, made.args[2], eps)
+        with graph.inserting_before(gradient):
+            again = graph.call_function(BATCH_NORM_AGAIN, given)
+        again.meta = dict(gradient.meta)
+        gradient.replace_input_with(saved, again)
 
 
 def _maxima(node: fx.Node, pool: Any) -> fx.Node | None:
