@@ -16,7 +16,7 @@ from meta import op
 from meta.base.dtype import bits
 from meta.dialect.core import DialectOp
 from meta.dialect.core.ir_calls import full_view_source, has_effect, tensor_of
-from meta.ir import Binding, Block, Call, Expr, TensorType, Var, operands, type_bytes
+from meta.ir import Binding, Block, Call, Expr, TensorType, TupleType, Var, operands, type_bytes
 from meta.ir.visit import uses
 from meta.passes.alias_analysis import AliasSets
 from meta.passes.index_ranges import IndexRanges
@@ -388,7 +388,11 @@ def _fusable(binding: Binding, position: int) -> _Fusable | None:
     ranks = fusion_ranks(call.callee)
     if ranks is None or has_effect(binding):
         return None
-    if not isinstance(type_, TensorType) or not type_.is_static or type_.size == 0:
+    # A reduction may have several results, each of which is read outside.
+    types: tuple[object, ...] = (type_,)
+    if isinstance(type_, TupleType) and ranks[1] == _REDUCE:
+        types = type_.fields
+    if not all(isinstance(t, TensorType) and t.is_static and t.size for t in types):
         return None
     return _Fusable(call.callee.dialect.name, ranks[1], position)
 

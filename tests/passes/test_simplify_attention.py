@@ -33,7 +33,9 @@ MASKS: dict[str, tuple[str, str, tuple[bool, bool]]] = {
     "lowest": (NUMBERS.format("-3.4028234663852886e+38"), "%b", (False, True)),
     "numbers": (NUMBERS.format("-7.0"), "%b", (True, False)),
     "nothing": (FALSE, "%t", (True, False)),
-    "beside": (f"{TRUE}\n%m = tril(%t, k=1)", "%m", (True, False)),
+    "window": (f"{TRUE}\n%m = tril(%t, k=1)", "%m", (False, False)),
+    "band": (f"{TRUE}\n%l = tril(%t)\n%m = triu(%l, k=-2)", "%m", (False, True)),
+    "two": (f"{TRUE}\n%m = tril(%t, k=-1)", "%m", (True, False)),  # a query sees nothing
     "of an input": ("%m = less_equal(%x, 0.5)", "%m", (True, False)),
 }
 
@@ -86,6 +88,8 @@ def test_masks(name: str) -> None:
     after = simplify_attention(before)
     _, _, _, left, is_causal = call_of(after)[:5]
     assert (left is not None, is_causal) == (stays, causal)
+    window = call_of(after)[7]
+    assert window == {"window": (-1, 1), "band": (2, -1)}.get(name)
     assert (str(after) == str(before)) == stays
     same(before, after)
 
@@ -95,15 +99,19 @@ def test_a_causal_call_keeps_another_mask() -> None:
     assert call_of(simplify_attention(program(text)))[3] is not None
 
 
-def test_queries_and_keys_of_other_lengths_keep_it() -> None:
+def test_positions_count_from_the_first_query_and_key() -> None:
     text = """func @main(%q: float32[2, 4, 5, 8], %k: float32[2, 4, 6, 8]) {
       %t = full(shape=(5, 6), fill_value=True, dtype="bool")
       %m = tril(%t)
       %a = fused_attention(%q, %k, %k, %m)
       %y = %a.0
       return %y}"""
-    module = infer_type(parse(text))
-    assert str(simplify_attention(module)) == str(module)
+    before = infer_type(parse(text))
+    after = simplify_attention(before)
+    assert call_of(after)[3:5] == (None, True)
+    q, k = torch.randn(2, 4, 5, 8), torch.randn(2, 4, 6, 8)
+    found = [interpret(module_program(m), meta.array(q), meta.array(k)) for m in (before, after)]
+    torch.testing.assert_close(*(y.torch() for y in found))
 
 
 @pytest.mark.parametrize("cast", [False, True])

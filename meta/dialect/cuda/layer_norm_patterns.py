@@ -157,7 +157,7 @@ def _require(x: TensorType, **others: TensorType | None) -> None:
 
 
 def _sum(x, addend, wide):
-    return op.add(op.astype(x, wide) | x, addend)
+    return op.add(op.astype(x, wide), addend) | op.add(x, addend)
 
 
 def _casts(x, scale, bias, axis, eps, narrow):
@@ -260,7 +260,8 @@ _define_forward("add_rms_norm_cast_too", _sum_root_cast_too, "wide", "out", "aga
 
 
 def _slope(dy, wide, more):
-    return op.add(op.astype(dy, wide) | dy, more) | op.astype(dy, wide) | dy
+    either = op.astype(dy, wide) | dy
+    return op.add(either, op.astype(more, wide) | more) | either
 
 
 def _gradients(x, scale, dy, mean, inv, axis, eps, wide, more, addend):
@@ -309,9 +310,9 @@ def _define_backward(name: str, describes: Callable[..., Any], *results: str) ->
         decline_if((wide or dy.dtype) != x.dtype, f"{dy} does not become of x's dtype")
         decline_if(all(v is None for v in (wide, more, addend, narrow)), "nothing is beside it")
         decline_if(narrow not in (None, *SIZES), f"there is no kernel for a cast to {narrow}")
-        for other in (more, addend):
-            if other is not None and other.dtype != x.dtype:
-                raise Unsupported(f"what is added, {other}, is not of x's dtype")
+        decline_if(addend not in (None, x), f"what is added, {addend}, is not of x's dtype")
+        if wide is None and more not in (None, x):
+            raise Unsupported(f"what is added to the slope, {more}, is not of x's dtype")
         types = {"dy": dy.dtype}
         types |= {} if more is None else {"more": more.dtype}
         types |= {} if addend is None else {"addend": addend.dtype}

@@ -44,7 +44,9 @@ HALVES = ("float16", "bfloat16")
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """An attention as cuDNN sees it; mask: of numbers to add, with four axes."""
+    """An attention as cuDNN sees it; mask: of numbers to add, with four axes; back: how many keys
+    behind its own place a query sees, None for all.
+    """
 
     query: Operand
     key: Operand
@@ -53,6 +55,7 @@ class Attention:
     result: Operand
     causal: bool
     scale: float
+    back: int | None = None
 
     @property
     def statistics(self) -> Operand:
@@ -64,7 +67,14 @@ def described_by(call: CallValues) -> Attention:
     """Return the attention of a call, or of its gradient; Unsupported if there is no graph."""
     a = call.args
     # Its dropout takes a seed of its own, and draws other numbers.
-    shared_patterns.require_masks_only(call)
+    decline_if(a.dropout_key is not None, "weights are dropped by a key")
+    decline_if(a.slopes is not None, "scores fall by slopes")
+    causal, back = a.causal, None
+    if a.window is not None:
+        left, right = a.window
+        causal = causal or right == 0
+        decline_if(a.mask is not None or not causal, "a window is beside a mask, or looks ahead")
+        back = None if left < 0 else left
     types = [t for t in (a.query, a.key, a.value, a.mask) if t is not None]
     require_static(*types)
     decline_if(a.query.dtype not in HALVES, f"cuDNN has no attention of {a.query.dtype}")
@@ -77,7 +87,7 @@ def described_by(call: CallValues) -> Attention:
     y = a.query.with_shape((*a.query.shape[:3], a.value.shape[3]))
     result = _operand(y, a.layout)
     scale = score_scale(a.scale, query.dims[3])
-    return Attention(query, key, value, mask, result, a.causal, scale)
+    return Attention(query, key, value, mask, result, causal, scale, back)
 
 
 def _operand(type_: TensorType, layout: str) -> Operand:
@@ -97,7 +107,8 @@ def arguments(graph: Graph, a: Attention) -> dict[str, Any]:
     named = {n: graph.argument(o) for n, o in zip("qkv", (a.query, a.key, a.value), strict=True)}
     if a.mask is not None:
         named["bias"] = graph.argument(a.mask)
-    return {**named, "attn_scale": a.scale, "use_causal_mask": a.causal}
+    options = {} if a.back is None else {"diagonal_band_left_bound": a.back + 1}
+    return {**named, **options, "attn_scale": a.scale, "use_causal_mask": a.causal}
 
 
 def sdpa(graph: Graph, a: Attention) -> None:

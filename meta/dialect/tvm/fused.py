@@ -20,7 +20,7 @@ from meta.dialect.tvm.build import deferred
 from meta.dialect.tvm.compute import BROADCAST, COMM_REDUCE, COMPUTES, ELEMWISE, number_dtype
 from meta.dialect.tvm.lower import copied, prim_func
 from meta.dialect.tvm.target import for_device
-from meta.ir import Call, Expr, Function, TensorType, Tuple
+from meta.ir import Call, Expr, Function, TensorType, Tuple, TupleType
 
 _ARITHMETIC = (ELEMWISE, BROADCAST, COMM_REDUCE)
 
@@ -48,6 +48,7 @@ def overwrites(function: Function, device: Device) -> bool:
 def _lowered(function: Function) -> tirx.PrimFunc:
     """Return the function as a PrimFunc, not scheduled yet."""
     tensors: dict[Expr, te.Tensor] = {}
+    results: dict[Expr, list[te.Tensor]] = {}
     # Names of variables may be anything ("0.weight"), and those of placeholders become source code.
     for i, param in enumerate(function.params):
         assert isinstance(param.type, TensorType)
@@ -61,11 +62,16 @@ def _lowered(function: Function) -> tirx.PrimFunc:
         args = tuple(a.fields if isinstance(a, Tuple) else a for a in call.args)
         aspect = COMPUTES[call.callee.plain]
         leaf = _leaves(tensors, aspect.kind in _ARITHMETIC)
-        (tensors[binding.var],) = aspect.apply(args, binding.var.type, leaf)
+        type_ = binding.var.type
+        several = isinstance(type_, TupleType)
+        results[binding.var] = aspect.apply(args, type_.fields if several else type_, leaf)
+        if not several:
+            (tensors[binding.var],) = results[binding.var]
     place = function.attrs.get(IN_PLACE)
     in_place = () if place is None else (place,)
     result = function.body.result
-    outputs = [tensors[r] for r in (result.fields if isinstance(result, Tuple) else (result,))]
+    returned = result.fields if isinstance(result, Tuple) else (result,)
+    outputs = [tensor for atom in returned for tensor in results[atom]]
     return prim_func(inputs, outputs, in_place=in_place)
 
 

@@ -8,6 +8,7 @@ keeps query, key and value alone, and the logarithm of a sum for each query.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -25,13 +26,15 @@ def _scale(query: Tensor, scale: float | None) -> float:
 
 
 def _weights(
-    query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool, scale: float
+    query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool, window: Any, scale: float
 ) -> tuple[Tensor, Tensor]:
     """Return the weights of values, and the logsumexp of scores, in at least float32."""
     wide = torch.promote_types(query.dtype, torch.float32)
     scores = (query.to(wide) @ _repeated(query, key).mT) * scale
-    if is_causal:
-        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
+    if is_causal or window is not None:
+        left, right = (sum(scores.shape[-2:]) if n < 0 else n for n in window or (-1, -1))
+        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device)
+        mask = mask.tril(0 if is_causal else right).triu(-left)
     if mask is not None:
         mask = _tiled(mask, query.shape[0])
         scores = (
@@ -73,18 +76,19 @@ def _attention(
     is_causal: bool,
     scale: float | None,
     heads_later: bool,
+    window: Sequence[int] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Attention of query [b, h, s, d] to key and value [b, h / n, t, d], and the logsumexp of its
-    scores, [b, h, s].
+    scores, [b, h, s]. window: as of `meta.fused_attention`.
     """
-    weights, logsumexp = _weights(query, key, attn_mask, is_causal, _scale(query, scale))
+    weights, logsumexp = _weights(query, key, attn_mask, is_causal, window, _scale(query, scale))
     result = _memory(query, value.shape[3], heads_later)
     return result.copy_(weights @ _repeated(query, value)), logsumexp
 
 
 def _fake_forward(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Any, is_causal: bool, scale: Any,
-    heads_later: bool,
+    heads_later: bool, window: Any = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     dtype = torch.promote_types(query.dtype, torch.float32)
     result = _memory(query, value.shape[3], heads_later)
@@ -103,10 +107,11 @@ def _attention_dx(
     scale: float | None,
     heads_later: bool,
     trains_mask: bool,
+    window: Sequence[int] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients by query, key and value, and by the mask, if it is trained."""
     factor = _scale(query, scale)
-    weights, _ = _weights(query, key, attn_mask, is_causal, factor)
+    weights, _ = _weights(query, key, attn_mask, is_causal, window, factor)
     slope = dy.to(weights.dtype)
     by_weights = slope @ _repeated(query, value).mT
     by_scores = weights * (by_weights - (slope * y).sum(-1, keepdim=True))
@@ -126,6 +131,7 @@ def _attention_dx(
 def _fake_backward(
     dy: Tensor, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, y: Tensor,
     logsumexp: Tensor, is_causal: bool, scale: Any, heads_later: bool, trains_mask: bool,
+    window: Any = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     dq, dk, dv = (_memory(t, t.shape[3], heads_later) for t in (query, key, value))
     if attn_mask is None or not trains_mask:
@@ -134,7 +140,7 @@ def _fake_backward(
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    *tensors, ctx.is_causal, ctx.scale, ctx.heads_later = inputs
+    *tensors, ctx.is_causal, ctx.scale, ctx.heads_later, ctx.window = inputs
     ctx.mark_non_differentiable(output[1])
     ctx.save_for_backward(*tensors, *output)
 
@@ -142,21 +148,21 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 def _backward(ctx: Any, dy: Tensor, _: Any) -> tuple[Any, ...]:
     options = ctx.is_causal, ctx.scale, ctx.heads_later
     trained = ctx.needs_input_grad[3]
-    dq, dk, dv, dmask = fused_attention_dx(dy, *ctx.saved_tensors, *options, trained)
-    return dq, dk, dv, dmask if trained else None, None, None, None
+    dq, dk, dv, dmask = fused_attention_dx(dy, *ctx.saved_tensors, *options, trained, ctx.window)
+    return dq, dk, dv, dmask if trained else None, None, None, None, None
 
 
 _ARGUMENTS = "Tensor query, Tensor key, Tensor value, Tensor? attn_mask"
 _OPTIONS = "bool is_causal, float? scale, bool heads_later"
 fused_attention = define(
-    f"fused_attention({_ARGUMENTS}, {_OPTIONS}) -> (Tensor, Tensor)",
+    f"fused_attention({_ARGUMENTS}, {_OPTIONS}, int[]? window=None) -> (Tensor, Tensor)",
     _attention,
     _fake_forward,
     (_backward, _save),
 )
 fused_attention_dx = define(
     f"fused_attention_dx(Tensor dy, {_ARGUMENTS}, Tensor y, Tensor logsumexp, {_OPTIONS},"
-    " bool trains_mask) -> (Tensor, Tensor, Tensor, Tensor)",
+    " bool trains_mask, int[]? window=None) -> (Tensor, Tensor, Tensor, Tensor)",
     _attention_dx,
     _fake_backward,
 )
@@ -164,18 +170,23 @@ fused_attention_dx = define(
 
 @aten("meta.fused_attention", op.fused_attention)
 def _convert(
-    query: Any, key: Any, value: Any, mask: Any, *, is_causal: bool, scale: Any, heads_later: bool
-) -> Any:
-    y, logsumexp = op.fused_attention(query, key, value, mask, is_causal, scale)
+    query: Any, key: Any, value: Any, mask: Any, *, is_causal: bool, scale: Any, heads_later: bool,
+    window: Any = None,
+) -> Any:  # fmt: skip
+    near = None if window is None else tuple(window)
+    y, logsumexp = op.fused_attention(query, key, value, mask, is_causal, scale, window=near)
     return y, cast(logsumexp, "float64" if query.dtype == "float64" else "float32")
 
 
 @aten("meta.fused_attention_dx", op.fused_attention_dx, op.fused_attention_dmask, op.zeros)
 def _convert_dx(
     dy: Any, query: Any, key: Any, value: Any, mask: Any, y: Any, logsumexp: Any,
-    *, is_causal: bool, scale: Any, heads_later: bool, trains_mask: bool, call: Any,
+    *, is_causal: bool, scale: Any, heads_later: bool, trains_mask: bool, window: Any = None,
+    call: Any,
 ) -> Any:  # fmt: skip
     given = (query, key, value, mask, y, logsumexp, dy, is_causal, scale)
+    near = None if window is None else tuple(window)
+    dq, dk, dv = op.fused_attention_dx(*given, window=near)
     if trains_mask:
-        return *op.fused_attention_dx(*given), op.fused_attention_dmask(*given)
-    return *op.fused_attention_dx(*given), op.zeros((0,), query.dtype, call.device)
+        return dq, dk, dv, op.fused_attention_dmask(*given, window=near)
+    return dq, dk, dv, op.zeros((0,), query.dtype, call.device)

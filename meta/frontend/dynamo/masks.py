@@ -12,6 +12,7 @@ from torch import Tensor, fx
 from torch.utils._python_dispatch import _disable_current_modes
 
 import meta.frontend.dynamo.attention_operators  # noqa: F401  (registers operators)
+from meta.passes.attention.masks import own_masks_of
 
 LARGEST = 1 << 22
 """Elements of tensors that are computed to look at a mask."""
@@ -35,7 +36,8 @@ _WITH_MASK = tuple(
 
 def drop_masks(module: fx.GraphModule) -> None:
     """Leave out masks that are known whatever a graph is given: true, or zeros to add. One that
-    lets each query see the keys up to its own place becomes ``is_causal``.
+    lets each query see the keys up to its own place becomes ``is_causal``, or, of our own operator,
+    a window of those that are near.
 
     A kernel for attention without a mask reads less and, if it is causal, computes half. Some
     libraries make numbers of a mask of truth values before each call. Calls with dropout, which may
@@ -50,12 +52,23 @@ def drop_masks(module: fx.GraphModule) -> None:
             mask = _argument(node, names, name, None)
             if not isinstance(mask, fx.Node) or _argument(node, names, "dropout_p", 0.0) != 0.0:
                 continue
-            hides_none, hides_later = known.hides(mask)
-            if hides_none or (hides_later and not _argument(node, names, "is_causal", False)):
+            causal, window = known.own_masks(mask) or (False, ())
+            ours = "window" in names
+            if window == () or (window is not None and not ours):
+                continue
+            queries, keys = mask.meta["val"].shape[-2:]
+            if causal and not ours and queries != keys:  # whose end is aligned is the kernel's
+                continue
+            if not causal and window is None:
                 _set_argument(node, names, name, None)
-                if not hides_none:
-                    _set_argument(node, names, "is_causal", True)
-                changed = True
+            elif not _argument(node, names, "is_causal", False):
+                _set_argument(node, names, name, None)
+                _set_argument(node, names, "is_causal", causal)
+                if window is not None:
+                    _set_argument(node, names, "window", list(window))
+            else:
+                continue
+            changed = True
     if changed:
         module.graph.eliminate_dead_code()
         module.recompile()
@@ -83,22 +96,15 @@ class _Constants:
         self._module = module
         self._found: dict[fx.Node, Tensor | None] = {}
 
-    def hides(self, mask: fx.Node) -> tuple[bool, bool]:
-        """Whether a mask is known and hides no score, and whether it hides those behind a query's
-        place alone, of as many keys as queries.
-        """
+    def own_masks(self, mask: fx.Node) -> tuple[bool, Any] | None:
+        """Return what says the same as a mask, if it is known: `own_masks_of`."""
         # AOTAutograd has graphs divided and compiled while its trace of fake tensors is on.
         with _disable_current_modes(), torch.no_grad():
             value = self._value(mask)
             if value is None:
-                return False, False
-            if value.dtype != torch.bool:
-                return not bool(value.any()), False
-            if bool(value.all()):
-                return True, False
-            square = value.ndim >= 2 and value.shape[-2] == value.shape[-1]
-            before = torch.ones_like(value).tril() if square else None
-            return False, before is not None and torch.equal(value, before)
+                return None
+            hides = ~value if value.dtype == torch.bool else value != 0
+            return own_masks_of(value) if bool(hides.any()) else (False, None)
 
     def _value(self, node: fx.Node) -> Tensor | None:
         """Return the value of a node, None if it is not known."""

@@ -14,21 +14,24 @@ from meta.dialect.core.ir_calls import OpCall, is_pure, new_call, op_call, tenso
 from meta.ir import Binding, Call, Constant, Expr, Function, Module, Tuple, Var
 from meta.op.attention import HEADS_FIRST
 from meta.passes.alias_analysis import AliasSets, Definitions, map_functions_with_aliases
+from meta.passes.attention.masks import own_masks_of
 from meta.passes.fold_constant import compute
 from meta.passes.rewrite import rewrite_function
 from meta.runtime.ndarray import ndarray
 
 LARGEST = 1 << 22
 """The most elements of a tensor that is computed to look at a mask."""
-_KEY, _VALUE, _MASK, _CAUSAL, _LAYOUT = (
-    op.fused_attention.schema.index[n] for n in ("key", "value", "mask", "causal", "layout")
+_KEY, _VALUE, _MASK, _CAUSAL, _LAYOUT, _WINDOW = (
+    op.fused_attention.schema.index[n]
+    for n in ("key", "value", "mask", "causal", "layout", "window")
 )
 
 
 def simplify_attention(module: Module, *, trained: Iterable[int] | None = None) -> Module:
     """Let `fused_attention` read less: a mask that follows from no input and hides nothing is left
-    out, one that hides the keys behind a query's place becomes ``causal``; and heads of key and
-    value that are repeated one by one are read once (grouped-query attention, arXiv:2305.13245).
+    out, one that hides the keys behind a query's place becomes ``causal``, or a ``window`` of those
+    that are near; and heads of key and value that are repeated one by one are read once
+    (grouped-query attention, arXiv:2305.13245).
 
     ``trained``: that gradients will be wanted; the pass has to run before `autodiff`, so that the
     gradient reads less, too.
@@ -82,24 +85,17 @@ class _Search:
         if value is None:
             return
         seen = value.tensor
-        if seen.dtype != torch.bool:
-            hidden = (seen == -torch.inf) | (seen == torch.finfo(seen.dtype).min)
-            if not bool((hidden | (seen == 0)).all()):
-                return
-            seen = ~hidden
-        if bool(seen.all()):
+        hides = ~seen if seen.dtype == torch.bool else seen != 0
+        if not bool(hides.any()):
             args[_MASK] = None
-        elif not args[_CAUSAL] and self._is_causal(seen, args):
-            args[_MASK], args[_CAUSAL] = None, True
-
-    @staticmethod
-    def _is_causal(seen: torch.Tensor, args: list[object]) -> bool:
-        """Whether a mask shows each query the keys up to its own place, of as many as queries."""
+            return
         axis = 2 if args[_LAYOUT] == HEADS_FIRST else 1
         lengths = tuple(tensor_of(args[i]).shape[axis] for i in (0, _KEY))
-        if seen.ndim < 2 or lengths != tuple(seen.shape[-2:]) or lengths[0] != lengths[1]:
-            return False
-        return torch.equal(seen, torch.ones_like(seen).tril())
+        if args[_CAUSAL] or args[_WINDOW] is not None or lengths != tuple(seen.shape[-2:]):
+            return
+        found = own_masks_of(seen)
+        if found is not None:
+            args[_MASK], (args[_CAUSAL], args[_WINDOW]) = None, found
 
     def _value(self, atom: Expr) -> ndarray | None:
         """Return the value of an atom that depends on no input, on the CPU; None of others."""

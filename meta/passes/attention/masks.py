@@ -187,22 +187,44 @@ def _with_own_masks(found: Masking, total: torch.Tensor) -> Masking:
     """
     if total.ndim < 2 or total.numel() != total.shape[-2] * total.shape[-1]:
         return found
-    rows = total.reshape(total.shape[-2:])
+    causal, window = own_masks(total.reshape(total.shape[-2:])) or (False, None)
+    return replace(found, causal=causal, window=window)
+
+
+Window = tuple[int, int]
+
+
+def own_masks(rows: torch.Tensor) -> tuple[bool, Window | None] | None:
+    """Return the operator's ``causal`` and ``window`` that hide what numbers to be added to scores
+    [queries, keys] hide, where these are 0 elsewhere; None if no such masks do.
+    """
     seen = rows == 0
-    queries, keys = (torch.arange(n) for n in rows.shape)
+    queries, keys = (torch.arange(n, device=rows.device) for n in rows.shape)
     distance = keys - queries.unsqueeze(-1)
     near = distance[seen]
     if not near.numel() or not bool((rows.masked_fill(seen, -inf) <= HIDDEN).all()):
-        return found
+        return None
     left, right = -int(near.min()), int(near.max())
     if left < 0 or right < 0 or bool(((distance >= -left) & (distance <= right) != seen).any()):
-        return found
+        return None
     far_left, far_right = left == len(queries) - 1, right == len(keys) - 1
     if right == 0 and not far_right:
-        return replace(found, causal=True, window=None if far_left else (left, -1))
+        return True, None if far_left else (left, -1)
     if far_left and far_right:
-        return found
-    return replace(found, window=(-1 if far_left else left, -1 if far_right else right))
+        return False, None
+    return False, (-1 if far_left else left, -1 if far_right else right)
+
+
+def own_masks_of(mask: torch.Tensor) -> tuple[bool, Window | None] | None:
+    """Return what `own_masks` does for a mask, of truth values where a key is seen or of numbers to
+    be added, that is the same for all batches and heads.
+    """
+    if mask.ndim < 2 or not mask.numel():
+        return None
+    if mask.dtype == torch.bool:
+        mask = torch.zeros(mask.shape, device=mask.device).masked_fill(~mask, -inf)
+    rows = mask.reshape(-1, *mask.shape[-2:])
+    return own_masks(rows[0]) if bool((rows == rows[:1]).all()) else None
 
 
 def _spread(x: Any, mask: Mask, axes: Sequence[ScoreAxis]) -> Any:

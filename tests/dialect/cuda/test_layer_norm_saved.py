@@ -15,7 +15,7 @@ from meta.base.device import Device
 from meta.base.dtype import TO_TORCH
 from meta.dialect.core import Unsupported, only
 from meta.dialect.cuda import cuda
-from meta.ir import TensorType, parse
+from meta.ir import Call, TensorType, parse
 from meta.passes import fuse_dialect, infer_type
 
 CUDA = Device("cuda:0")
@@ -33,6 +33,8 @@ GRADIENT = (
 ROOT = "%y = rms_norm({}, %s)\n"
 ROOT_DX = "%n = rms_norm_dx(%x, %s, {})\n%dx = %n.0\n%dw = %n.1\n"
 SLOPE = '%u = astype(%e, dtype="float32")\n'
+SWAPPED = '%w = astype(%h, dtype="float32")\n%t = add(%r, %w)\n'
+BOTH = SLOPE + '%q = astype(%h, dtype="float32")\n%v = add(%u, %q)\n'
 NARROW = '%z = astype({}, dtype="bfloat16")\n'
 
 
@@ -68,6 +70,13 @@ def _available(emulated: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
         (SUM + ROOT.format("%t"), "%t, %y", "add_rms_norm"),
         (SUM + ROOT.format("%t") + CAST, "%t, %c", "add_rms_norm_cast"),
         (SUM + ROOT.format("%t") + CAST, "%t, %y, %c", "add_rms_norm_cast_too"),
+        (SWAPPED + ROOT.format("%t") + CAST, "%t, %c", "add_rms_norm_cast"),
+        (SWAPPED + NORM.format("%t") + CAST, "%t, %c, %mean, %inv", "add_layer_norm_cast"),
+        (BOTH + ROOT_DX.format("%v") + "%a = add(%dx, %g)\n" + NARROW.format("%a"),
+         "%a, %z, %dw", "rms_norm_saved_dx_cast_too"),
+        (BOTH + GRADIENT.format("%v"), "%dx, %dw, %db", "layer_norm_saved_dx"),
+        (SLOPE + "%v = add(%d, %u)\n" + GRADIENT.format("%v"), "%dx, %dw, %db",
+         "layer_norm_saved_dx"),
         (ROOT.format("%x"), "%y", None),
         (SLOPE + ROOT_DX.format("%u"), "%dx, %dw", "rms_norm_saved_dx"),
         (SLOPE + ROOT_DX.format("%u") + "%a = add(%dx, %g)\n" + NARROW.format("%a"),
@@ -81,6 +90,8 @@ def test_what_is_one_kernel(body: str, results: str, kernel: str | None) -> None
     found = fuse_dialect(module, device=CUDA)
     made = [f.attrs["kernel"] for f in found.functions.values() if f.attrs]
     assert made == ([kernel] if kernel else [])
+    calls = [b for b in found.main.body.bindings if isinstance(b.value, Call)]
+    assert kernel is None or len(calls) == 1
 
 
 def of_type(tensor: torch.Tensor) -> TensorType:
@@ -138,7 +149,7 @@ def test_sums_and_casts(dtype: str, shape: tuple[int, ...], both: bool) -> None:
 def test_gradients(dtype: str, shape: tuple[int, ...], more: bool, adds: bool, kernel: str) -> None:
     generator = torch.Generator().manual_seed(0)
     x, dy, other, addend = (torch.randn(shape, generator=generator) for _ in range(4))
-    dy = dy.to(TO_TORCH[dtype])
+    dy, other = dy.to(TO_TORCH[dtype]), other.to(TO_TORCH[dtype if adds else "float32"])
     scale = torch.rand(shape[-1:], generator=generator) + 0.5
     mean, inv = x.mean(-1), (x.var(-1, correction=0) + 1e-5).rsqrt()
     captures = {"x": x, "scale": scale, "dy": dy, "mean": mean, "inv": inv}
@@ -170,6 +181,7 @@ def test_gradients(dtype: str, shape: tuple[int, ...], more: bool, adds: bool, k
 def test_root_mean_squares(width: int, adds: bool) -> None:
     generator = torch.Generator().manual_seed(0)
     x, h, other, addend = (torch.randn(7, 5, width, generator=generator) for _ in range(4))
+    other = other.bfloat16() if adds else other
     h, scale = h.bfloat16(), torch.rand(width, generator=generator) + 0.5
     captures: dict[str, Any] = {"scale": of_type(scale), "bias": None, "axis": -1, "eps": 1e-6}
     y, narrow = torch.empty_like(x), torch.empty(x.shape, dtype=torch.bfloat16)

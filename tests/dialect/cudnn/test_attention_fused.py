@@ -11,7 +11,7 @@ import torch.nn.functional as F
 import meta
 from meta import op
 from meta.base.device import Device
-from meta.dialect.core import only
+from meta.dialect.core import Unsupported, only
 from meta.dialect.cudnn import attention, cudnn, plans
 from meta.dialect.cudnn.attention import Attention
 from meta.dialect.cudnn.graph import Graph, Operand
@@ -129,3 +129,41 @@ def test_the_kernel_fills_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     out = torch.full((2, 6, 72), float("nan"), dtype=torch.float16)
     env.run(q, k, v, y.torch(), logsumexp.torch(), dy, out)
     torch.testing.assert_close(out, expected.torch(), rtol=5e-3, atol=5e-3)
+
+
+@pytest.mark.parametrize(
+    ("causal", "window", "expected"),
+    [
+        (True, None, (True, None)),
+        (True, (2, -1), (True, 2)),
+        (False, (0, 0), (True, 0)),
+        (True, (-1, 3), (True, None)),
+        (False, None, (False, None)),
+        (False, (2, -1), None),
+        (False, (2, 1), None),
+    ],
+)
+def test_windows_behind_a_place_are_cudnns(
+    causal: bool, window: tuple[int, int] | None, expected: tuple[bool, int | None] | None
+) -> None:
+    x = TensorType((2, 3, 6, 8), "float16")
+    args = (x, x, x, None, causal, 0.5, "BHSD", window)
+    call = op.fused_attention.call_values(args, CUDA)
+    if expected is None:
+        with pytest.raises(Unsupported, match="looks ahead"):
+            attention.described_by(call)
+        return
+    found = attention.described_by(call)
+    assert (found.causal, found.back) == expected
+    graph: Any = _NoGraph()
+    named = attention.arguments(graph, found)
+    assert named.get("diagonal_band_left_bound") == (
+        None if found.back is None else found.back + 1  # keys nearer than so many
+    )
+
+
+class _NoGraph:
+    """Stands for a graph whose arguments nobody reads."""
+
+    def argument(self, operand: Operand) -> Operand:
+        return operand

@@ -93,6 +93,8 @@ class Masked(Attention):
             "zeros": torch.zeros(3, 1, 1, 5).expand(3, 1, 5, 5),
             "ones": torch.full((5, 5), 1.0),
             "drawn": torch.rand(5, 5) < 2.0,
+            "lowered": torch.where(places[:, None] >= places, 0.0, -65500.0).expand(3, 1, 5, 5),
+            "near": (places[:, None] - places).abs() < 2,
         }[self.mask]
         return super().forward(x, seen)
 
@@ -104,6 +106,8 @@ class Masked(Attention):
         ("all", False),
         ("zeros", False),
         ("before", False),  # causal
+        ("lowered", False),
+        ("near", True),  # of PyTorch's kernels, none has a window
         ("behind", True),
         ("ones", True),
         ("drawn", True),
@@ -218,6 +222,41 @@ def test_shared_heads_with_a_mask(mask: torch.Tensor, dtype: torch.dtype | None)
         mask = mask.repeat(1, 3, 1, 1)
     programs = programs_of(Grouped("index"), (torch.randn(3, 5, 8), mask), dtype)
     assert all("fused_attention" in p for p in programs)
+
+
+class Windowed(Grouped):
+    """Shared heads with a mask that a model makes of positions, as of a sliding window."""
+
+    def __init__(self, back: int, ahead: int, numbers: bool) -> None:
+        super().__init__("index")
+        self.back, self.ahead, self.numbers = back, ahead, numbers
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        places = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], 1, -1)
+        distance = places[..., None, :] - places[..., None]
+        seen = (distance <= self.ahead) & (distance >= -self.back)
+        return super().forward(x, torch.where(seen, 0.0, -1e9) if self.numbers else seen)
+
+
+@pytest.mark.parametrize("numbers", [False, True])
+@pytest.mark.parametrize(
+    ("back", "ahead", "option"),
+    [
+        (2, 0, "window=(2, -1)"),
+        (1, 2, "window=(1, 2)"),
+        (9, 1, "window=(-1, 1)"),
+        (9, 0, "causal=True"),
+        (9, 9, ""),
+    ],
+)
+def test_windows_of_shared_heads(back: int, ahead: int, option: str, numbers: bool) -> None:
+    torch.manual_seed(0)
+    programs = programs_of(Windowed(back, ahead, numbers), (torch.randn(3, 5, 8),))
+    for program in programs:
+        (call,) = (line for line in program.splitlines() if "fused_attention" in line)
+        assert option in call and "bool[" not in call
+        assert ("window" in call) == ("window" in option)
+        assert ("causal=True" in call) == (ahead == 0)
 
 
 def test_shared_heads_of_any_length() -> None:
