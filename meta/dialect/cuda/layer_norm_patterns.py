@@ -197,8 +197,9 @@ def _define_forward(name: str, describes: Callable[..., Any], *results: str) -> 
         addend: TensorType | None = None, wide: str | None = None, narrow: str | None = None,
     ) -> OpEnv:  # fmt: skip
         _require(x, addend=addend)
-        summed = x.dtype if addend is None else addend.dtype
+        summed = (wide or x.dtype) if addend is None else addend.dtype
         decline_if((wide or x.dtype) != summed, f"{x} and {addend} are added in {wide}")
+        decline_if(summed not in SIZES, f"there is no kernel for a norm in {summed}")
         decline_if(narrow not in (None, *SIZES), f"there is no kernel for a cast to {narrow}")
         types = {} if addend is None else {"addend": summed}
         types["out"] = summed if "again" in results or narrow is None else narrow
@@ -225,8 +226,13 @@ _define_forward("add_layer_norm_cast_too", _sum_cast_too, "wide", "out", "again"
 _define_forward("add_layer_norm_saved", _sum_before, "wide", "out", *STATISTICS)
 
 
-def _root_casts(x, scale, bias, axis, eps, narrow):
-    return op.astype(op.rms_norm.plain(x, scale, bias, axis, eps), narrow)
+def _root_of_cast(x, scale, bias, axis, eps, wide):
+    return op.rms_norm.plain(op.astype(x, wide), scale, bias, axis, eps)
+
+
+def _root_casts(x, scale, bias, axis, eps, wide, narrow):
+    y = op.rms_norm.plain(op.astype(x, wide) | x, scale, bias, axis, eps)
+    return op.astype(y, narrow)
 
 
 def _root_cast_too(x, scale, bias, axis, eps, narrow):
@@ -249,6 +255,7 @@ def _sum_root_cast_too(x, addend, scale, bias, axis, eps, wide, narrow):
     return total, y, op.astype(y, narrow)
 
 
+_define_forward("rms_norm_of_cast", _root_of_cast, "out")
 _define_forward("rms_norm_cast", _root_casts, "out")
 _define_forward("rms_norm_cast_too", _root_cast_too, "out", "again")
 _define_forward("add_rms_norm", _sum_root, "wide", "out")

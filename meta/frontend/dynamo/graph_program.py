@@ -321,7 +321,7 @@ class GraphProgram:
             if isinstance(source, fx.Node) and fake_value(source).dtype == dtype:
                 new = source  # each reader casts it, so that gradients add up before the cast
             for name in self._same(operand):
-                for reader in self._readers(name, tensor_of(root.var).dtype):
+                for reader in {node, *self._readers(name, tensor_of(root.var).dtype)}:
                     reader.replace_input_with(name, new)
                 self._replaced.append(name)
         else:
@@ -338,13 +338,15 @@ class GraphProgram:
         erase(*self._replaced)
 
     def _operand_of_autocast(self, root: Binding) -> fx.Node | None:
-        """Return the operand of its node that a binding casts, as autocast does before the node
-        computes, which takes the result of the cast as well; None of other bindings.
+        """Return the operand of its node that a binding casts, as autocast and the promotion of
+        dtypes do before the node computes, which takes the result of the cast as well; None of
+        other bindings.
         """
         call = op_call(root.value)
-        if call is None or root.var in self.nodes or self.owners[root.var] not in self._autocast:
+        if call is None or root.var in self.nodes or call.op is not op.astype:
             return None
-        return self.nodes.get(call.args[0]) if call.op is op.astype else None
+        operand, node = self.nodes.get(call.args[0]), self.owners[root.var]
+        return operand if node in self._autocast or operand in node.all_input_nodes else None
 
     def _same(self, node: fx.Node) -> list[fx.Node]:
         """Return the nodes whose result is that of a node, as of dropout that drops nothing."""

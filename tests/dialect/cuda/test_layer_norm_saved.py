@@ -67,6 +67,8 @@ def _available(emulated: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
         ("%v = add(%g, %d)\n" + GRADIENT.format("%v"), "%dx, %dw, %db", "layer_norm_saved_dx"),
         (ROOT.format("%x") + CAST, "%c", "rms_norm_cast"),
         (ROOT.format("%x") + CAST, "%y, %c", "rms_norm_cast_too"),
+        (SLOPE + ROOT.format("%u") + CAST, "%c", "rms_norm_cast"),
+        (SLOPE + ROOT.format("%u"), "%y", "rms_norm_of_cast"),
         (SUM + ROOT.format("%t"), "%t, %y", "add_rms_norm"),
         (SUM + ROOT.format("%t") + CAST, "%t, %c", "add_rms_norm_cast"),
         (SUM + ROOT.format("%t") + CAST, "%t, %y, %c", "add_rms_norm_cast_too"),
@@ -231,3 +233,20 @@ def test_what_does_not_fit() -> None:
         prepared("layer_norm_saved_dx", **backward)
     with pytest.raises(Unsupported, match="nothing is beside it"):
         prepared("layer_norm_saved_dx", **{**backward, "dy": x})
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("narrow", [None, "bfloat16"])
+def test_a_norm_of_a_cast(dtype: str, narrow: str | None) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(7, 5, 72, generator=generator).to(TO_TORCH[dtype])
+    scale = torch.rand(72, generator=generator) + 0.5
+    captures = {"x": of_type(x), "scale": of_type(scale), "bias": None, "axis": -1, "eps": 1e-6}
+    name = "rms_norm_of_cast" if narrow is None else "rms_norm_cast"
+    made = prepared(name, **captures, wide="float32", narrow=narrow)
+    out = torch.empty(x.shape, dtype=TO_TORCH[narrow or "float32"])
+    made.run(x, scale, out)
+    expected = F.rms_norm(x.float(), (72,), scale, 1e-6)
+    torch.testing.assert_close(
+        out, expected.to(out.dtype), rtol=1e-2 if narrow else 1e-5, atol=1e-5
+    )

@@ -138,6 +138,26 @@ def test_products_that_share_a_norm_under_autocast_share_its_call() -> None:
         assert (one - right).norm() <= 1.1 * (other - right).norm() + 1e-6
 
 
+def test_a_norm_that_is_rounded_before_a_sum_of_float32() -> None:
+    """What a sum promotes is a reader of the norm like others."""
+
+    def form(lib: Any, x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        wide = x.float()
+        y = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)
+        rounded = (y * (1.0 + w.float())).type_as(x)
+        return b + rounded
+
+    text, found = programs(form, torch.float32, torch.bfloat16)
+    forward, backward = re.split("(?=func @main)", text)[1:]
+    assert forward.count("rms_norm(") == 1 and "mean(" not in text and "square(" not in text
+    assert backward.count("rms_norm_dx(") == 1
+    plain = run(network(form), torch.float32, torch.bfloat16)
+    exact = run(network(form), torch.float64)
+    for one, other, right in zip(found, plain, exact, strict=True):
+        assert one.dtype == other.dtype
+        assert (one - right).norm() <= 1.1 * (other - right).norm() + 1e-6
+
+
 def test_what_the_steps_promote_is_promoted() -> None:
     """Autocast on CUDA takes the power to float32, and what follows is of that dtype."""
     form = FORMS["gpt2"][1]
