@@ -117,7 +117,42 @@ def _permute(node: fx.Node) -> None:
 def _in_sizes(node: fx.Node) -> None:
     args: Any = node.args
     source, sizes, *axis = args
-    replace_call(node, _ATEN.split.sizes, source, sizes, *axis)
+    if not _of_rows(node):
+        replace_call(node, _ATEN.split.sizes, source, sizes, *axis)
+
+
+def _of_rows(node: fx.Node) -> bool:
+    """Let the parts of a permuted array, as of heads whose queries, keys and values lie side by
+    side, be parts of what is permuted: programs read them in its rows then. Return whether it is
+    one whose sizes are known.
+    """
+    args: Any = node.args
+    source, axis = args[0], (*args[2:], 0)[0]
+    fields = list(node.users)
+    known = all(isinstance(n, int) for n in node.meta["val"][0].shape)
+    if source.target is not _ATEN.permute.default or not known:
+        return False
+    if any(user.target is not operator.getitem for user in fields):
+        return False
+    rows, order = source.args
+    extents = [part.shape[axis] for part in node.meta["val"]]
+    begins = [sum(extents[:i]) for i in range(len(extents))]
+    at = order[axis] % len(order)
+    for user in fields:
+        begin, extent = begins[user.args[1]], extents[user.args[1]]
+        part = _called(node, _ATEN.slice.Tensor, rows, at, begin, begin + extent)
+        user.replace_all_uses_with(_called(node, _ATEN.permute.default, part, order))
+        node.graph.erase_node(user)
+    node.graph.erase_node(node)
+    return True
+
+
+def _called(node: fx.Node, target: Any, *args: Any) -> fx.Node:
+    """Insert a call in the place of a node."""
+    made = node.graph.call_function(target, args)
+    values = fx.map_arg(args, lambda n: n.meta["val"])
+    made.meta = {**node.meta, "val": target(*values)}
+    return made
 
 
 def _split(node: fx.Node) -> None:
@@ -135,27 +170,22 @@ def _split(node: fx.Node) -> None:
         source, axis = source.args[0], order[axis]
     rest = [a - (a > axis) for a in order if a != axis]
 
-    def call(target: Any, *args: Any) -> fx.Node:
-        made = node.graph.call_function(target, args)
-        values = fx.map_arg(args, lambda n: n.meta["val"])
-        made.meta = {**node.meta, "val": target(*values)}
-        return made
-
-    whole = call(_ATEN.split.Tensor, source, 1, axis)
+    whole = _called(node, _ATEN.split.Tensor, source, 1, axis)
     for user in fields:
-        part = call(operator.getitem, whole, user.args[1])
-        part = call(_ATEN.squeeze.dim, part, axis)
+        part = _called(node, operator.getitem, whole, user.args[1])
+        part = _called(node, _ATEN.squeeze.dim, part, axis)
         if rest != sorted(rest):
-            part = call(_ATEN.permute.default, part, rest)
+            part = _called(node, _ATEN.permute.default, part, rest)
         user.replace_all_uses_with(part)
         node.graph.erase_node(user)
     node.graph.erase_node(node)
 
 
-_REWRITES: dict[Any, Callable[[fx.Node], None]] = {
+_REWRITES: dict[Any, Callable[[fx.Node], object]] = {
     _ATEN.detach.default: _drop_identity,
     _ATEN.alias.default: _drop_identity,
     _ATEN.transpose.int: _permute,
     _ATEN.split_with_sizes.default: _in_sizes,
+    _ATEN.split.Tensor: _of_rows,
     _ATEN.unbind.int: _split,
 }

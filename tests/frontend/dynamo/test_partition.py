@@ -42,7 +42,23 @@ def _some(rows: Tensor) -> list[Tensor]:
     return [q, v, v]
 
 
-PARTS = [_split, _split_with_sizes, _unbound, _unbound_without_a_permutation, _some]
+def _within_heads(rows: Tensor) -> list[Tensor]:
+    return list(rows.view(B, S, H, 3 * D).transpose(1, 2).chunk(3, -1))
+
+
+def _within_heads_by_sizes(rows: Tensor) -> list[Tensor]:
+    return list(rows.view(B, S, H, 3 * D).permute(0, 2, 1, 3).split([D, D, D], 3))
+
+
+PARTS = [
+    _within_heads,
+    _within_heads_by_sizes,
+    _split,
+    _split_with_sizes,
+    _unbound,
+    _unbound_without_a_permutation,
+    _some,
+]
 
 
 @pytest.mark.parametrize("parts", PARTS)
