@@ -153,20 +153,30 @@ def _require(x: TensorType, **others: TensorType | None) -> None:
             raise Unsupported(f"{name} is of {other}, which does not fit {x}")
 
 
-# Forward. `wide` and `narrow` are dtypes; None where there is no such cast.
+# Forward. `of`, `wide` and `narrow` are dtypes; None where there is no such cast.
+
+
+def _source(x, of):
+    """What is normalised: x, or what is in float32 of it."""
+    return op.astype(x, of) | x
 
 
 def _sum(x, addend, wide):
     return op.add(op.astype(x, wide), addend) | op.add(x, addend)
 
 
-def _casts(x, scale, bias, axis, eps, narrow):
-    y = op.layer_norm_train(x, scale, bias, axis, eps)
+def _of_cast(x, scale, bias, axis, eps, of):
+    y = op.layer_norm_train(op.astype(x, of), scale, bias, axis, eps)
+    return y[0], y[1], y[2]
+
+
+def _casts(x, scale, bias, axis, eps, of, narrow):
+    y = op.layer_norm_train(_source(x, of), scale, bias, axis, eps)
     return op.astype(y[0], narrow), y[1], y[2]
 
 
-def _cast_too(x, scale, bias, axis, eps, narrow):
-    y = op.layer_norm_train(x, scale, bias, axis, eps)
+def _cast_too(x, scale, bias, axis, eps, of, narrow):
+    y = op.layer_norm_train(_source(x, of), scale, bias, axis, eps)
     return y[0], op.astype(y[0], narrow), y[1], y[2]
 
 
@@ -194,11 +204,12 @@ def _define_forward(name: str, describes: Callable[..., Any], *results: str) -> 
     @tunable
     def make(
         x: TensorType, scale: Any, bias: Any, axis: int, eps: float, device: Device,
-        addend: TensorType | None = None, wide: str | None = None, narrow: str | None = None,
+        addend: TensorType | None = None, of: str | None = None, wide: str | None = None,
+        narrow: str | None = None,
     ) -> OpEnv:  # fmt: skip
         _require(x, addend=addend)
-        summed = (wide or x.dtype) if addend is None else addend.dtype
-        decline_if((wide or x.dtype) != summed, f"{x} and {addend} are added in {wide}")
+        summed = (of or x.dtype) if addend is None else addend.dtype
+        decline_if((of or wide or x.dtype) != summed, f"{x} and {addend} are added in {wide}")
         decline_if(summed not in SIZES, f"there is no kernel for a norm in {summed}")
         decline_if(narrow not in (None, *SIZES), f"there is no kernel for a cast to {narrow}")
         types = {} if addend is None else {"addend": summed}
@@ -219,6 +230,7 @@ def _define_forward(name: str, describes: Callable[..., Any], *results: str) -> 
 
 
 STATISTICS = "new_mean", "new_inv"
+_define_forward("layer_norm_of_cast", _of_cast, "out", *STATISTICS)
 _define_forward("layer_norm_cast", _casts, "out", *STATISTICS)
 _define_forward("layer_norm_cast_too", _cast_too, "out", "again", *STATISTICS)
 _define_forward("add_layer_norm_cast", _sum_casts, "wide", "out", *STATISTICS)
@@ -226,17 +238,17 @@ _define_forward("add_layer_norm_cast_too", _sum_cast_too, "wide", "out", "again"
 _define_forward("add_layer_norm_saved", _sum_before, "wide", "out", *STATISTICS)
 
 
-def _root_of_cast(x, scale, bias, axis, eps, wide):
-    return op.rms_norm.plain(op.astype(x, wide), scale, bias, axis, eps)
+def _root_of_cast(x, scale, bias, axis, eps, of):
+    return op.rms_norm.plain(op.astype(x, of), scale, bias, axis, eps)
 
 
-def _root_casts(x, scale, bias, axis, eps, wide, narrow):
-    y = op.rms_norm.plain(op.astype(x, wide) | x, scale, bias, axis, eps)
+def _root_casts(x, scale, bias, axis, eps, of, narrow):
+    y = op.rms_norm.plain(_source(x, of), scale, bias, axis, eps)
     return op.astype(y, narrow)
 
 
-def _root_cast_too(x, scale, bias, axis, eps, narrow):
-    y = op.rms_norm.plain(x, scale, bias, axis, eps)
+def _root_cast_too(x, scale, bias, axis, eps, of, narrow):
+    y = op.rms_norm.plain(_source(x, of), scale, bias, axis, eps)
     return y, op.astype(y, narrow)
 
 
@@ -271,35 +283,35 @@ def _slope(dy, wide, more):
     return op.add(either, op.astype(more, wide) | more) | either
 
 
-def _gradients(x, scale, dy, mean, inv, axis, eps, wide, more, addend):
+def _gradients(x, scale, dy, mean, inv, axis, eps, of, wide, more, addend):
     """The gradients; that by x with what is added to it."""
     slope = _slope(dy, wide, more)
-    found = op.layer_norm_train_dx(x, scale, slope, mean, inv, axis, eps)
+    found = op.layer_norm_train_dx(_source(x, of), scale, slope, mean, inv, axis, eps)
     return op.add(found[0], addend) | found[0], found[1], found[2]
 
 
-def _narrowed(x, scale, dy, mean, inv, axis, eps, wide, more, addend, narrow):
-    dx, dw, db = _gradients(x, scale, dy, mean, inv, axis, eps, wide, more, addend)
+def _narrowed(x, scale, dy, mean, inv, axis, eps, of, wide, more, addend, narrow):
+    dx, dw, db = _gradients(x, scale, dy, mean, inv, axis, eps, of, wide, more, addend)
     return op.astype(dx, narrow), dw, db
 
 
-def _narrowed_too(x, scale, dy, mean, inv, axis, eps, wide, more, addend, narrow):
-    dx, dw, db = _gradients(x, scale, dy, mean, inv, axis, eps, wide, more, addend)
+def _narrowed_too(x, scale, dy, mean, inv, axis, eps, of, wide, more, addend, narrow):
+    dx, dw, db = _gradients(x, scale, dy, mean, inv, axis, eps, of, wide, more, addend)
     return dx, op.astype(dx, narrow), dw, db
 
 
-def _of_root(x, scale, dy, axis, eps, wide, more, addend):
-    found = op.rms_norm_dx(x, scale, _slope(dy, wide, more), axis, eps)
+def _of_root(x, scale, dy, axis, eps, of, wide, more, addend):
+    found = op.rms_norm_dx(_source(x, of), scale, _slope(dy, wide, more), axis, eps)
     return op.add(found[0], addend) | found[0], found[1]
 
 
-def _of_root_narrowed(x, scale, dy, axis, eps, wide, more, addend, narrow):
-    dx, dw = _of_root(x, scale, dy, axis, eps, wide, more, addend)
+def _of_root_narrowed(x, scale, dy, axis, eps, of, wide, more, addend, narrow):
+    dx, dw = _of_root(x, scale, dy, axis, eps, of, wide, more, addend)
     return op.astype(dx, narrow), dw
 
 
-def _of_root_narrowed_too(x, scale, dy, axis, eps, wide, more, addend, narrow):
-    dx, dw = _of_root(x, scale, dy, axis, eps, wide, more, addend)
+def _of_root_narrowed_too(x, scale, dy, axis, eps, of, wide, more, addend, narrow):
+    dx, dw = _of_root(x, scale, dy, axis, eps, of, wide, more, addend)
     return dx, op.astype(dx, narrow), dw
 
 
@@ -309,22 +321,24 @@ def _define_backward(name: str, describes: Callable[..., Any], *results: str) ->
     @tunable
     def make(
         x: TensorType, scale: TensorType, dy: TensorType, axis: int, eps: float, device: Device,
-        mean: TensorType | None = None, inv: TensorType | None = None, wide: str | None = None,
-        more: TensorType | None = None, addend: TensorType | None = None,
-        narrow: str | None = None,
+        mean: TensorType | None = None, inv: TensorType | None = None, of: str | None = None,
+        wide: str | None = None, more: TensorType | None = None,
+        addend: TensorType | None = None, narrow: str | None = None,
     ) -> OpEnv:  # fmt: skip
         _require(x, dy=dy, more=more, addend=addend)
-        decline_if((wide or dy.dtype) != x.dtype, f"{dy} does not become of x's dtype")
-        decline_if(all(v is None for v in (wide, more, addend, narrow)), "nothing is beside it")
-        decline_if(narrow not in (None, *SIZES), f"there is no kernel for a cast to {narrow}")
-        decline_if(addend not in (None, x), f"what is added, {addend}, is not of x's dtype")
-        if wide is None and more not in (None, x):
+        own = of or x.dtype
+        decline_if((wide or dy.dtype) != own, f"{dy} does not become of x's dtype")
+        decline_if(all(v is None for v in (of, wide, more, addend, narrow)), "nothing is beside it")
+        decline_if(not {narrow or own, own} <= {*SIZES}, f"there is no cast of {own} to {narrow}")
+        if addend is not None and addend.dtype != own:
+            raise Unsupported(f"what is added, {addend}, is not of x's dtype")
+        if wide is None and more is not None and more.dtype != own:
             raise Unsupported(f"what is added to the slope, {more}, is not of x's dtype")
         types = {"dy": dy.dtype}
         types |= {} if more is None else {"more": more.dtype}
         types |= {} if addend is None else {"addend": addend.dtype}
-        types["out"] = x.dtype if "again" in results or narrow is None else narrow
-        types["again"] = narrow or x.dtype
+        types["out"] = own if "again" in results or narrow is None else narrow
+        types["again"] = narrow or own
         if mean is None:
             call = op.rms_norm_dx.call_values((x, scale, x, axis, eps), device)
         else:

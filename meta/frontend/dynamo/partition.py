@@ -51,7 +51,61 @@ def partition(joint: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
     lay_out_images(joint)
     merge_equal_calls(joint.graph)
     with functorch.patch(recompute_views=True, cse=False):  # torch's imports Inductor's lowering
-        return min_cut_rematerialization_partition(joint, *args, **kwargs)
+        forward, backward = min_cut_rematerialization_partition(joint, *args, **kwargs)
+    save_before_casts(forward, backward, kwargs["num_fwd_outputs"])
+    return forward, backward
+
+
+def save_before_casts(forward: fx.GraphModule, backward: fx.GraphModule, returned: int) -> None:
+    """Let a forward graph save what was cast to a wider dtype, and not the cast, behind its first
+    ``returned`` outputs: its gradient's graph casts again, which its kernels do as they read.
+    """
+    (last,) = forward.graph.find_nodes(op="output")
+    outputs: Any = last.args[0]
+    given = forward.graph.find_nodes(op="placeholder")
+    others = {_storage(n) for n in (*given, *outputs[:returned]) if isinstance(n, fx.Node)}
+    places = {n.name: n for n in backward.graph.find_nodes(op="placeholder")}
+    first = next(n for n in backward.graph.nodes if n.op != "placeholder")
+    saved = list(outputs[returned:])
+    for node in outputs[returned:]:
+        source = _narrow_source(node)
+        if source is None or _storage(source) in others:
+            continue
+        if source not in saved and any(n.name == source.name for n in backward.graph.nodes):
+            continue  # it is computed again
+        place = places.pop(node.name)
+        if source in saved:
+            saved.remove(node)
+            narrow = places[source.name]
+        else:
+            saved[saved.index(node)] = source
+            with backward.graph.inserting_before(place):
+                narrow = places[source.name] = backward.graph.placeholder(source.name)
+            narrow.meta = dict(source.meta)
+        with backward.graph.inserting_before(first):
+            wide = backward.graph.call_function(node.target, (narrow,), dict(node.kwargs))
+        wide.meta = dict(place.meta)
+        place.replace_all_uses_with(wide)
+        backward.graph.erase_node(place)
+    last.args = ((*outputs[:returned], *saved),)
+    for module in (forward, backward):
+        module.graph.eliminate_dead_code()
+        module.recompile()
+
+
+def _narrow_source(node: Any) -> fx.Node | None:
+    """Return what a tensor is of more bytes of; None if it is no such cast, or of other sizes in
+    each call.
+    """
+    if not isinstance(node, fx.Node) or node.target is not _ATEN._to_copy.default:
+        return None
+    (source,), said = node.args, node.meta["val"]
+    assert isinstance(source, fx.Node)
+    known = all(isinstance(n, int) for n in (*said.shape, *said.stride()))
+    before = source.meta["val"]
+    same = known and before.stride() == said.stride() and before.device == said.device
+    halves = before.is_floating_point() and before.itemsize < said.itemsize
+    return source if same and halves and said.is_floating_point() else None
 
 
 def merge_equal_calls(graph: fx.Graph) -> None:

@@ -211,7 +211,7 @@ def test_gradients_without_a_mean(adds: bool) -> None:
     out, dscale = torch.empty_like(x), torch.empty_like(scale)
     if adds:
         captures = dict(zip(("x", "scale", "dy", "axis", "eps"), types, strict=True))
-        captures |= {"addend": of_type(addend), "wide": None, "more": None}
+        captures |= {"addend": of_type(addend), "of": None, "wide": None, "more": None}
         made = prepared("rms_norm_saved_dx", **captures)
         made.run(x, scale, dy, addend, out, dscale)
     else:

@@ -33,6 +33,7 @@ GRADIENT = (
 ROOT = "%y = rms_norm({}, %s)\n"
 ROOT_DX = "%n = rms_norm_dx(%x, %s, {})\n%dx = %n.0\n%dw = %n.1\n"
 SLOPE = '%u = astype(%e, dtype="float32")\n'
+HALF = '%p = astype(%h, dtype="float32")\n'
 SWAPPED = '%w = astype(%h, dtype="float32")\n%t = add(%r, %w)\n'
 BOTH = SLOPE + '%q = astype(%h, dtype="float32")\n%v = add(%u, %q)\n'
 NARROW = '%z = astype({}, dtype="bfloat16")\n'
@@ -69,6 +70,15 @@ def _available(emulated: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
         (ROOT.format("%x") + CAST, "%y, %c", "rms_norm_cast_too"),
         (SLOPE + ROOT.format("%u") + CAST, "%c", "rms_norm_cast"),
         (SLOPE + ROOT.format("%u"), "%y", "rms_norm_of_cast"),
+        (SLOPE + ROOT.format("%u") + CAST, "%y, %c", "rms_norm_cast_too"),
+        (SLOPE + NORM.format("%u"), "%y, %mean, %inv", "layer_norm_of_cast"),
+        (SLOPE + NORM.format("%u") + CAST, "%c, %mean, %inv", "layer_norm_cast"),
+        (HALF + GRADIENT.format("%d").replace("%x", "%p") + NARROW.format("%dx"), "%z, %dw, %db",
+         "layer_norm_saved_dx_cast"),
+        (HALF + SLOPE + GRADIENT.format("%u").replace("%x", "%p"), "%dx, %dw, %db",
+         "layer_norm_saved_dx"),
+        (HALF + SLOPE + ROOT_DX.format("%u").replace("%x", "%p") + NARROW.format("%dx"),
+         "%z, %dw", "rms_norm_saved_dx_cast"),
         (SUM + ROOT.format("%t"), "%t, %y", "add_rms_norm"),
         (SUM + ROOT.format("%t") + CAST, "%t, %c", "add_rms_norm_cast"),
         (SUM + ROOT.format("%t") + CAST, "%t, %y, %c", "add_rms_norm_cast_too"),
@@ -101,7 +111,7 @@ def of_type(tensor: torch.Tensor) -> TensorType:
 
 
 def prepared(name: str, **captures: Any) -> Any:
-    absent = dict.fromkeys(("addend", "more", "wide", "narrow"))
+    absent = dict.fromkeys(("addend", "more", "of", "wide", "narrow"))
     return cuda.patterns[name].prepare({**absent, **captures}, None, CUDA)
 
 
@@ -243,10 +253,37 @@ def test_a_norm_of_a_cast(dtype: str, narrow: str | None) -> None:
     scale = torch.rand(72, generator=generator) + 0.5
     captures = {"x": of_type(x), "scale": of_type(scale), "bias": None, "axis": -1, "eps": 1e-6}
     name = "rms_norm_of_cast" if narrow is None else "rms_norm_cast"
-    made = prepared(name, **captures, wide="float32", narrow=narrow)
+    made = prepared(name, **captures, of="float32", narrow=narrow)
     out = torch.empty(x.shape, dtype=TO_TORCH[narrow or "float32"])
     made.run(x, scale, out)
     expected = F.rms_norm(x.float(), (72,), scale, 1e-6)
     torch.testing.assert_close(
         out, expected.to(out.dtype), rtol=1e-2 if narrow else 1e-5, atol=1e-5
     )
+
+
+@pytest.mark.parametrize("narrow", [None, "bfloat16"])
+@pytest.mark.parametrize("root", [False, True])
+def test_gradients_of_a_cast(root: bool, narrow: str | None) -> None:
+    """x is of half precision, and normalised in float32."""
+    generator = torch.Generator().manual_seed(0)
+    x, dy = (torch.randn(7, 5, 72, generator=generator) for _ in range(2))
+    x, scale = x.bfloat16(), torch.rand(72, generator=generator) + 0.5
+    mean, inv = x.float().mean(-1), (x.float().var(-1, correction=0) + 1e-5).rsqrt()
+    given = {"x": x, "scale": scale, "dy": dy} | ({} if root else {"mean": mean, "inv": inv})
+    types: dict[str, Any] = {name: of_type(tensor) for name, tensor in given.items()}
+    types |= {"axis": -1, "eps": 1e-5 if root else 0.0, "of": "float32", "narrow": narrow}
+    norm = "rms_norm" if root else "layer_norm"
+    made = prepared(f"{norm}_saved_dx{'' if narrow is None else '_cast'}", **types)
+    out = torch.empty(x.shape, dtype=TO_TORCH[narrow or "float32"])
+    sums = [torch.empty_like(scale) for _ in range(2 - root)]
+    made.run(*given.values(), out, *sums)
+    exact, gamma = x.double().requires_grad_(), scale.double().requires_grad_()
+    if root:
+        y = F.rms_norm(exact, (72,), gamma, 1e-5)
+    else:
+        y = F.layer_norm(exact, (72,), gamma, None, 1e-5)
+    dx, dgamma = torch.autograd.grad(y, (exact, gamma), dy.double())
+    close = 1e-2 if narrow else 1e-5
+    torch.testing.assert_close(out.double(), dx, rtol=close, atol=close)
+    torch.testing.assert_close(sums[0].double(), dgamma, rtol=1e-4, atol=1e-4)
