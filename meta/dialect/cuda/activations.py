@@ -54,16 +54,16 @@ def macros(name: str, **numbers: float | None) -> dict[str, str]:
     return found
 
 
-def with_numbers(activation: Activation, describes: Callable[..., Any]) -> Callable[..., Any]:
+def with_numbers(numbers: tuple[str, ...], describes: Callable[..., Any]) -> Callable[..., Any]:
     """Return a pattern that captures an activation's numbers, too, of one that takes them as its
     first argument.
     """
 
     def described(**captured: Any) -> Any:
-        return describes([captured.pop(n) for n in activation.numbers], **captured)
+        return describes([captured.pop(n) for n in numbers], **captured)
 
     own = list(signature(describes).parameters.values())[1:]
-    extra = [Parameter(n, Parameter.POSITIONAL_OR_KEYWORD) for n in activation.numbers]
+    extra = [Parameter(n, Parameter.POSITIONAL_OR_KEYWORD) for n in numbers]
     captures = signature(describes).replace(parameters=[*own, *extra])
     described.__signature__ = captures  # type: ignore[attr-defined]
     return described

@@ -273,7 +273,7 @@ def _activated(activation: Activation) -> Callable[..., Any]:
         y = _normalised(x, running_mean, running_var, w, b, momentum, eps, axis)
         return activation.value(op.add(y, z) | y, *numbers)
 
-    return with_numbers(activation, described)
+    return with_numbers(activation.numbers, described)
 
 
 def _define_forward(name: str, describes: Callable[..., Any], activation: str = "") -> None:
@@ -346,7 +346,7 @@ def _again(activation: Activation) -> Callable[..., Any]:
         found = op.batch_norm_train_dxwb(activation.gradient(y, dy, *numbers), x, w, c, eps, axis)
         return found[0], found[1], found[2]
 
-    return with_numbers(activation, described)
+    return with_numbers(activation.numbers, described)
 
 
 def _define_gradient(name: str, activation: str) -> None:

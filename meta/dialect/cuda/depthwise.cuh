@@ -1,9 +1,10 @@
 // What the kernels of depthwise convolutions share: arrays have the channels last, and a kernel has
 // its window's elements of one channel in a row.
 //
-// DATA: the dtype. KERNEL_H, KERNEL_W, STRIDE_H, STRIDE_W, DILATION_H, DILATION_W: the window.
-// STRIP: pixels of a row that a thread has at a time. VECTOR: channels of an access. LANES: threads
-// beside one another along the channels; ROWS: strips of a thread block.
+// DATA: the dtype; BIAS, STATISTIC and PARAMETER: those of what follows a convolution. KERNEL_H,
+// KERNEL_W, STRIDE_H, STRIDE_W, DILATION_H, DILATION_W: the window. STRIP: pixels of a row that a
+// thread has at a time. VECTOR: channels of an access. LANES: threads beside one another along the
+// channels; ROWS: strips of a thread block.
 #include "packed.cuh"
 
 typedef DATA T;
@@ -21,8 +22,14 @@ struct Parameters {
   const T* w;
   T* out;
   float* partial;
+  const BIAS* bias;
+  const STATISTIC* mean;
+  const STATISTIC* var;
+  const PARAMETER* scale;
+  const PARAMETER* shift;
   long long lines;
   int height, width, out_height, out_width, channels, before_h, before_w, splits;
+  float eps;
 };
 
 // The column of the window that reads column j of a span for pixel t of the strip; -1 if none does.

@@ -5,11 +5,14 @@ cuDNN's kernels for this layout take 10 to 40 times as long as reading and writi
 
 A thread has a few channels of a strip of pixels. What a row of the window reads of x is read once
 for all pixels of the strip. Sums are in float32 and in one order.
+
+What follows a convolution is done where it writes: a bias, a normalisation by given statistics, an
+activation. As a kernel of its own it would read and write an image once more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -19,7 +22,7 @@ import torch
 from meta.dialect.core import Launch, OpEnv, decline_if, require_static
 from meta.dialect.core.knobs import ask
 from meta.dialect.cuda import cubin
-from meta.dialect.cuda.batch_norm import shares
+from meta.dialect.cuda.batch_norm import common_dtype, shares
 from meta.dialect.cuda.source import Parameters, source
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
@@ -42,7 +45,14 @@ PER_PROCESSOR, OTHER_BLOCKS = 8, (4, 16)
 """Thread blocks that fill a processor."""
 SPLITS, OTHER_SPLITS = 4, (2, 8)
 """Sums of a window's elements that are left to add up, for each processor."""
-PARAMETERS = Parameters(("x", "w", "out", "partial"), "q8i")
+FOLLOWS = "bias", "mean", "var", "scale", "shift"
+"""Tensors of what follows a convolution."""
+PARAMETERS = Parameters(("x", "w", "out", "partial", *FOLLOWS), "q8if4x")
+
+
+TYPES = "BIAS", "STATISTIC", "PARAMETER"
+"""The types of these in the source."""
+NONE: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +111,8 @@ class Launches:
     Parameters
     ----------
     name: of the source. kernels: names in it, in order. window: of the convolution. lines: the rows
-    of all images that it goes through, of this width. most: elements of an access at most.
+    of all images that it goes through, of this width. most: elements of an access at most. macros:
+    of what else is done.
     """
 
     def __init__(
@@ -113,10 +124,12 @@ class Launches:
         width: int,
         device: int,
         most: int,
-        *flags: str,
+        macros: Mapping[str, object] = NONE,
+        types: Mapping[str, str] = NONE,
     ) -> None:
         self.name, self.kernels, self.window = name, kernels, window
-        self.lines, self.device, self.flags = lines, device, flags
+        self.lines, self.device, self.macros = lines, device, macros
+        self.types = {"DATA": window.dtype, **dict.fromkeys(TYPES, "float32"), **types}
         self.strip = ask("strip", STRIP, OTHER_STRIPS)
         self.threads = ask("threads", THREADS, OTHER_THREADS)
         sums = len(kernels) > 1
@@ -143,11 +156,11 @@ class Launches:
         w, (lanes, _) = self.window, self.lanes(vector)
         sizes: dict[str, object] = {"VECTOR": vector, "LANES": lanes}
         sizes |= {"ROWS": self.threads // lanes, "STRIP": self.strip}
-        sizes |= dict.fromkeys(self.flags, 1)
+        sizes |= self.macros
         for name in ("kernel", "stride", "dilation"):
             high, wide = getattr(w, name)
             sizes |= {f"{name.upper()}_H": high, f"{name.upper()}_W": wide}
-        return source(f"depthwise_{self.name}", {"DATA": w.dtype}, sizes)
+        return source(f"depthwise_{self.name}", self.types, sizes)
 
     def grid(self, vector: int) -> tuple[int, int]:
         """Return the thread blocks along the strips, and tiles."""
@@ -155,9 +168,9 @@ class Launches:
         blocks = -(-self.items // (self.threads // lanes))
         return max(1, min(blocks, self.processors * self.each // tiles)), tiles
 
-    def env(self, *names: str, sums: bool = False) -> OpEnv:
+    def env(self, *names: str, sums: bool = False, eps: float = 0.0) -> OpEnv:
         """Return what launches them with tensors of these parameters; ``sums``: the gradient by the
-        kernel, in two launches.
+        kernel, in two launches; eps: of a normalisation.
         """
         w = self.window
         extents = *w.x[1:3], *w.y[1:3], w.channels, *w.before
@@ -165,8 +178,8 @@ class Launches:
         def run(*values: torch.Tensor) -> None:
             tensors = dict(zip(names, values, strict=True))
             moved = 0
-            for tensor in values:
-                moved |= tensor.data_ptr()
+            for name in ("x", "w", "out"):
+                moved |= tensors[name].data_ptr()
             vector = self.vector
             while moved % (vector * BYTES[w.dtype]):
                 vector //= 2
@@ -175,7 +188,7 @@ class Launches:
                 size = blocks * w.elements * w.channels
                 device = values[0].device
                 tensors["partial"] = torch.empty(size, dtype=torch.float32, device=device)
-            given = PARAMETERS.packed(tensors, self.lines, *extents, blocks)
+            given = PARAMETERS.packed(tensors, self.lines, *extents, blocks, eps)
             for name in self.kernels:
                 self.kernel(name, vector)(given)
 
@@ -188,9 +201,15 @@ def _access(dtype: str) -> int:
     return ACCESS // BYTES[dtype]
 
 
-def _summed(found: Window, device: int, *flags: str) -> Launches:
+def _summed(
+    found: Window,
+    device: int,
+    macros: Mapping[str, object] = NONE,
+    types: Mapping[str, str] = NONE,
+) -> Launches:
     lines, most = found.y[0] * found.y[1], _access(found.dtype)
-    return Launches("forward", ("depthwise",), found, lines, found.y[2], device, most, *flags)
+    kernels = ("depthwise",)
+    return Launches("forward", kernels, found, lines, found.y[2], device, most, macros, types)
 
 
 def forward(call: CallValues) -> OpEnv:
@@ -199,12 +218,35 @@ def forward(call: CallValues) -> OpEnv:
     return _summed(found, call.device.ordinal).env("x", "w", "out")
 
 
+def followed(
+    call: CallValues,
+    given: Mapping[str, TensorType | None],
+    macros: Mapping[str, object] = NONE,
+    eps: float = 0.0,
+) -> OpEnv:
+    """Return the launch of a convolution with what follows it: tensors of `FOLLOWS`, in the order
+    in which they come behind x and w, and the macros of an activation.
+    """
+    found = window(call, call.args.x, call.args.w, call.outputs[0])
+    types = {
+        "BIAS": common_dtype(bias=given.get("bias")),
+        "STATISTIC": common_dtype(mean=given.get("mean"), var=given.get("var")),
+        "PARAMETER": common_dtype(scale=given.get("scale"), shift=given.get("shift")),
+    }
+    decline_if(not {*types.values()} <= {*BYTES}, f"made for {', '.join(BYTES)}")
+    does = {"BIASED": "bias", "NORMALISED": "mean"}
+    flags = {flag: 1 for flag, name in does.items() if given.get(name) is not None}
+    names = [name for name, type_ in given.items() if type_ is not None]
+    launches = _summed(found, call.device.ordinal, {**flags, **macros}, types)
+    return launches.env("x", "w", *names, "out", eps=eps)
+
+
 def by_input(call: CallValues) -> OpEnv:
     """Return the launch of the gradient by x: of stride 1, that of another convolution."""
     found = window(call, call.outputs[0], call.args.x_or_w, call.args.dy)
     device = call.device.ordinal
     if set(found.stride) == {1}:
-        env = _summed(found.turned(), device, "FLIPPED").env("w", "x", "out")
+        env = _summed(found.turned(), device, {"FLIPPED": 1}).env("w", "x", "out")
     else:
         lines, most = found.x[0] * found.x[1], _access(found.dtype)
         made = Launches("dx", ("depthwise_dx",), found, lines, found.x[2], device, most)

@@ -6,16 +6,23 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from meta import op
 from meta.base.device import Device
 from meta.base.dtype import TO_TORCH
+from meta.dialect import only
 from meta.dialect.core import Unsupported
-from meta.dialect.cuda import depthwise
-from meta.ir import TensorType
+from meta.dialect.cuda import conv, depthwise
+from meta.ir import TensorType, parse
+from meta.passes import fuse_dialect, infer_type
+from meta.runtime import gpu_properties
 
 CUDA = Device("cuda:0")
+dialect = conv.dialect
 LAYOUTS = "NHWC", "OHWI", "NHWC"
+OPTIONS = "stride", "padding", "dilation", "groups", "layout", "kernel_layout", "out_layout"
+STATE = "mean", "var", "scale", "shift"
 TOLERANCES = {"float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}
 
 
@@ -80,6 +87,91 @@ def test_as_torch(
     given = (of(x, dtype), None, of(dy, dtype), tuple(w.shape), *options)
     depthwise.by_kernel(op.conv2d_dw.call_values(given, CUDA)).run(x, dy, dw)
     close(dw, by_w.permute(0, 2, 3, 1), dtype)
+
+
+FOLLOWING = {
+    "norm": (lambda y: y, {}),
+    "relu": (F.relu, {}),
+    "silu": (F.silu, {}),
+    "hardswish": (F.hardswish, {}),
+    "clip": (lambda y: F.hardtanh(y, -0.25, 3), {"first": -0.25, "second": 3}),
+}
+
+
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize("name", FOLLOWING)
+@pytest.mark.parametrize(
+    ("extents", "kernel", "stride", "dtype", "parameters"),
+    [
+        ((2, 9, 11, 8), (3, 3), 1, "float16", "float32"),
+        ((1, 9, 10, 5), (5, 5), 2, "float32", "float32"),
+        ((2, 6, 5, 70), (3, 3), 1, "bfloat16", "bfloat16"),
+    ],
+)
+def test_what_follows(
+    name: str,
+    extents: tuple[int, ...],
+    kernel: tuple[int, int],
+    stride: int,
+    dtype: str,
+    parameters: str,
+) -> None:
+    """A bias, a normalisation, or both, and an activation."""
+    activation, numbers = FOLLOWING[name]
+    channels = extents[3]
+    x, w = drawn(*extents, dtype=dtype, seed=0), drawn(channels, *kernel, 1, dtype=dtype, seed=1)
+    vectors = (drawn(channels, dtype=parameters, seed=i) for i in (2, 3, 4, 5))
+    mean, var, scale, shift = vectors
+    var = var.abs() + 0.5
+    bias = drawn(channels, dtype=dtype, seed=6)
+    padding = kernel[0] // 2
+    options = dict(zip(OPTIONS, (stride, padding, 1, channels, *LAYOUTS), strict=True))
+    wide, kernels = (t.double().permute(0, 3, 1, 2) for t in (x, w))
+    plain = F.conv2d(wide, kernels, stride=stride, padding=padding, groups=channels)
+    for b in (None, bias):
+        for norm in [(mean, var, scale, shift), (mean, var, None, None), (None,) * 4]:
+            if norm[0] is None and (name == "norm" or b is None):
+                continue
+            exact = plain if b is None else plain + b.double()[:, None, None]
+            given = [None if t is None else t.double() for t in norm]
+            if norm[0] is not None:
+                exact = F.batch_norm(exact, *given, False, 0.0, 1e-3)
+            exact = activation(exact).permute(0, 2, 3, 1)
+            tensors = dict(zip(("x", "w", "bias", *STATE), (x, w, b, *norm), strict=True))
+            known = {n: None if t is None else of(t, str(t.dtype)[6:]) for n, t in tensors.items()}
+            literals = {"at": 3, "momentum": 0.1, "eps": 1e-3, "axis": -1, **options, **numbers}
+            y = torch.full(exact.shape, torch.nan, dtype=x.dtype)
+            pattern = dialect.patterns[f"conv2d_{name}"]
+            env = pattern.prepare({**known, **literals}, of(y, dtype), CUDA)
+            env.run(*(t for t in tensors.values() if t is not None), y)
+            close(y, exact, dtype)
+
+
+@pytest.mark.parametrize(
+    ("then", "name"),
+    [
+        ("%n = batch_norm_infer(%y, %m, %v, %s, %b, axis=3)\n %r = hardswish(%n)", "hardswish"),
+        ("%r = batch_norm_infer(%y, %m, %v, %s, %b, axis=3)", "norm"),
+        ("%a = bias_add(%y, %b, axis=3)\n %r = silu(%a)", "silu"),
+        ("%a = bias_add(%y, %b, axis=3)\n %r = relu(%a)", "relu"),
+        ("%r = bias_add(%y, %b, axis=3)", "bias"),
+        ("%r = relu(%y)", "relu"),
+    ],
+)
+def test_one_kernel_runs_what_follows(
+    then: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(dialect.__dict__, "unavailable", None)
+    monkeypatch.setattr(gpu_properties, "query", lambda device: gpu_properties.DEFAULT)
+    layout = 'layout="NHWC", kernel_layout="OHWI", out_layout="NHWC"'
+    body = f"%y = conv2d(%x, %w, padding=(1, 1), groups=8, {layout})\n {then}\n return %r"
+    head = "%x: float16[2, 6, 6, 8], %w: float16[8, 3, 3, 1], %m: float32[8], %v: float32[8]"
+    head += ", %s: float16[8], %b: float16[8]"
+    program = infer_type(parse(f"func @main({head}) {{\n{body}\n}}"))
+    with only("cuda"):
+        found = fuse_dialect(program, device=CUDA)
+    kernels = [f.attrs["kernel"] for f in found.functions.values() if "kernel" in f.attrs]
+    assert kernels == [f"conv2d_{name}"] and len(found.main.body.bindings) == 1
 
 
 @pytest.mark.usefixtures("emulated")
