@@ -37,7 +37,7 @@ FUNCTIONS.show_in(globals())
 
 
 def __getattr__(name: str) -> Any:
-    if name.startswith("__"):
+    if name.startswith("_"):
         raise AttributeError(name)
     if name in OP_RESOLVERS:
         return DialectNamespace(name)

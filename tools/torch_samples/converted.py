@@ -22,25 +22,36 @@ class Converted:
     """A function of torch's arguments, with arrays in the place of tensors. It is traced to calls
     of ATen's overloads, and the converters of these (`meta.frontend.aten`) are called with arrays.
 
-    Each call traces anew, as values may decide what is called. once: whether the first call traces
-    for all.
+    A call with other arguments than the last one traces anew, as values may decide what is called.
+    once: whether the first call traces for all.
     """
 
     def __init__(self, function: Callable[..., Any], once: bool = False) -> None:
         self.function, self.once = function, once
         self._walker: Walker | None = None
+        self._of: tuple[str, list[torch.Tensor]] = "", []
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return arrays for arrays; Declined, with the reasons, for what is not converted."""
         arrays, structure = tree.flatten((args, kwargs))
-        walker = self._walker or self._trace(structure, [a.detach().torch() for a in arrays])
-        if self.once:
-            self._walker = walker
+        tensors = [a.detach().torch() for a in arrays]
+        if self._walker is None or not (self.once or self._is_of(structure, tensors)):
+            self._of = repr(structure), [tensor.clone() for tensor in tensors]
+            self._walker = self._trace(structure, tensors)
         try:
-            return walker(*arrays)
+            return self._walker(*arrays)
         except AtenError as error:
             reasons = dict.fromkeys(f"{f.operator}: {f.why}" for f in error.failures)
             raise Declined("; ".join(reasons)) from error
+
+    def _is_of(self, structure: Any, tensors: list[torch.Tensor]) -> bool:
+        """Whether the last trace was of these arguments, a gradient's after the result's, say."""
+        of, known = self._of
+        return (
+            repr(structure) == of
+            and [(t.dtype, t.stride()) for t in tensors] == [(t.dtype, t.stride()) for t in known]
+            and all(map(torch.equal, tensors, known))
+        )
 
     def _trace(self, structure: Any, tensors: list[torch.Tensor]) -> Walker:
         def run(*tensors: torch.Tensor) -> Any:
