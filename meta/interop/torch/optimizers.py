@@ -151,7 +151,8 @@ def algorithm_of(optimizer: TorchOptimizer) -> Algorithm:
         reads = _Reads(group)
         found.kind(reads), found.options(reads)
         known = reads.names | found.required.keys() | IGNORED | {"maximize"}
-        if left := sorted(optimizer.defaults.keys() - known):
+        # Loading a state adds defaults of which no group has a value.
+        if left := sorted(optimizer.defaults.keys() & group.keys() - known):
             raise ArgumentError(
                 f"{type(optimizer).__name__}: nothing says what its option {left[0]} does",
                 found=repr(group[left[0]]),

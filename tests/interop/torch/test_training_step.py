@@ -242,6 +242,19 @@ def test_an_optimizer_from_elsewhere() -> None:
 
 
 @pytest.mark.usefixtures("lion")
+@pytest.mark.parametrize("make", [Lion, optim.Adafactor, optim.Muon, optim.AdamW])
+def test_a_state_is_loaded_before_the_step(make: Make) -> None:
+    """Which adds defaults to an optimizer."""
+    ours, theirs = both(make, matrices)
+    for model, optimizer in (ours, theirs):
+        step_of_torch(model, optimizer, [rows()])
+        optimizer.load_state_dict(optimizer.state_dict())
+    expected = step_of_torch(*theirs, [rows(seed=1)])
+    assert_close(training_step(*ours, loss)(*rows(seed=1)), expected, rtol=1e-4, atol=1e-5)
+    assert_same(ours, theirs, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.usefixtures("lion")
 def test_an_option_of_which_nothing_is_stated_is_refused() -> None:
     optimizers.ALGORITHMS[Lion] = replace(optimizers.ALGORITHMS[Lion], required={})
     model = matrices()
