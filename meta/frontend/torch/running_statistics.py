@@ -35,7 +35,7 @@ def updating_norms(
     for node in graph.find_nodes(op="call_function", target=FUNCTIONAL, sort=True):
         args: Any = node.args
         results = {u.args[1]: u for u in node.users if u.target is operator.getitem}
-        if not _is_whole(node, results):
+        if not _is_training_call(node, results):
             continue
         new = {i: results[i] for i in (_MEAN, _VAR) if i in results}
         own = {i: names.get(args[i]) for i in (_MEAN, _VAR)}
@@ -48,7 +48,7 @@ def updating_norms(
     return found
 
 
-def _is_whole(node: fx.Node, results: Mapping[Any, fx.Node]) -> bool:
+def _is_training_call(node: fx.Node, results: Mapping[Any, fx.Node]) -> bool:
     """Whether a call is in train mode, with statistics of the dtype in which they are computed."""
     args: Any = node.args
     if len(args) < 6 or args[5] is not True or None in args[_MEAN : _VAR + 1]:
