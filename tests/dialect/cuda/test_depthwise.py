@@ -147,6 +147,20 @@ def test_what_follows(
             close(y, exact, dtype)
 
 
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize("relu", [False, True])
+def test_a_bias_that_is_not_aligned(relu: bool) -> None:
+    x, w = drawn(2, 6, 7, 8, dtype="float16", seed=0), drawn(8, 3, 3, 1, dtype="float16", seed=1)
+    bias, y = drawn(9, dtype="float16", seed=2)[1:], torch.empty_like(x)
+    options = dict(zip(OPTIONS, (1, 1, 1, 8, *LAYOUTS), strict=True))
+    known = {name: of(t, "float16") for name, t in (("x", x), ("w", w), ("b", bias))}
+    pattern = dialect.patterns["conv2d_bias" + "_relu" * relu]
+    pattern.prepare({**known, **options, "axis": 3}, of(y, "float16"), CUDA).run(x, w, bias, y)
+    wide, kernels = (t.double().permute(0, 3, 1, 2) for t in (x, w))
+    exact = F.conv2d(wide, kernels, bias.double(), padding=1, groups=8)
+    close(y, (exact.relu() if relu else exact).permute(0, 2, 3, 1), "float16")
+
+
 @pytest.mark.parametrize(
     ("then", "name"),
     [
