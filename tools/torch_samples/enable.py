@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from textwrap import wrap
 from typing import Any
@@ -43,12 +43,9 @@ def mirror() -> Iterator[Dialect]:
         remove_dialects(made)
 
 
-def check_enabled(entry: Any, sample: Any, trains: bool, dialect: str) -> None:
-    """Raise AssertionError for a sample whose results are others inside of `enable`."""
-    call = TensorCall(sample)
-    *expected, dy = run_entry(entry, call, trains)
-    with meta.dialect.prefer(dialect), interop.enable(device="cpu"):
-        *found, _ = run_entry(entry, call, trains)
+def check_enabled(entry: Any, call: TensorCall, trains: bool, expected: Any, found: Any) -> None:
+    """Raise AssertionError where the results inside of `enable` are others than PyTorch's."""
+    *expected, dy = expected
 
     def exact(which: int) -> Any:
         return run_entry(entry, call.widened(), trains, list(map(widened, dy)))[which]
@@ -78,26 +75,42 @@ def run(
 ) -> Outcome:
     """Run the samples of an entry that torch runs itself, and defines the results of."""
     entry, outcome = ENTRIES[key], Outcome(key)
+    expected: list[tuple[str, Any, TensorCall, bool, Any]] = []
 
-    def check(sample: Any, dtype: torch.dtype, where: str) -> bool:
+    def note(sample: Any, dtype: torch.dtype, where: str) -> bool:
         trains = differentiable(key, dtype)
-        with of_torch():
-            try:
-                run_entry(entry, TensorCall(sample), trains)
-            except (RuntimeError, NotImplementedError, AssertionError):
-                return True  # a sample that torch refuses itself
+        # Torch itself refuses some samples.
+        with of_torch(), suppress(RuntimeError, NotImplementedError, AssertionError):
+            call = TensorCall(sample).copied()
+            result = run_entry(entry, TensorCall(sample), trains)
+            expected.append((where, sample, call, trains, result))
+        return True
+
+    def check_all() -> None:
+        """To enable takes longer than a sample: all of them run inside of one block."""
+        found: list[Any] = []
+        with meta.dialect.prefer(dialect), interop.enable(device="cpu"), of_torch():
+            for _, _, call, trains, _ in expected:
+                try:
+                    found.append(run_entry(entry, call, trains)[:2])
+                except Exception as error:
+                    found.append(error)
+        for (where, sample, call, trains, result), ours in zip(expected, found, strict=True):
             outcome.ran += 1
             try:
-                check_enabled(entry, sample, trains, dialect)
+                if isinstance(ours, Exception):
+                    raise ours
+                with of_torch():
+                    check_enabled(entry, call, trains, result, ours)
             except Exception as error:
                 # Whatever it is, it is what is wrong here, and the others go on.
                 outcome.fail(where, error, sample.input, *sample.args, **sample.kwargs)
-        return True
 
     interop.reset_report()
     with mirror() if dialect == "mirror" else nullcontext():
         if not isinstance(AMBIGUOUS.get(key), Unwritten):
-            walk(key, dtypes, limit, check)
+            walk(key, dtypes, limit, note)
+            check_all()
     report = interop.report()
     for counter, counts in ((outcome.served, report.served), (outcome.declined, report.refused)):
         counter.update({f"{name}: {other}": count for (name, other), count in counts.items()})

@@ -81,6 +81,13 @@ def samples(key: str, dtype: torch.dtype) -> Iterator[Any]:
         yield sample
 
 
+def _is_written(value: Any) -> bool:
+    """Whether a call may write to a value, as to running statistics."""
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return False
+    return not (value.requires_grad or value.is_conj() or value.is_neg())
+
+
 class TensorCall:
     """A sample as a call of its tensors, in the places of which others may be given."""
 
@@ -101,6 +108,12 @@ class TensorCall:
             leaves[i] = tensor
         args, kwargs = pytree.tree_unflatten(leaves, self._structure)
         return function(*args, **kwargs)
+
+    def copied(self) -> TensorCall:
+        """Return the call with copies, laid out alike, of what a call may write to."""
+        own, memo = copy.copy(self), dict[int, Any]()
+        own._leaves = [copy.deepcopy(x, memo) if _is_written(x) else x for x in self._leaves]
+        return own
 
     def widened(self) -> TensorCall:
         """Return the call in float64."""
