@@ -63,9 +63,10 @@ def _lowered(function: Function) -> tirx.PrimFunc:
         aspect = COMPUTES[call.callee.plain]
         leaf = _leaves(tensors, aspect.kind in _ARITHMETIC)
         type_ = binding.var.type
-        several = isinstance(type_, TupleType)
-        results[binding.var] = aspect.apply(args, type_.fields if several else type_, leaf)
-        if not several:
+        if isinstance(type_, TupleType):
+            results[binding.var] = aspect.apply(args, type_.fields, leaf)
+        else:
+            results[binding.var] = aspect.apply(args, type_, leaf)
             (tensors[binding.var],) = results[binding.var]
     place = function.attrs.get(IN_PLACE)
     in_place = () if place is None else (place,)

@@ -193,7 +193,8 @@ def _of_rows(node: fx.Node) -> bool:
     begins = [sum(extents[:i]) for i in range(len(extents))]
     at = order[axis] % len(order)
     for user in fields:
-        begin, extent = begins[user.args[1]], extents[user.args[1]]
+        number: Any = user.args[1]
+        begin, extent = begins[number], extents[number]
         part = _called(node, _ATEN.slice.Tensor, rows, at, begin, begin + extent)
         user.replace_all_uses_with(_called(node, _ATEN.permute.default, part, order))
         node.graph.erase_node(user)
