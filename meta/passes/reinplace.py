@@ -131,6 +131,8 @@ class _Updates:
             if call is None or call.op not in _SLICES or not self._is_apart(binding.var):
                 continue
             target, var, i = call.args[0], binding.var, self.position[binding.var]
+            if any(isinstance(n, UnknownDim) for n in tensor_of(target).shape):
+                continue  # kernels of `assign_at` are made for extents that have names
             memory = self._root(target)
             if self._uses[memory].count(i) != 1 or not self._is_all_of(target, memory):
                 continue
@@ -256,7 +258,7 @@ def _strided(_: _Updates, __: int, call: OpCall) -> _Slices | None:
     extents = tensor_of(x).static_shape
     ranges = cast(tuple[range, ...], slice_ranges(extents, begin, end, strides, "end"))
     cut = [i for i, picked in enumerate(ranges) if picked != range(extents[i])]
-    if len(cut) != 1:
+    if len(cut) != 1 or not ranges[cut[0]]:
         return None
     return _Slices(cut[0], Constant(torch.tensor([list(ranges[cut[0]])])), value)
 

@@ -159,3 +159,16 @@ def test_compiled_programs_write_in_place() -> None:
     kernels = {kernel.name for kernel in compiled.code.kernels}
     assert "torch.assign_at" in kernels
     assert not {"torch.scatter", "torch.assign"} & kernels
+
+
+def test_a_slice_without_elements_stays() -> None:
+    module = parse("""
+    func @main(%x: float32[4, 3], %v: float32[4, 0]) -> float32[4, 3] {
+      %y = exp(%x)
+      %z = strided_set(%y, %v, begin=(0, 1), end=(4, 1), strides=(1, 1))
+      %u = assign(%x, %z)
+      %e = exp(%z)
+      return %e
+    }""")
+    typed = infer_type(module)
+    assert "assign_at" not in str(reinplace(typed))

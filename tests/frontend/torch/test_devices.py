@@ -38,8 +38,7 @@ def test_what_was_exported_on_the_cpu_is_a_program_for_cuda(name: str, training:
     make, inputs = MODULES[name]
     model = from_torch(make().train(training), inputs)
     model = model.train() if training else model.eval()
-    called = meta.model.trace(lambda *given: model(*given))
-    program = called.program_on_types(Device("cuda"), *map(meta.array, inputs))
+    program = model.traced_entry().program_on_types(Device("cuda"), *map(meta.array, inputs))
     assert program.module.main.body.bindings
 
 
