@@ -172,3 +172,22 @@ def test_a_slice_without_elements_stays() -> None:
     }""")
     typed = infer_type(module)
     assert "assign_at" not in str(reinplace(typed))
+
+
+def test_what_a_program_permutes_may_be_written_for_all_extents() -> None:
+    module = parse("""
+    func @main(%x: float32[n, 3], %at: int64[1, 2], %v: float32[2, n]) -> float32[3, n] {
+      %p = permute_dims(%x, axes=(1, 0))
+      %y = scatter_nd(%p, %at, %v)
+      %e = exp(%y)
+      return %e
+    }""")
+    assert "assign_at" in str(reinplace(infer_type(module)))
+    run = meta.vm.compile(module)
+    for n in (4, 7):
+        x, v = np.random.rand(n, 3).astype("float32"), np.random.rand(2, n).astype("float32")
+        expected = x.T.copy()
+        expected[[2, 0]] = v
+        found = run(meta.array(x), meta.array(np.array([[2, 0]])), meta.array(v)).numpy()
+        np.testing.assert_allclose(found, np.exp(expected), rtol=1e-5)
+        assert not np.shares_memory(found, x)

@@ -86,7 +86,8 @@ class ByExtents:
                 "a value that is known while tracing is no operator call", op=self.op.name
             )
         with override_context(preference=self.preference):
-            return DecidedCall(call, strided=False)
+            # Alias analysis knows what a program's own copies are.
+            return DecidedCall(call, strided=False, marks=False)
 
 
 class ForAllExtents:

@@ -70,7 +70,7 @@ class DecidedCall:
         "written",
     )
 
-    def __init__(self, call: CallValues, strided: bool) -> None:
+    def __init__(self, call: CallValues, strided: bool, marks: bool = True) -> None:
         self.value: Any = None
         self.kernel: Callable[..., Any] | None = None
         self.view = isinstance(call.out, View)
@@ -114,7 +114,7 @@ class DecidedCall:
         if env.dialect_op is not None:
             self.dialect = env.dialect_op.dialect.name
         self.allocators = None if env.allocates else tuple(allocator(k) for k in self.keys if k)
-        self.marked = call.op.name if call.op.view_elsewhere else ""
+        self.marked = call.op.name if marks and call.op.view_elsewhere else ""
         simple = isinstance(call.out, TensorType) and not (self.compacts or self.written)
         if self.key is not None and simple:
             self._simplify(env, call, fresh=not strided and not others)
