@@ -249,7 +249,7 @@ class CompiledGraph:
                 self._bring_back(i, tensors[i], args[form.places[i]])
             if form.returns is None:
                 bound = [a.tensor for a in self._arrays]
-                copied = self._shared(executable, results, [*tensors, *bound])
+                copied = self._shared(form.lowered, executable, results, [*tensors, *bound])
                 returns = self._returning(form, copied)
         form.returns = returns
         copies = self._pool is not None and self._pool.copies_gradients
@@ -352,7 +352,11 @@ class CompiledGraph:
             given.copy_(tensor.permute(inverse(self.converted.orders[number])))
 
     def _shared(
-        self, executable: Executable, results: Sequence[Tensor], tensors: Sequence[Tensor]
+        self,
+        lowered: LoweredProgram,
+        executable: Executable,
+        results: Sequence[Tensor],
+        tensors: Sequence[Tensor],
     ) -> list[int]:
         """Return the results that lie where an input does, or another result, and torch says that
         they do not. That is so in all calls or in none: a program is a straight line.
@@ -360,12 +364,15 @@ class CompiledGraph:
         taken = {storage_address(t) for t in tensors}
         before = set(executable.kept_memory)
         staying = self._staying() if self._gives is not None else ()
-        within = executable.workspace.addresses()
+        within, offsets = executable.workspace.addresses(), result_offsets(lowered.bound.code)
         among_kept: set[int] = set()
         copied = []
         for output, result in zip(self.converted.results, results, strict=True):
             where = storage_address(result)
             if where in within:
+                if offsets[output.number] is None:  # as of a branch: nobody looks after it there
+                    copied.append(output.number)
+                    continue
                 where = result.data_ptr()
             if where in before or (where in taken and not output.shares):
                 copied.append(output.number)

@@ -70,7 +70,6 @@ class GraphStep:
     def __post_init__(self) -> None:
         self.draw = self.graphs.keys.drawer(self.keys)
         self.inner = tuple(r for r in self.region.ins if r not in self.bound)
-        self.only_arguments = all(r < self.arguments for r in self.inner)
         # By where the model's arrays were.
         self.recordings: dict[Binding, Recordings] = {}
 

@@ -17,7 +17,7 @@ from torch._C import _from_dlpack, _to_dlpack
 from meta.base.device import Device
 from meta.base.dtype import TO_TORCH
 from meta.ir import TensorType, type_bytes
-from meta.passes.plan_memory import ALIGNMENT
+from meta.passes.plan_memory import ALIGNMENT, aligned
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
 
 MEMORY_HINT = (
@@ -55,7 +55,7 @@ class Workspace:
         """Have memory for so many bytes: what there is stays where it is, and goes on in another
         segment behind it. Raises OutOfMemory.
         """
-        begin = _aligned(self.size) + ALIGNMENT if self._segments else 0
+        begin = aligned(self.size) + ALIGNMENT if self._segments else 0
         if size <= self.size:
             return
         try:
@@ -91,10 +91,6 @@ class Workspace:
 
 def _typed(memory: torch.Tensor, type_: TensorType) -> torch.Tensor:
     return memory.view(TO_TORCH[type_.dtype]).view(type_.static_shape)
-
-
-def _aligned(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 class LentTensors:
