@@ -103,7 +103,7 @@ def raising(model: nn.Module, optimizer: Any, found: Tensor) -> Tensor:
     ("change", "kind"),
     [
         (lambda model, optimizer, found: found, None),
-        (lambda model, optimizer, found: found * 1.001, "wrong value"),
+        (lambda model, optimizer, found: found * 1.0001, "wrong value"),
         (lambda model, optimizer, found: found.double(), "wrong type"),
         (other_state, "wrong value"),
         (other_memory, "wrong value"),

@@ -16,7 +16,7 @@ from tools.fuzz_models.torch_compile.noise import Noise
 from tools.fuzz_models.torch_compile.observe import strides_of
 from tools.fuzz_models.training_step.program import Program, observe
 
-NOISES = ((2, 1.0), (8, 4.0), (24, 64.0))
+NOISES = ((2, 1.0), (8, 4.0), (24, 16.0))
 """How many disturbed runs there are, and how disturbed: more if the first find a fault."""
 FLOORS = {"Muon": 2.0**-3, "autocast": 2.0**-8, "float64": 1e-6, "float32": 1e-7}
 """What may differ without noise: PyTorch's Muon computes in bfloat16, what autocast casts is
