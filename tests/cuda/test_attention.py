@@ -10,6 +10,8 @@ import meta
 from meta.base import config
 from meta.dialect import only
 from meta.dialect.core.preference import forget
+from meta.ir import parse
+from meta.passes import infer_type
 from meta.testing.compare import check
 
 pytestmark = pytest.mark.cuda
@@ -67,3 +69,48 @@ def compare(
     wanted = torch.autograd.grad(expected, wide, dy.double().cpu())
     for found, right in zip((y, *gradients), (expected, *wanted), strict=True):
         check(found, right, bound, bound)
+
+
+TRAINED = [(2, 8, 200, 150), (1, 8, 200, 150), (8, 200, 150), (2, 1, 1, 150), (1, 150), (200, 150)]
+
+
+@pytest.mark.parametrize("shape", TRAINED, ids=str)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dialect", ["cudnn", "torch"])
+def test_masks_that_are_trained(dialect: str, causal: bool, shape: tuple[int, ...]) -> None:
+    generator = torch.Generator().manual_seed(0)
+
+    def random(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator).to("cuda", torch.bfloat16)
+
+    tensors = random(2, 8, 200, 64), random(2, 8, 150, 64), random(2, 8, 150, 64), random(*shape)
+    dy = random(2, 8, 200, 64)
+    head = ", ".join(
+        f"%{n}: bfloat16{list(t.shape)}" for n, t in zip("qkvmd", (*tensors, dy), strict=True)
+    )
+    module = infer_type(
+        parse(f"""
+    func @main({head}) {{
+      %f = fused_attention(%q, %k, %v, %m, {causal})
+      %y = %f.0
+      %l = %f.1
+      %g = fused_attention_dx(%q, %k, %v, %m, %y, %l, %d, {causal})
+      %a = %g.0
+      %b = %g.1
+      %c = %g.2
+      %e = fused_attention_dmask(%q, %k, %v, %m, %y, %l, %d, {causal})
+      return (%y, %a, %b, %c, %e)
+    }}""")
+    )
+    arrays = [meta.ndarray(t) for t in (*tensors, dy)]
+    with only(dialect, "tvm"):
+        executable = meta.vm.compile(module, *arrays)
+    fused = "cudnn.fused_attention_dx_dmask" in executable.kernels()
+    assert fused == (dialect == "cudnn"), executable.kernels()
+    wide = [t.double().cpu().requires_grad_() for t in tensors]
+    seen = torch.ones(200, 150, dtype=torch.bool).tril() if causal else torch.ones(1).bool()
+    y = F.scaled_dot_product_attention(*wide[:3], torch.where(seen, wide[3], -torch.inf))
+    wanted = y, *torch.autograd.grad(y, wide, dy.double().cpu())
+    for found, right in zip(executable(*arrays), wanted, strict=True):
+        largest = right.abs().max().item()
+        check(found, right, 4e-2, 2e-2 * max(1.0, largest))

@@ -152,6 +152,16 @@ def attention_gradients_pattern(
     return joined_rows(op.fused_attention_dx(*given), axis), op.fused_attention_dmask(*given)
 
 
+def gradients_with_mask_pattern(
+    query: Any, key: Any, value: Any, mask: Any, y: Any, logsumexp: Any, dy: Any, causal: Any,
+    scale: Any, layout: Any,
+) -> Any:  # fmt: skip
+    """A pattern: the gradients of query, key, value, and of the mask."""
+    given = query, key, value, mask, y, logsumexp, dy, causal, scale, layout
+    found = op.fused_attention_dx(*given)
+    return found[0], found[1], found[2], op.fused_attention_dmask(*given)
+
+
 def joined_rows(found: Any, axis: Any) -> Any:
     """A pattern: the gradients of the parts, joined as rows."""
     views = tuple(op.reshape(found[i], ...) for i in range(THIRDS))

@@ -28,6 +28,7 @@ from meta.dialect.core.shared_patterns import (
     THIRDS,
     attention_gradient_pattern,
     attention_pattern,
+    gradients_with_mask_pattern,
     saved_attention_pattern,
     split_offsets,
 )
@@ -121,10 +122,21 @@ def sdpa_backward(graph: Graph, a: Attention) -> None:
     _backward(graph, a, (a.query, a.key, a.value))
 
 
-def _backward(graph: Graph, a: Attention, gradients: tuple[Operand, ...]) -> None:
-    """Describe the gradient, written as ``gradients`` lie: those of query, key and value."""
+def sdpa_backward_with_mask(graph: Graph, a: Attention) -> None:
+    _backward(graph, a, (a.query, a.key, a.value), by_mask=True)
+
+
+def _backward(
+    graph: Graph, a: Attention, gradients: tuple[Operand, ...], by_mask: bool = False
+) -> None:
+    """Describe the gradient, written as ``gradients`` lie: those of query, key and value; before
+    them that of the mask if ``by_mask``, as the frontend takes it for an argument.
+    """
     named = arguments(graph, a)
     y, statistics, dy = (graph.argument(o) for o in (a.result, a.statistics, a.result))
+    if by_mask:
+        assert a.mask is not None
+        named["dBias"] = graph.argument(a.mask)
     results = graph.node.sdpa_backward(**named, o=y, stats=statistics, dO=dy)
     for found, operand in zip(results, gradients, strict=True):
         graph.result(found, operand)
@@ -171,6 +183,34 @@ def _added(call: CallValues) -> Callable[[torch.Tensor], torch.Tensor]:
     dtype, device = TO_TORCH[a.query.dtype], str(call.device)
     seen, hidden = (torch.tensor(x, dtype=dtype, device=device) for x in (0.0, -inf))
     return lambda mask: torch.where(spread(mask), seen, hidden)
+
+
+@dialect.pattern_op(gradients_with_mask_pattern)
+def fused_attention_dx_dmask(
+    query: TensorType, key: TensorType, value: TensorType, mask: TensorType, y: TensorType,
+    logsumexp: TensorType, dy: TensorType, causal: bool, scale: float | None, layout: str,
+    result: tuple[TensorType, ...], device: Device,
+) -> OpEnv:  # fmt: skip
+    args = query, key, value, mask, y, logsumexp, dy, causal, scale, layout
+    call = op.fused_attention_dx.call_values(args, device)
+    described, added, shape = described_by(call), _added(call), _mask_shape(call)
+    of_mask = (1,) * (4 - mask.ndim) + mask.static_shape
+    size = prod(shape) * bits(query.dtype) // 8
+
+    def env(run: Run) -> OpEnv:
+        def launch(*tensors: torch.Tensor) -> None:
+            *parts, mask, y, logsumexp, dy, dq, dk, dv, dmask = tensors
+            by_scores = dmask if of_mask == shape else dmask.new_empty(shape)
+            run(*parts, added(mask), y, logsumexp, dy, by_scores, dq, dk, dv)
+            if by_scores is not dmask:
+                repeats = by_scores.view(-1, of_mask[0], *shape[1:])
+                summed = repeats.sum(0, dtype=torch.float32).sum_to_size(of_mask)
+                dmask.copy_(summed.view(dmask.shape))
+
+        return OpEnv(launch, allocates=False, workspace=lambda: 4 * size + run.workspace)
+
+    options = {"dtype": query.dtype, "device": device.ordinal}
+    return with_plan(env, sdpa_backward_with_mask, described, **options)
 
 
 def _sdpa_in_rows(graph: Graph, a: Attention) -> None:

@@ -307,7 +307,7 @@ def _backward(query, key, value, y, dy, logsumexp, how):
         )
     else:
         given = query, keys, values, bias, y, logsumexp, dy, causal, how.scale
-        dq, dk, dv = _cuda_backward(*given)
+        dq, dk, dv, _ = _cuda_backward(*given)
     return dq, _per_group(dk, key), _per_group(dv, value)
 
 
@@ -332,17 +332,17 @@ _by_device(op.fused_attention, fused_attention, fused_attention_cpu)
 _by_device(op.fused_attention_dx, fused_attention_dx, fused_attention_dx_cpu)
 
 
-def _cuda_backward(query, key, value, bias, y, logsumexp, dy, causal, scale):
+def _cuda_backward(query, key, value, bias, y, logsumexp, dy, causal, scale, by_bias=False):
     # Its forward lays y out as [b, l, h, e]; of another layout it reads wrong elements.
     y = y.transpose(1, 2).contiguous().transpose(1, 2)
     padded = F.pad(logsumexp, (0, -query.shape[2] % 32), value=torch.inf)
     seed = torch.zeros((), dtype=torch.int64, device=query.device)
     return _aten._scaled_dot_product_efficient_attention_backward(
         *(dy, query, key, value, _cuda_bias(bias, query, key), y, padded, seed, seed, 0.0),
-        [True, True, True, False],
+        [True, True, True, by_bias],
         causal,
         scale=scale,
-    )[:3]
+    )
 
 
 def _by_blocks(base, gradient):
@@ -360,7 +360,22 @@ def _by_blocks(base, gradient):
         out.copy_(gradient(query, key, value, y, logsumexp, dy, how))
 
 
-_by_blocks(op.fused_attention_dmask, blocks.of_mask)
+def _of_mask(query, key, value, y, logsumexp, dy, how):
+    """Return the gradient of a mask that is added, in its shape."""
+    if _fused(query, key, value, how) != "cuda":
+        return blocks.of_mask(query, key, value, y, logsumexp, dy, how)
+    keys, values = _per_head(key, query), _per_head(value, query)
+    bias, causal = _bias(query, keys, how)
+    given = query, keys, values, bias, y, logsumexp, dy, causal, how.scale
+    *_, found = _cuda_backward(*given, by_bias=True)
+    mask = how.mask
+    shape = (1,) * (4 - mask.ndim) + mask.shape
+    repeats = query.shape[0] // shape[0]
+    found = found.unflatten(0, (repeats, shape[0])).sum(0, dtype=wide(found.dtype))
+    return found.sum_to_size(shape).view(mask.shape)
+
+
+_by_blocks(op.fused_attention_dmask, _of_mask)
 _by_blocks(op.fused_attention_dslopes, blocks.of_slopes)
 
 

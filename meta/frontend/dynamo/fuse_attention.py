@@ -87,13 +87,22 @@ def attention(
             result: Tensor = fused_attention(*given, is_causal, scale, False)[0]
             return result
     plain = not (dropout_p or is_causal or enable_gqa) and isinstance(query.shape[-2], int)
-    if plain and attn_mask is not None and _has_operator(query, key, value, attn_mask):
-        whole = torch.ops.aten._scaled_dot_product_efficient_attention
-        result = whole(query, key, value, attn_mask, True, 0.0, False, scale=scale)[0]
-        return result
+    if plain and attn_mask is not None:
+        given = _as_autocast_casts(query, key, value, attn_mask)
+        if _has_operator(*given):
+            result = _masked(*given, scale)
+            return result
     return scaled_dot_product_attention(
         query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
     )
+
+
+def _masked(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float | None) -> Tensor:
+    """Return attention with a mask: one that is trained is an argument of our own operator."""
+    if mask.requires_grad:
+        return fused_attention(query, key, value, mask, False, scale, False)[0]
+    whole = torch.ops.aten._scaled_dot_product_efficient_attention
+    return whole(query, key, value, mask, True, 0.0, False, scale=scale)[0]
 
 
 def _has_operator(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> bool:
@@ -105,7 +114,7 @@ def _has_operator(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> bo
         and query.shape[:2] == key.shape[:2] == value.shape[:2]
         and query.dtype in (torch.float16, torch.bfloat16, torch.float32)
         and mask.dtype in (torch.bool, query.dtype)
-        and not mask.requires_grad
+        and (not mask.requires_grad or query.dtype in (torch.float16, torch.bfloat16))
         and key.shape[2] > 0
     )
 

@@ -131,6 +131,39 @@ def test_the_kernel_fills_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(out, expected.torch(), rtol=5e-3, atol=5e-3)
 
 
+@pytest.mark.parametrize("shape", [(4, 3, 6, 6), (2, 1, 6, 6), (6, 6), (4, 1, 1, 6), (3, 1, 1)])
+def test_masks_have_gradients_of_their_shape(
+    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...]
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    q, k, v, dy = (torch.randn(4, 3, 6, 8, generator=generator).half() for _ in range(4))
+    mask = torch.randn(shape, generator=generator).half()
+
+    def computed(*tensors: torch.Tensor) -> None:
+        """What cuDNN's graph does: the mask is there in full but for batches and heads."""
+        *given, mask, _y, _statistics, dy, dmask, dq, dk, dv = tensors
+        leaves = [t.double().requires_grad_() for t in (*given, mask)]
+        y = F.scaled_dot_product_attention(*leaves[:3], leaves[3], scale=0.5)
+        found = torch.autograd.grad(y, leaves, dy.double())
+        for out, gradient in zip((dq, dk, dv, dmask), found, strict=True):
+            out.view(gradient.shape).copy_(gradient)
+
+    monkeypatch.setattr(plans, "_run", lambda *_, **__: computed)
+    with only("torch"):
+        arrays = [meta.array(t) for t in (q, k, v, mask)]
+        y, logsumexp = op.fused_attention(*arrays, scale=0.5)
+        arguments = (*arrays, y, logsumexp, meta.array(dy), False, 0.5, "BHSD")
+        expected = *op.fused_attention_dx(*arguments), op.fused_attention_dmask(*arguments)
+    types = [typed(t) if isinstance(t, meta.ndarray) else t for t in arguments]
+    pattern = cudnn.patterns["fused_attention_dx_dmask"]
+    captures = dict(zip(pattern.captures, types, strict=True))
+    env = pattern.prepare(captures, tuple(map(typed, expected)), CUDA)
+    outs = [torch.full(t.shape, float("nan")).half() for t in expected]
+    env.run(q, k, v, mask, y.torch(), logsumexp.torch(), dy, *outs)
+    for out, right in zip(outs, expected, strict=True):
+        torch.testing.assert_close(out, right.torch(), rtol=5e-3, atol=2e-2)
+
+
 @pytest.mark.parametrize(
     ("causal", "window", "expected"),
     [

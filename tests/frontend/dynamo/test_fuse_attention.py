@@ -63,18 +63,35 @@ def test_it_is_torchs(mask: torch.Tensor, scale: float | None) -> None:
     assert not any("softmax" in p for p in programs)
 
 
-def test_a_mask_that_is_trained_and_dropout_stay_pytorchs() -> None:
-    q = torch.randn(3, 2, 5, 4)
-    mask = torch.zeros(5, 5, requires_grad=True)
+@pytest.mark.parametrize("shape", [(5, 5), (1, 2, 5, 5), (3, 1, 1, 5), (2, 1, 5)], ids=str)
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_mask_that_is_trained(dtype: torch.dtype, autocast: bool, shape: tuple[int, ...]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    q = torch.randn(3, 2, 5, 4, generator=generator).to(dtype).requires_grad_()
+    mask = torch.randn(shape, generator=generator).to(dtype).requires_grad_()
 
     def run(q: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        return scaled_dot_product_attention(q, q, q, attn_mask=mask)
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            return scaled_dot_product_attention(q, q.flip(2), q * 2, attn_mask=mask, scale=0.7)
 
-    found = torch.compile(run, backend="meta", fullgraph=True)(q, mask)
-    (gradient,) = torch.autograd.grad(found.square().sum(), mask)
-    expected = run(q, mask)
-    torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(gradient, *torch.autograd.grad(expected.square().sum(), mask))
+    with compiler.record_compiled_graphs() as graphs:
+        found = torch.compile(run, backend="meta", fullgraph=True)(q, mask)
+        gradients = torch.autograd.grad(found.square().sum(), (q, mask))
+    halves = autocast or dtype is torch.bfloat16
+    programs = [str(g.for_all.executable.module) for g in graphs]
+    assert ["fused_attention" in p for p in programs] == [halves, halves]
+    assert "fused_attention_dmask" not in programs[0]
+    assert ("fused_attention_dmask" in programs[1]) == halves
+    wide = [t.detach().double().requires_grad_() for t in (q, mask)]
+    autocast = False
+    expected = run(*wide)
+    bounds = {"rtol": 4e-2, "atol": 4e-2} if halves else {"rtol": 1e-4, "atol": 1e-5}
+    torch.testing.assert_close(found, expected, check_dtype=False, **bounds)
+    wanted = torch.autograd.grad(expected.square().sum(), wide)
+    for one, right in zip(gradients, wanted, strict=True):
+        bounds["atol"] = bounds["rtol"] * max(1.0, right.abs().max().item()) / 2
+        torch.testing.assert_close(one, right, check_dtype=False, **bounds)
 
 
 class Masked(Attention):
