@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from meta.frontend.core.memory_order import copy_with_strides
+from meta.frontend.dynamo.binding import InputAdapter
 from meta.frontend.dynamo.conversion import ConvertedGraph
 from meta.frontend.dynamo.outputs import ConstantOutput, InputOutput, Output, Result, View, size_of
 from meta.frontend.dynamo.saved_tensors import Bundle, SavedTensors
@@ -23,11 +24,8 @@ from meta.frontend.dynamo.training_memory import TrainingMemory
 from meta.passes.plan_memory import ALIGNMENT
 from meta.runtime.allocate import storage_address
 
-InputAdapter = Callable[[Tensor], Tensor]
 OutputAdapter = Callable[[Tensor], Tensor]
 
-addresses = partial(map, Tensor.data_ptr)
-"""The addresses of tensors."""
 _detach_all = partial(map, attrgetter("data"))  # tensors of the same memory, for autograd no views
 
 

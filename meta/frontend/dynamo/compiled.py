@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -24,14 +24,8 @@ from meta.frontend.core.memory_order import (
     is_contiguous_order,
     order_of,
 )
-from meta.frontend.dynamo.calling_convention import (
-    Arguments,
-    InputAdapter,
-    Returns,
-    addresses,
-    compact,
-    picker,
-)
+from meta.frontend.dynamo.binding import Binding, InputAdapter, arrays_of
+from meta.frontend.dynamo.calling_convention import Arguments, Returns, compact, picker
 from meta.frontend.dynamo.conversion import ConvertedGraph
 from meta.frontend.dynamo.images import traced_value
 from meta.frontend.dynamo.outputs import ConstantOutput, Result
@@ -44,8 +38,6 @@ from meta.frontend.dynamo.training_memory import (
 )
 from meta.ir import TensorType, TupleType
 from meta.runtime.allocate import storage_address
-from meta.runtime.buffer_replacement import replace_buffer
-from meta.runtime.ndarray import ndarray
 from meta.vm.compilation import LoweredProgram
 from meta.vm.compiler.code_analysis import summaries
 from meta.vm.executable import Executable
@@ -180,18 +172,15 @@ class CompiledGraph:
             for i, order in zip(converted.inputs, converted.orders, strict=True)
         ]
         self._given = len(self._fits) - converted.bound
-        # Inputs that the program knows where to find: it is told if they moved.
         self._fits_bound = self._fits[self._given :]
         self._pick_bound = picker(self._inputs[self._given :])
-        self._arrays: list[ndarray] = []
-        self._addresses: list[int] | None = None
         self._device = device
         self._extents = _extents(said, converted)
         # By whether it has memory in turn with another one.
         self._forms: dict[bool, _Form] = {}
-        self._alone: Executable | None = None
+        self._alone: Binding | None = None
         if not converted.bound and pool is None:
-            self._form(None)
+            self._form(None, ())
 
     @property
     def calls_back(self) -> list[Failure]:
@@ -204,7 +193,8 @@ class CompiledGraph:
         bound: it is compiled with them.
         """
         shared = None if self._pool is None else self._pool.first(self._role)
-        return self._alone if shared is None else shared
+        found = self._alone if shared is None else shared
+        return None if found is None else found.executable
 
     def __call__(self, args: Sequence[Any], bundle: Bundle | None = None) -> Any:
         """Run the graph on its inputs, with the values of a bundle in the place of its token;
@@ -226,9 +216,8 @@ class CompiledGraph:
 
     def _called(self, args: Sequence[Any], memory: TrainingMemory | None) -> list[Any]:
         converted = self.converted
-        if converted.bound:
-            self._find(self._pick_bound(args))
-        form = self._form(memory)
+        bound = self._pick_bound(args)
+        form = self._form(memory, bound)
         tensors = form.arguments(args)
         extents = {n: read(args) for n, read in self._extents.items()} if self._extents else {}
         for name in converted.sizes:  # nobody reads its elements
@@ -243,13 +232,14 @@ class CompiledGraph:
         given = returns.of_inputs(args)
         results: Sequence[Tensor] = ()
         if form.lowered is not None:
-            executable = self._executable(form.lowered, memory)
-            results = executable.on_tensors(tensors)
+            binding = self._binding(form.lowered, memory, bound)
+            binding.follow(bound)
+            results = binding.executable.on_tensors(tensors)
             for i in form.written:
                 self._bring_back(i, tensors[i], args[form.places[i]])
             if form.returns is None:
-                bound = [a.tensor for a in self._arrays]
-                copied = self._shared(form.lowered, executable, results, [*tensors, *bound])
+                taken = [*tensors, *(a.tensor for a in binding.arrays)]
+                copied = self._shared(form.lowered, binding.executable, results, taken)
                 returns = self._returning(form, copied)
         form.returns = returns
         copies = self._pool is not None and self._pool.copies_gradients
@@ -257,14 +247,14 @@ class CompiledGraph:
             memory.gradients = self._lent(form, returns, memory)
         return returns(args, given, results, extents, memory, copies)
 
-    def _form(self, memory: TrainingMemory | None) -> _Form:
+    def _form(self, memory: TrainingMemory | None, bound: Sequence[Tensor]) -> _Form:
         """Return the program for a call, compiled at the first one."""
         found = self._forms.get(memory is not None)
         if found is None:
-            found = self._forms[memory is not None] = self._compiled(memory)
+            found = self._forms[memory is not None] = self._compiled(memory, bound)
         return found
 
-    def _compiled(self, memory: TrainingMemory | None) -> _Form:
+    def _compiled(self, memory: TrainingMemory | None, bound: Sequence[Tensor]) -> _Form:
         resident: dict[int, int] = {}
         if memory is not None and self._takes is not None:
             first = self._takes.first
@@ -282,11 +272,11 @@ class CompiledGraph:
             pairs = [(i, resident[p]) for i, p in enumerate(self._inputs) if p in resident]
             plan = {"results": self._staying(), "resident": pairs}
             plan["segment"] = memory.workspace.size
-        lowered = self._lower(self._arrays, plan)
+        lowered = self._lower(arrays_of(bound, self._fits_bound), plan)
         code = lowered.bound.code
         effects = summaries(code)[code.entry]
         written = tuple(sorted(i for i in effects.written if 0 <= i < len(own)))
-        return _Form(lowered, places, arguments, written)
+        return _Form(replace(lowered, arrays=()), places, arguments, written)
 
     def _staying(self) -> list[int]:
         """Return the results that may stay in memory that is used again: those that are kept for
@@ -299,14 +289,18 @@ class CompiledGraph:
         lies = [o for o in self.converted.results if o.strides is None and o.device is None]
         return [o.number for o in lies]
 
-    def _executable(self, lowered: LoweredProgram, memory: TrainingMemory | None) -> Executable:
+    def _binding(
+        self, lowered: LoweredProgram, memory: TrainingMemory | None, bound: Sequence[Tensor]
+    ) -> Binding:
+        found = self._alone if memory is None else memory.programs.get(self._role)
+        if found is not None:
+            return found
+        workspace = None if memory is None else memory.workspace
+        found = Binding(lowered, workspace, bound, self._fits_bound)
         if memory is None:
-            if self._alone is None:
-                self._alone = lowered.executable()
-            return self._alone
-        found = memory.programs.get(self._role)
-        if found is None:
-            found = memory.programs[self._role] = lowered.executable(memory.workspace)
+            self._alone = found
+        else:
+            memory.programs[self._role] = found
         return found
 
     def _lent(self, form: _Form, returns: Returns, memory: TrainingMemory) -> LentTensors:
@@ -329,22 +323,6 @@ class CompiledGraph:
         if form is self._forms.get(True) and form.lowered is not None:
             offsets = result_offsets(form.lowered.bound.code)
         return Returns(self.converted, copied, offsets, gives=self._gives, takes=self._takes)
-
-    def _find(self, bound: Sequence[Tensor]) -> None:
-        """Look where bound inputs are. One that is where it was lies there as it did: that is
-        guarded.
-        """
-        found = list(addresses(bound))
-        if found == self._addresses:
-            return
-        tensors = [fit(t).detach() for fit, t in zip(self._fits_bound, bound, strict=True)]
-        if not self._arrays:
-            self._arrays = [ndarray(t) for t in tensors]
-        else:
-            for array, tensor in zip(self._arrays, tensors, strict=True):
-                replace_buffer(array, tensor)
-        # A copy of one is the copy for this call.
-        self._addresses = found if found == list(addresses(tensors)) else None
 
     def _bring_back(self, number: int, tensor: Tensor, given: Tensor) -> None:
         """Copy what was written to an input, if it was not written where it lies."""

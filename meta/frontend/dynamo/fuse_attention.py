@@ -90,19 +90,22 @@ def attention(
     if plain and attn_mask is not None:
         given = _as_autocast_casts(query, key, value, attn_mask)
         if _has_operator(*given):
-            result = _masked(*given, scale)
-            return result
+            return _masked(scale, *given)
     return scaled_dot_product_attention(
         query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
     )
 
 
-def _masked(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float | None) -> Tensor:
-    """Return attention with a mask: one that is trained is an argument of our own operator."""
-    if mask.requires_grad:
-        return fused_attention(query, key, value, mask, False, scale, False)[0]
+def _masked(scale: float | None, *given: Tensor) -> Tensor:
+    """Return attention of query, key and value with a mask: one that is trained is an argument of
+    our own operator.
+    """
+    if given[-1].requires_grad:
+        result: Tensor = fused_attention(*given, False, scale, False)[0]
+        return result
     whole = torch.ops.aten._scaled_dot_product_efficient_attention
-    return whole(query, key, value, mask, True, 0.0, False, scale=scale)[0]
+    result = whole(*given, True, 0.0, False, scale=scale)[0]
+    return result
 
 
 def _has_operator(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> bool:

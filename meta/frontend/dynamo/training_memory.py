@@ -12,10 +12,10 @@ from torch._C._autograd import _get_current_graph_task_keep_graph as _graph_is_r
 
 from meta.base.device import Device
 from meta.base.errors import GradientError
+from meta.frontend.dynamo.binding import Binding
 from meta.frontend.dynamo.saved_tensors import Bundle, LastingToken
 from meta.vm.compiler import bytecode as bc
 from meta.vm.compiler.code import Code
-from meta.vm.executable import Executable
 from meta.vm.run.workspace import LentTensors, Workspace
 
 IDLE = 16
@@ -27,14 +27,14 @@ class TrainingMemory:
 
     Attributes
     ----------
-    programs: those that run in it, by the roles of their graphs. bundle: what the forward program
+    programs: what runs in it, by the roles of the graphs. bundle: what the forward program
     saved last. token: what autograd has for that. gradients: the results of the gradient's program
     that are lent. is_spent: whether the gradient's program has used the memory of what was saved.
     """
 
     def __init__(self, device: Device) -> None:
         self.workspace = Workspace(device)
-        self.programs: dict[str, Executable] = {}
+        self.programs: dict[str, Binding] = {}
         self.bundle = Bundle([], self)
         self.token = LastingToken(self.bundle)
         self.gradients = LentTensors(())
@@ -95,7 +95,7 @@ class MemoryPool:
         found.idle, found.is_spent = 0, False
         return found
 
-    def first(self, role: str) -> Executable | None:
+    def first(self, role: str) -> Binding | None:
         """Return a program of a role that runs in the memory; None if there is none yet."""
         return next((m.programs[role] for m in self._all if role in m.programs), None)
 

@@ -4,8 +4,7 @@ A `GraphStep` runs kernel by kernel at first, then is recorded, then replayed. T
 compiles, loads and plans what kernels need. The second is recorded. What a recorded kernel reads
 and writes has fixed addresses: constants, the arena, and the model's arrays have them anyway (they
 are *static*); what else comes from outside is copied to memory of the region's own before each
-replay, and what is handed on is copied out of the graph's memory after it, or lent
-(`borrowed_outputs.py`): whoever gets a loan from a program, gives out a tensor with its memory.
+replay, and what is handed on is copied out of the graph's memory after it.
 
 `capture.py` says what regions of one program share, and records graphs.
 """

@@ -15,6 +15,7 @@ from torch import nn
 import meta
 from meta.base.errors import GradientError
 from meta.frontend.dynamo import compiler, training_memory
+from meta.runtime import buffer_replacement
 from meta.vm.graphs import link_regions
 from tests.frontend.dynamo.models import made
 from tests.vm.recorder import Forgetful, TapeRecorder, standing_in
@@ -191,11 +192,12 @@ def test_layers_that_are_one_program(tape: TapeRecorder) -> None:
             found, expected = once(model, i), once(same, i)
             torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
             if i == 5:
-                now = tape.recorded
+                now, moved = tape.recorded, buffer_replacement.replacement_count
                 with torch.no_grad():  # in place, where recordings look
                     for p, q in zip(model.parameters(), same.parameters(), strict=True):
                         p.mul_(0.9), q.mul_(0.9)
     assert len(graphs) <= 4 and tape.recorded == now  # the first layer needs no dx of its input
+    assert buffer_replacement.replacement_count == moved  # each memory has a layer's parameters
     assert all(len(s.all_replays()) for g in graphs for s in g.for_all.executable._graphs.steps)
 
 
