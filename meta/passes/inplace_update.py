@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from meta.base.device import Device
@@ -32,7 +33,13 @@ MIB = 1 << 20
 _ELEMENTWISE, _REDUCTION = ("elemwise", "broadcast"), ("comm_reduce",)
 
 
-def inplace_update(module: Module, *, device: Device, least_mib: float = 16.0) -> Module:
+def inplace_update(
+    module: Module,
+    *,
+    device: Device,
+    least_mib: float = 16.0,
+    resident: Sequence[tuple[int, int]] = (),
+) -> Module:
     """Let kernels write over an operand of theirs that dies: elementwise ones, and those of large
     rows.
 
@@ -48,6 +55,9 @@ def inplace_update(module: Module, *, device: Device, least_mib: float = 16.0) -
     from ``least_mib`` MiB of result on, if its dialect says that its kernel has read what it
     overwrites (`Dialect.overwrites`): on CUDA each row belongs to one thread block. Scores and
     their gradient, often the largest of a training step, are then in memory once.
+
+    ``resident``: pairs ``(k, at)`` for parameters of main whose memory it may use: see
+    `plan_memory`.
 
     >>> from meta.base.device import CPU
     >>> from meta.dialect import only
@@ -73,7 +83,7 @@ def inplace_update(module: Module, *, device: Device, least_mib: float = 16.0) -
       return %b
     }
     """
-    overwriting = _InplaceRewriter(module, device, least_mib * MIB)
+    overwriting = _InplaceRewriter(module, device, least_mib * MIB, dict(resident))
     changed = rewrite(module, overwriting.rule)
     functions = {**changed.functions, **overwriting.made.functions}
     called = {name for function in functions.values() for name in callees(function)}
@@ -83,7 +93,7 @@ def inplace_update(module: Module, *, device: Device, least_mib: float = 16.0) -
 
 
 class _InplaceRewriter:
-    def __init__(self, module: Module, device: Device, least: float) -> None:
+    def __init__(self, module: Module, device: Device, least: float, owned: dict[int, int]) -> None:
         self.functions, self.device, self.least = module.functions, device, least
         self.made = OutlinedFunctions(module)
         # By function and parameter, whether its kernel may write over that.
@@ -92,9 +102,11 @@ class _InplaceRewriter:
         self._overwritten: dict[Var, int] = {}
         for function in module.functions.values():
             if FUSED not in function.attrs:
-                made = (b.value for b in bindings(function))
-                for one in (function, *(f for f in made if isinstance(f, Function))):
-                    self._search(Liveness(one, module))
+                of_main = owned if function is module.functions.get("main") else {}
+                self._search(Liveness(function, module, owned=of_main))
+                for binding in bindings(function):
+                    if isinstance(binding.value, Function):
+                        self._search(Liveness(binding.value, module))
 
     def _search(self, live: Liveness) -> None:
         for binding in live.bindings:

@@ -7,9 +7,10 @@ function of its own, with a time and memory of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from types import MappingProxyType
 from typing import Any
 
 from meta.dialect.core import FUSED, IN_PLACE
@@ -89,8 +90,8 @@ class Liveness:
     captured: those that others than the caller may hold when the function has returned.
 
     ``has_place`` says of a binding whether the memory of its result can be chosen, without which
-    nothing else is written there. ``owned``: the numbers of parameters whose memory is the
-    function's: they have buffers, which nothing else is written over.
+    nothing else is written there. ``owned``: where parameters lie whose memory is the function's,
+    by their numbers: they have buffers, which results may be written over unless two of them meet.
     """
 
     def __init__(
@@ -98,28 +99,42 @@ class Liveness:
         function: Function,
         module: Module,
         has_place: Callable[[Binding], bool] = lambda binding: True,
-        owned: Iterable[int] = (),
+        owned: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
         self.bindings = list(in_time_order(function.body))
         self.buffers: list[Buffer] = []
         # Results that may be written over an argument: the call's arguments, and which one.
         self._over: list[tuple[int, tuple[Expr, ...], int]] = []
+        self._meeting: set[int] = set()  # parameters' that share memory
         self.module = module
         self._places: dict[Expr, MemorySets] = {}
         self._now = -1
-        for number in owned:
-            var = function.params[number]
-            self._places[var] = self._new(var.type, var.name, [number])
+        self._own(function.params, owned)
         result = self._block(function.body)
         self._now = len(self.bindings)
         self.captured = frozenset(n for n, b in enumerate(self.buffers) if b.leaves)
         self._use(result, leaves=True)
         for number, args, which in self._over:
             root = self.overwritable(number, args, which)
-            begin = -1 if root is None else self.buffers[root].binding
-            if root is not None and begin >= 0 and has_place(self.bindings[begin]):
+            if root is None:
+                continue
+            begin = self.buffers[root].binding
+            if begin < 0 or has_place(self.bindings[begin]):
                 self.buffers[number].over = root
                 self.buffers[root].last = self.buffers[number].last
+
+    def _own(self, params: Sequence[Var], owned: Mapping[int, int]) -> None:
+        """Give parameters whose memory is the function's a buffer each."""
+        meeting, end = list[int](), 0
+        for number in sorted(owned, key=owned.__getitem__):
+            var = params[number]
+            self._places[var] = self._new(var.type, var.name, [number])
+            if owned[number] >= end:
+                meeting = []
+            meeting.append(len(self.buffers) - 1)
+            if len(meeting) > 1:
+                self._meeting.update(meeting)
+            end = max(end, owned[number] + self.buffers[-1].size)
 
     def overwritable(self, number: int, args: Sequence[Expr], which: int) -> int | None:
         """Return the buffer of one argument of an elementwise call if the result, itself buffer
@@ -129,7 +144,7 @@ class Liveness:
         if len(memories[which]) != 1 or self.buffers[number].leaves:
             return None
         (root,) = memories[which]
-        if not isinstance(root, int):
+        if not isinstance(root, int) or root in self._meeting:
             return None
         if any(root in m for i, m in enumerate(memories) if i != which):
             return None

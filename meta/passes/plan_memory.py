@@ -240,7 +240,8 @@ def _planned(
         and live.bindings[b.binding].var in filled
     ]
     places, size = _placed(inside, live, module, fixed, staying, segment)
-    places |= {n: places[b.over] for n, b in enumerate(live.buffers) if b.over is not None}
+    at = {**fixed, **places}
+    places |= {n: at[b.over] for n, b in enumerate(live.buffers) if b.over is not None}
     entries = sorted(
         (live.buffers[n].binding, live.buffers[n].output, at) for n, at in places.items()
     )

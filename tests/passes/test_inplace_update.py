@@ -85,6 +85,34 @@ def test_two_views_of_one_memory_in_one_call() -> None:
     assert not overwritten(updated(body, head="%x: float32[4]"))
 
 
+@pytest.mark.parametrize(
+    ("resident", "expected"),
+    [
+        ([], []),
+        ([(0, 64)], [0]),
+        ([(0, 64), (1, 128)], [0]),
+        ([(0, 64), (1, 80)], []),  # the two meet, and %y is read later
+        ([(1, 64)], []),
+    ],
+)
+def test_parameters_whose_memory_is_the_function_s(
+    resident: list[tuple[int, int]], expected: list[int]
+) -> None:
+    text = """
+    func @main(%x: float32[8], %y: float32[8]) -> float32[8] {
+      %b: float32[8] = tvm.multiply(%x, %y)
+      %d: float32[8] = tvm.cumsum(%b, axis=0)
+      %e: float32[8] = tvm.cumsum(%d, axis=0)
+      %c: float32[8] = tvm.add(%e, %y)
+      return %c
+    }"""
+    found = inplace_update(parse(text), device=CPU, resident=resident)
+    assert overwritten(found) == expected
+    plan = plan_memory(found, device=CPU, resident=resident).main.attrs[OFFSETS]
+    at = {i: offset for i, _, offset in plan}
+    assert (at[0] == 64) == bool(expected)
+
+
 def test_a_function_called_twice_overwrites_where_it_may() -> None:
     body = """
     %a = cumsum(%x, axis=0)

@@ -357,7 +357,8 @@ class GraphCompiler:
         on_cuda = converted.device.kind == "cuda"
         # What is kept by name here means nothing to another process.
         kept = config.override(META_PROGRAM_CACHE=False) if converted.kept else nullcontext()
-        planned = PassContext(config={"plan_memory": plan} if plan else {})
+        over = {"resident": plan.get("resident", ())}
+        planned = PassContext(config={"plan_memory": plan, "inplace_update": over} if plan else {})
         with kept, planned, _disable_current_modes(), torch.no_grad(), self.options.in_force():
             return lower(
                 replace(module_program(converted.module), arrays=tuple(arrays)),
