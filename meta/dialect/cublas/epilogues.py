@@ -32,13 +32,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from math import prod
 from typing import Any
 
 from meta import op
 from meta.base.device import Device
 from meta.dialect.core import OpEnv, Unsupported, decline_if
 from meta.dialect.cublas import cublas as dialect
-from meta.dialect.cublas.product import FusedProduct, Product, prepared, problem
+from meta.dialect.cublas.product import FusedProduct, Product, UnalignedRows, prepared, problem
 from meta.ir.types import TensorType
 
 PRODUCTS = {"dense": (op.dense, True), "matmul": (op.matmul, False)}
@@ -128,6 +129,48 @@ def _define_all(name: str, product: Any, transposed: bool) -> None:
 
 for _name, _of in PRODUCTS.items():
     _define_all(_name, *_of)
+
+
+LEAST_COLUMNS = 64
+"""Of which a few are left out; a reshape in between cannot change what a row is there."""
+
+
+def _cut_product(
+    x: TensorType, w: TensorType, widths: Any, begin: Any, result: TensorType, device: Device,
+    b: TensorType | None = None, more: Any = None,
+) -> OpEnv:  # fmt: skip
+    """The scores of a vocabulary that was padded (`align_products`), without what was added: the
+    product is nowhere in memory as a whole. widths, more: how weights and bias were padded, if they
+    were; they are read as they were before.
+    """
+    of = problem(x, w, False, True, epilogue="none" if b is None else "bias")
+    shape, starts = result.static_shape, begin if isinstance(begin, tuple) else (begin,)
+    decline_if(any(starts) or prod(shape[:-1]) != of.m, "rows are left out, too")
+    decline_if(result.size < LEAST_COLUMNS * of.m, f"there are fewer than {LEAST_COLUMNS} columns")
+    decline_if(of.n - shape[-1] not in range(8), "many columns are left out")
+    before = [*(widths or ())[:1], *(widths or ())[2:], *(more or ())[:1]]
+    decline_if(any(before), "more than columns at the end is padded")
+    if b is not None:  # of as many elements as there are columns, and of nothing else
+        other = b.size < shape[-1] or of.n in (of.m, *shape[:-1])
+        decline_if(other, "the bias may be along another axis, or of other columns")
+        decline_if(b.dtype != x.dtype, f"a bias of {b.dtype} beside a product of {x.dtype}")
+    return prepared(partial(UnalignedRows, replace(of, n=shape[-1]), device.ordinal))
+
+
+def _cut(x: Any, w: Any, widths: Any, begin: Any, end: Any) -> Any:
+    return op.strided_slice(rows(op.dense, x, op.pad.plain(w, widths, ...) | w), begin, end)
+
+
+def _cut_biased(
+    x: Any, w: Any, widths: Any, b: Any, more: Any, axis: Any, begin: Any, end: Any
+) -> Any:
+    y = rows(op.dense, x, op.pad.plain(w, widths, ...) | w)
+    y = op.bias_add(y, op.pad.plain(b, more, ...) | b, axis)
+    return op.strided_slice(y | op.reshape(y, ...), begin, end)
+
+
+dialect.pattern_op(_cut, name="dense_cut")(_cut_product)
+dialect.pattern_op(_cut_biased, name="dense_bias_cut")(_cut_product)
 
 
 LARGE = 2**18

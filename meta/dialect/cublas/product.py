@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from meta.base import config
+from meta.base.dtype import bits
 from meta.dialect.core import Config, Configs, OpEnv, Unsupported, decline_if, require_static
 from meta.dialect.cublas.library import DATA_TYPES
 from meta.dialect.cublas.plan import ProductPlan, other_algorithms, plan
@@ -173,6 +174,51 @@ class FusedProduct:
             return Plans(replace(self.compact, alignment=alignment), self.device)()
         except Unsupported:
             return None
+
+
+ROWS = 512
+"""How many rows `UnalignedRows` has at a time: weights are read in the time of the sums then."""
+
+
+class UnalignedRows:
+    """A product of compact tensors whose rows begin anywhere: a function of x, weights (columns,
+    k), perhaps a bias, and of ``out``.
+
+    As many columns as have rows that cuBLASLt is fast with are computed in memory of the kernel's
+    own, some rows at a time, and copied; the few behind them are a product apart.
+    """
+
+    def __init__(self, of: Problem, device: int, config: Config = ()) -> None:
+        """Prepare for aligned tensors; raises Unsupported if cuBLASLt has no such product."""
+        self.of, self.size = of, bits(of.dtype) // 8
+        self.columns = of.n - of.n % (ALIGNMENT // self.size)
+        main, behind = replace(of, n=self.columns), replace(of, n=of.n - self.columns)
+        self.plans = Plans(replace(main, m=min(of.m, ROWS)), device, config)
+        self.last = Plans(replace(main, m=(of.m - 1) % ROWS + 1), device)
+        self.behind = Plans(behind, device) if behind.n else None
+
+    @property
+    def workspace(self) -> int:
+        """The bytes of scratch memory."""
+        return self.plans().workspace + min(self.of.m, ROWS) * self.columns * self.size
+
+    def __call__(self, *tensors: torch.Tensor) -> None:
+        if any(t.data_ptr() % ALIGNMENT for t in tensors[:-1]):
+            with_copies(self, *tensors, results=(len(tensors) - 1,))
+            return
+        x, w, bias, *_ = *(t.data_ptr() for t in tensors[:-1]), 0
+        out = tensors[-1].view(-1, self.of.n)
+        scratch = out.new_empty((min(self.of.m, ROWS), self.columns))
+        for i, part in enumerate(torch.split(out, ROWS)):
+            plan = self.plans() if len(part) == len(scratch) else self.last()
+            plan.with_vectors(x + i * ROWS * self.of.k * self.size, w, scratch.data_ptr(), bias)
+            part[:, : self.columns].copy_(scratch[: len(part)])
+        if self.behind is not None:
+            w += self.columns * self.of.k * self.size
+            bias += self.columns * self.size if bias else 0
+            scratch = out.new_empty((self.of.m, self.of.n - self.columns))
+            self.behind().with_vectors(x, w, scratch.data_ptr(), bias)
+            out[:, self.columns :].copy_(scratch)
 
 
 def prepared(make: Callable[[Config], Any], **options: Any) -> OpEnv:

@@ -1,0 +1,124 @@
+"""Products of padded weights without the columns that were added: nothing is in memory as a whole
+but what is wanted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import meta
+from meta import op
+from meta.base.device import CPU
+from meta.dialect.cublas import cublas
+from meta.dialect.cublas.product import ROWS
+from meta.ir import Module, parse
+from meta.passes import align_products, canonicalize, carry_padding, explain_fusion
+from meta.testing import check
+from tests.dialect.cublas.addresses import odd, run
+
+pytestmark = pytest.mark.usefixtures("emulated")
+
+
+def tensors(dtype: torch.dtype, *shapes: tuple[int, ...]) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
+
+
+def scores(x: Any, w: Any, b: Any) -> Any:
+    return op.reshape(op.bias_add(op.dense(x, w), b, 1), (2, -1, w.shape[0]))
+
+
+def scores_of_rows(x: Any, w: Any, b: Any) -> Any:
+    return op.bias_add(op.reshape(op.dense(x, w), (2, -1, w.shape[0])), b, 2)
+
+
+def scores_alone(x: Any, w: Any, b: Any) -> Any:
+    return op.reshape(op.dense(x, w), (2, -1, w.shape[0]))
+
+
+def padded(model: Any, *arrays: Any) -> Module:
+    module = canonicalize(meta.model.trace(model).program(*arrays).module)
+    made = align_products(module, device=CPU, devices=("cpu",), least_work=1)
+    return carry_padding(made, device=CPU, devices=("cpu",))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize("count", [6, ROWS, ROWS + 190])
+@pytest.mark.parametrize("columns", [68, 67])
+@pytest.mark.parametrize("model", [scores, scores_of_rows, scores_alone])
+def test_columns_are_left_out(model: Any, columns: int, count: int, dtype: torch.dtype) -> None:
+    x, w, b = tensors(dtype, (count, 16), (columns, 16), (columns,))
+    arrays = [meta.array(t) for t in (x, w, b)]
+    with meta.base.config.override(META_TF32=True):
+        compiled = meta.vm.compile(padded(model, *arrays))
+        name = "dense_cut" if model is scores_alone else "dense_bias_cut"
+        assert compiled.kernels() == {f"cublas.{name}": 1}
+        expected = x.double() @ w.double().t()
+        expected = expected if model is scores_alone else expected + b.double()
+        found = compiled(*arrays)
+    check(found, expected.view(2, -1, columns), 2e-2, 1e-2)
+
+
+def test_weights_that_were_padded_before_and_other_addresses() -> None:
+    x, w, b = tensors(torch.float16, (9, 16), (72, 16), (72,))
+    expected = (x.double() @ w.double().t() + b.double())[:, :67]
+    given = {"x": x, "w": w, "widths": None, "b": b, "more": None, "axis": 1}
+    slices = {"begin": (0, 0), "end": (9, 67)}
+    for name in ("x", "w", "b", "out"):
+        out = torch.empty(9, 67, dtype=torch.float16)
+        moved = {n: odd(t) if n == name else t for n, t in given.items()}
+        out = odd(out) if name == "out" else out
+        check(run("dense_bias_cut", out, CPU, **moved, **slices), expected, 2e-2, 1e-2)
+
+
+def test_memory_of_its_own_is_some_rows() -> None:
+    x, w = (meta.ir.TensorType(s, "float16") for s in ((4096, 32), (50272, 32)))
+    result = meta.ir.TensorType((4096, 50265), "float16")
+    types = {"x": x, "w": w, "widths": None, "begin": (0, 0), "end": (4096, 50265)}
+    made = cublas.patterns["dense_cut"].prepare(types, result, CPU)
+    assert made.workspace_bytes == ROWS * 50264 * 2
+
+
+def cut_from(end: tuple[int, int], widths: tuple[int, ...]) -> Module:
+    return parse(f"""
+    func @main(%x: float16[4, 8], %w: float16[67, 8]) -> float16[{end[0]}, {end[1]}] {{
+      %0: float16[72, 8] = pad(%w, pad_width={widths})
+      %1: float16[4, 72] = dense(%x, %0)
+      %2: float16[{end[0]}, {end[1]}] = strided_slice(%1, begin=(0, 0), end={end})
+      return %2
+    }}""")
+
+
+def test_weights_with_rows_before_are_read_as_they_were_padded() -> None:
+    x, w = tensors(torch.float16, (4, 8), (67, 8))
+    compiled = meta.vm.compile(cut_from((4, 65), (3, 2, 0, 0)))
+    assert compiled.kernels().get("cublas.dense_cut") == 1
+    expected = torch.cat([torch.zeros(4, 3), x.double() @ w.double().t()[:, :62]], 1)
+    check(compiled(meta.array(x), meta.array(w)), expected, 2e-2, 1e-2)
+
+
+@pytest.mark.parametrize(
+    ("end", "why"),
+    [((2, 67), "rows are left out, too"), ((4, 40), "fewer than 64 columns")],
+)
+def test_other_slices_stay(end: tuple[int, int], why: str) -> None:
+    assert why in explain_fusion(cut_from(end, (0, 5, 0, 0)), device=CPU)
+
+
+@pytest.mark.parametrize("more", [4, 5, 6])
+def test_a_bias_of_fewer_columns_stays(more: int) -> None:
+    module = parse(f"""
+    func @main(%x: float16[4, 8], %w: float16[72, 8], %b: float16[{72 - more}]) -> float16[4, 67] {{
+      %0: float16[4, 72] = dense(%x, %w)
+      %1: float16[72] = pad(%b, pad_width=(0, {more}), pad_value=2.0)
+      %2: float16[4, 72] = bias_add(%0, %1)
+      %3: float16[4, 67] = strided_slice(%2, begin=(0, 0), end=(4, 67))
+      return %3
+    }}""")
+    x, w, b = tensors(torch.float16, (4, 8), (72, 8), (72 - more,))
+    expected = x.double() @ w.double().t() + torch.nn.functional.pad(b.double(), (0, more), value=2)
+    found = meta.vm.compile(module)(*map(meta.array, (x, w, b)))
+    check(found, expected[:, :67], 2e-2, 1e-2)
