@@ -4,7 +4,7 @@ how gradients become one, and the norm of gradients of which a rank has parts.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -60,10 +60,14 @@ class DataParallel:
 
     def start(self, model: Model) -> None:
         """Give a model the arrays that it has on rank 0, or this rank's parts of them."""
-        for value in model.state().values():
-            value.update(op.broadcast_from(value, self.over, self.size))
+        self.broadcast(model.state().values())
         if self.zero == 3:
             shard_parameters(model, self.split)
+
+    def broadcast(self, arrays: Iterable[ndarray]) -> None:
+        """Write arrays as rank 0 has them."""
+        for value in arrays:
+            value.update(op.broadcast_from(value, self.over, self.size))
 
     def placement(self, array: ndarray) -> Placement:
         """Return which part of a parameter this rank updates."""

@@ -119,6 +119,13 @@ STAGES = 3
 """The last stage of ``zero``."""
 
 
+def require_stage(over: str | None, zero: int, stages: int = STAGES) -> None:
+    """Raise ArgumentError for a stage of ZeRO that there is not, or without an axis of ranks."""
+    if type(zero) is not int or not 0 <= zero <= stages or (zero and over is None):
+        expected = f'a stage from 0 to {stages}, beside over="dp"'
+        raise ArgumentError("zero does not fit", expected=expected, found=zero)
+
+
 class TrainingStep(Model):
     """A model together with its optimizer, called as ``step(dy, *inputs)``, where inputs may be
     given by name; see `training_step`.
@@ -144,8 +151,6 @@ class TrainingStep(Model):
         ranks: DataParallel | None = None,
     ) -> None:
         """Wrap a model whose forward is traced."""
-        if ranks is not None:
-            ranks.start(model)
         self.ranks = ranks
         params = _trainable_parameters(model)
         places = {n: a.placement for n, a in params.items()}
@@ -192,7 +197,7 @@ class TrainingStep(Model):
         # A parameter that the result does not depend on stays as it is.
         y, gradients = self.gradient.of_used(dy, *inputs, **named)
         if self.ranks is not None:
-            gradients = self.ranks.means(gradients)
+            y, gradients = self._result(y), self.ranks.means(gradients)
         factor: Any = 1.0
         skip = None
         if self.accumulation is not None:
@@ -215,6 +220,10 @@ class TrainingStep(Model):
             gradients = self.ranks.parts(gradients, params)
         self._update(parts, gradients, factor, skip)
         self.ranks.put({n: parts[n] for n in gradients}, params)
+        return y
+
+    def _result(self, y: Any) -> Any:
+        """Return what the step returns on this rank, of the model's result."""
         return y
 
     def _update(self, params: dict[str, Any], gradients: Any, factor: Any, skip: Any) -> None:
@@ -325,9 +334,7 @@ def training_step(
     if reduce_dtype is not None and (over is None or not is_float(reduce_dtype)):
         expected = 'a floating point dtype, beside over="dp"'
         raise ArgumentError("reduce_dtype does not fit", expected=expected, found=reduce_dtype)
-    if type(zero) is not int or not 0 <= zero <= STAGES or (zero and over is None):
-        expected = f'a stage from 0 to {STAGES}, beside over="dp"'
-        raise ArgumentError("zero does not fit", expected=expected, found=zero)
+    require_stage(over, zero)
     if gather_limit is not None and (
         zero != 3 or type(gather_limit) is not int or gather_limit < 0
     ):
@@ -344,6 +351,8 @@ def training_step(
 
     def make(model: Model, over: str | None = over) -> TrainingStep:
         ranks = None if over is None else DataParallel.of(over, reduce_dtype, zero)
+        if ranks is not None:
+            ranks.start(model)
         options = clip_norm, clip_value, loss_scale, accumulate, ema, ranks
         step = TrainingStep(model, of_params, *options)
         step.gradient.gather_limit = gather_limit

@@ -26,6 +26,8 @@ from meta.frontend.torch.containers import flatten, is_leaf, register_classes, r
 from meta.model.host_rng import refuse_host_rng
 from meta.op.core import tree
 
+LOCK = threading.RLock()
+"""Simulated ranks are threads, and torch traces one function at a time."""
 NO_GRADIENT = torch.ops.higher_order.wrap_with_set_grad_enabled
 _detach = torch.ops.aten.detach.default
 _FLAT_WEIGHTS = r"The tensor attributes? (self[\w.]*\._flat_weights\[\d+\],? )+w"
@@ -92,7 +94,8 @@ def export_module(
         )
 
     functions = _differentiable_functions() if training else contextlib.nullcontext()
-    with _mode(module, training), _with_forward(module, flattened), _convert_errors(), functions:
+    mode, own = _mode(module, training), _with_forward(module, flattened)
+    with LOCK, mode, own, _convert_errors(), functions:
         program = refuse_host_rng(run, lambda: forward(*inputs, **keywords), forward, None)
     return ExportedModule(program, objects, lambda leaves: tree.unflatten(structures[-1], leaves))
 

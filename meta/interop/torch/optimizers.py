@@ -8,7 +8,8 @@ step of ours left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,9 +19,10 @@ from torch.optim import Optimizer as TorchOptimizer
 
 from meta import optim
 from meta.base.errors import ArgumentError, RegistrationError
-from meta.frontend.core.memory_order import Order
+from meta.frontend.core.memory_order import Order, inverse
 from meta.optim import Optimizer
 from meta.runtime.ndarray import array, ndarray
+from meta.runtime.placement import Placement, gather_shards, shard_of
 
 Options = Mapping[str, Any]
 IGNORED = frozenset(["params", "param_names", "lr", "initial_lr", "foreach", "fused", "capturable"])
@@ -201,9 +203,10 @@ class SharedState:
         names: Mapping[int, str],
         arrays: Mapping[str, ndarray],
         orders: Mapping[str | int, Order],
+        placements: Mapping[str, Placement],
     ) -> None:
-        """Take an optimizer; by the id of a parameter its name, by name its array, and the order
-        of axes that this has, where they are not in their own.
+        """Take an optimizer; by the id of a parameter its name, by name its array, the order of
+        axes that this has, where they are not in their own, and which part this rank updates.
         """
         algorithm = algorithm_of(theirs)
         groups = [_trained(group["params"]) for group in theirs.param_groups]
@@ -225,6 +228,7 @@ class SharedState:
                 if of_group
             ],
             master_weights=False,
+            placements=placements,
             maximize=maximize == {True},
             **algorithm.options(first),
         )
@@ -241,6 +245,7 @@ class SharedState:
         parameters = [p for group in groups for p in group]
         # What torch's state is to have of each parameter: nothing is changed before `commit`.
         self._states = {names[id(p)]: (p, dict(theirs.state.get(p, {}))) for p in parameters}
+        self._shards: list[tuple[nn.Parameter, str, ndarray, Order | None]] = []
         self._share(theirs, algorithm, names, orders)
         self.steps: ndarray | None = None
         self._uncounted: set[str] = set()
@@ -283,6 +288,33 @@ class SharedState:
         # Schedulers warn of an optimizer that has made no step.
         vars(self._theirs)["_opt_called"] = True
 
+    @contextmanager
+    def gathered(self) -> Iterator[None]:
+        """Let the state be whole for a block, of which this rank has parts."""
+        within = []
+        for p, key, part, order in self._shards:
+            state = self._state.get(p, {})
+            if key in state:
+                place = part.placement
+                whole = gather_shards(part.tensor, place, Placement(place.shape))
+                state[key] = whole if order is None else whole.permute(inverse(order))
+                within.append((state, key, part, order))
+        try:
+            yield
+        finally:
+            for state, key, part, order in within:
+                part.update(_shard(state[key], part.placement, order))
+                state[key] = part.tensor
+
+    def refuse_shards(self) -> None:
+        """Raise ArgumentError where torch's own step would find parts of a state."""
+        state = self._theirs.state
+        if any(state.get(p, {}).get(key) is part.tensor for p, key, part, _ in self._shards):
+            raise ArgumentError(
+                "a rank has parts of the optimizer's state (zero=), which its own step cannot use",
+                hint="with step.gathered(): optimizer.step()",
+            )
+
     def recount(self) -> None:
         """Take over how many steps there are, after one of torch's own.
 
@@ -321,13 +353,20 @@ class SharedState:
                 own = getattr(self.optimizer, kind)
                 if name not in own:
                     continue
+                shape, place = own[name].shape, own[name].placement
                 if state.get(key) is None:
                     init = options[algorithm.init[key]] if key in algorithm.init else 0.0
-                    shape = own[name].shape
                     elementwise = order is not None or shape == tuple(p.shape)
-                    made = torch.empty_like(p) if elementwise else p.new_empty(shape)
+                    like = elementwise and not place.splits
+                    made = torch.empty_like(p) if like else p.new_empty(shape)
                     state[key] = made.fill_(init)
                 tensor = state[key].detach()
+                if place.splits:
+                    state[key] = tensor = _shard(tensor, place, order)
+                    own[name] = ndarray(tensor)
+                    own[name].placement = place
+                    self._shards.append((p, key, own[name], order))
+                    continue
                 tensor = tensor if order is None else tensor.permute(order)
                 if not tensor.is_contiguous():
                     raise ArgumentError(
@@ -350,6 +389,14 @@ class SharedState:
             state["step"] = step
         self.steps = ndarray(steps)
         self.optimizer.step_count.tensor.fill_(count)
+
+
+def _shard(tensor: Tensor, place: Placement, order: Order | None) -> Tensor:
+    """Return this rank's part of a state, which may be that already."""
+    if tuple(tensor.shape) == place.local:
+        return tensor
+    tensor = tensor if order is None else tensor.permute(order)
+    return shard_of(tensor.contiguous(), Placement(place.shape), place)
 
 
 def _only(counts: set[float]) -> float:

@@ -8,7 +8,8 @@ tensors of PyTorch's, where they lie.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,12 +26,16 @@ from meta.frontend.torch.model import TorchModel, model_on_tensors
 from meta.interop.torch.loss_scale import SharedLossScale
 from meta.interop.torch.optimizers import SharedState, options_of
 from meta.optim import TrainingStep
+from meta.optim.data_parallel import DataParallel
 from meta.optim.optimizer import require_clip
-from meta.optim.step import Accumulation
+from meta.optim.step import Accumulation, require_stage
+from meta.runtime.mesh import current_mesh, digest, require_consistent
 from meta.runtime.ndarray import array, ndarray
 from meta.vm import Executable, compile
 
 Loss = Callable[..., Tensor]
+LAST_STAGE = 2
+"""Of ``zero``: parameters are PyTorch's tensors, of which no rank has a part."""
 HALVES = (torch.bfloat16, torch.float16)
 
 
@@ -45,6 +50,8 @@ def training_step(
     clip_value: float | None = None,
     accumulate: int = 1,
     cuda_graph: bool | None = None,
+    over: str | None = None,
+    zero: int = 0,
 ) -> TorchTrainingStep:
     """Return a function that makes one step of training: forward, backward, and the update.
 
@@ -71,6 +78,12 @@ def training_step(
     clip_norm, clip_value: as `torch.nn.utils.clip_grad_norm_` and ``clip_grad_value_``.
     accumulate: the number of calls whose gradients are averaged for one update.
     cuda_graph: as for `meta.vm.compile`.
+    over: data parallel training along this axis of the mesh (`meta.distributed`), as
+        `meta.optim.training_step` makes it: each rank calls the step with its part of a batch, all
+        with the same shapes. Parameters and buffers are written once, with those of rank 0.
+        Gradients and the loss are means over the ranks; buffers are each rank's own from then on.
+    zero: 1: ranks share the state of the optimizer, 2: and the sums of ``accumulate``. A state is
+        then this rank's part of it, in one axis, and whole in a block ``with step.gathered():``.
 
     The step returns the loss, shape (), detached; ``.grad`` of parameters stays as it is, and the
     caller neither zeroes gradients nor steps the optimizer. It is compiled at the first call, and
@@ -79,10 +92,11 @@ def training_step(
 
     Raises ArgumentError for an optimizer, an option, a scaler or a loss that it does not take, at
     the first call AtenError for a module that is not exported or converted, naming the lines:
-    before anything is changed.
+    before anything is changed. DistributedError on all ranks if they do not agree.
     """
+    clip, ranks = (clip_norm, clip_value), (over, zero)
     return TorchTrainingStep(
-        model, optimizer, loss, autocast, scaler, clip_norm, clip_value, accumulate, cuda_graph
+        model, optimizer, loss, autocast, scaler, clip, accumulate, cuda_graph, ranks
     )
 
 
@@ -116,10 +130,14 @@ class _Objective(nn.Module):
 
 
 class _Step(TrainingStep):
-    """A step that counts as torch's optimizer does, too."""
+    """A step that counts as torch's optimizer does, too, and returns the loss of all ranks."""
 
     counts: ndarray | None = None
     updated: frozenset[str] = frozenset()
+
+    def _result(self, y: Any) -> Any:
+        assert self.ranks is not None
+        return op.all_reduce(y, self.ranks.over, self.ranks.size, "mean")
 
     def _update(self, params: dict[str, Any], gradients: Any, factor: Any, skip: Any) -> None:
         self.updated = frozenset(gradients)
@@ -144,10 +162,10 @@ class TorchTrainingStep:
         loss: Loss | None,
         autocast: torch.dtype | None,
         scaler: torch.amp.GradScaler | None,
-        clip_norm: float | None,
-        clip_value: float | None,
+        clip: tuple[float | None, float | None],
         accumulate: int,
         cuda_graph: bool | None,
+        ranks: tuple[str | None, int],
     ) -> None:
         self._objective, self._optimizer = _Objective(model, loss), optimizer
         self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
@@ -158,16 +176,23 @@ class TorchTrainingStep:
                 found=str(autocast),
             )
         self._precision = None if autocast is None else FROM_TORCH[autocast]
-        require_clip(clip_norm, clip_value)
+        require_clip(*clip)
         if type(accumulate) is not int or accumulate < 1:
             raise ArgumentError("accumulate counts calls", expected="an int >= 1", found=accumulate)
-        self._clip, self._accumulate = (clip_norm, clip_value), accumulate
+        over, zero = ranks
+        require_stage(over, zero, LAST_STAGE)
+        self._ranks = None if over is None else DataParallel.of(over, None, zero)
+        self._clip, self._accumulate = clip, accumulate
         self._cuda_graph = cuda_graph
         self._calls = 0
+        self._digests: dict[Any, bytes] = {}
         self._modules = list(self._objective.modules())[1:]
         self.executables: dict[Any, Executable] = {}
         self._seeds: dict[Any, ndarray] = {}
         self._state = self._new_state()
+        if self._ranks is not None:
+            self._require_same("how they train", tuple(_settings(optimizer, self._scaler)))
+            self._ranks.broadcast(self._state.arrays.values())
         self._recount = False
         own = weakref.ref(self)
 
@@ -176,7 +201,13 @@ class TorchTrainingStep:
             if step is not None:
                 step._recount = True  # PyTorch has made a step, which the program does not know
 
+        def refuse(*_: Any) -> None:
+            step = own()
+            if step is not None:
+                step._state.shared.refuse_shards()
+
         optimizer.register_step_post_hook(forget)
+        optimizer.register_step_pre_hook(refuse)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
         """Make a step; return the loss, shape ()."""
@@ -187,7 +218,9 @@ class TorchTrainingStep:
         if self._recount:
             self._state.recount(setting)
             self._recount = False
-        if executable is None or not self._state.is_current():
+        compiles = executable is None or not self._state.is_current()
+        self._require_same("the inputs of a step, and what it trains", (*key, compiles))
+        if executable is None or compiles:
             executable = self._compiled(key, setting, args, kwargs)
         state = self._state
         state.shared.set_rates(self._optimizer)
@@ -198,6 +231,27 @@ class TorchTrainingStep:
             state.shared.count_on_host()
         found: Tensor = loss.tensor
         return found
+
+    @contextmanager
+    def gathered(self) -> Iterator[None]:
+        """Let the optimizer have its whole state for a block, of which ranks have parts (``zero``),
+        for `state_dict` or a step of PyTorch's. All ranks enter it; what is written in it stays.
+        """
+        with self._state.shared.gathered():
+            yield
+
+    def _require_same(self, what: str, lines: tuple[Any, ...]) -> None:
+        """Raise DistributedError on all ranks if they have different lines."""
+        if self._ranks is None:
+            return
+
+        def text() -> str:
+            return "\n".join(map(str, lines))
+
+        if lines not in self._digests:
+            self._digests[lines] = digest(text())
+        own = self._digests[lines]
+        require_consistent(current_mesh(), what, own, text, [self._ranks.over])
 
     def _setting(self) -> Any:
         """Return what a program depends on besides its inputs."""
@@ -210,7 +264,7 @@ class TorchTrainingStep:
 
     def _new_state(self) -> _State:
         arguments = self._objective, self._optimizer, self._scaler, self._accumulate
-        return _State.of(*arguments, self._setting())
+        return _State.of(*arguments, self._setting(), self._ranks)
 
     def _compiled(
         self, key: Any, setting: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -241,6 +295,7 @@ class TorchTrainingStep:
             state.loss_scale,
             1,
             None,
+            self._ranks,
         )
         step.accumulation = state.accumulation
         step.counts = None if state.shared.on_host else state.shared.steps
@@ -275,6 +330,7 @@ class _State:
         scaler: torch.amp.GradScaler | None,
         accumulate: int,
         setting: Any,
+        ranks: DataParallel | None,
     ) -> _State:
         """Return arrays for the tensors as they are; ArgumentError for what does not fit."""
         parameters = dict(objective.named_parameters(remove_duplicate=False))
@@ -289,7 +345,9 @@ class _State:
         for name, p in parameters.items():
             arrays[name].requires_grad = p.requires_grad and id(p) in updated
         orders: dict[str | int, Order] = {n: o for n, t in tensors.items() if (o := _order(t))}
-        shared = SharedState(optimizer, names, arrays, orders)
+        of = {n: a for n, a in arrays.items() if a.requires_grad and n in names.values()}
+        parts = {} if ranks is None else {n: ranks.placement(a) for n, a in of.items()}
+        shared = SharedState(optimizer, names, arrays, orders, parts)
         device = shared.rates[0].device
         if scaler is not None and shared.on_host:
             raise ArgumentError(
@@ -299,11 +357,10 @@ class _State:
                 found=type(optimizer).__name__,
                 hint="make it with fused=True, or with capturable=True",
             )
-        trained = {n: a for n, a in arrays.items() if a.requires_grad and n in names.values()}
         accumulation = None
         if accumulate > 1:
-            places = {n: a.placement for n, a in trained.items()}
-            accumulation = Accumulation(trained, accumulate, places)
+            place = (lambda a: a.placement) if ranks is None else ranks.gradient_placement
+            accumulation = Accumulation(of, accumulate, {n: place(a) for n, a in of.items()})
             accumulation.factor = 1.0  # the seed has it, as it has in PyTorch's loops
         return cls(
             arrays,
@@ -376,6 +433,17 @@ def _require_fit(
                 found=f"shape {list(tensor.shape)}, strides {list(tensor.stride())}",
                 hint="make it of tensor.contiguous()",
             )
+
+
+def _settings(
+    optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler | None
+) -> Iterable[str]:
+    """Return, a line each, what ranks have to have in common besides arrays and inputs."""
+    known = optimizer.state_dict()
+    yield from map(str, known["param_groups"])
+    for number, state in known["state"].items():
+        yield f"state of parameter {number}: {sorted(state)}, step {float(state.get('step', 0))}"
+    yield f"scaler: {scaler and scaler.state_dict()}"
 
 
 def _loss_dtype(model: TorchModel) -> str:

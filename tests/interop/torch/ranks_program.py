@@ -1,0 +1,162 @@
+"""Run by test_training_step_ranks.py: steps of ours on two ranks beside those of
+DistributedDataParallel, and what the ranks refuse.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn, optim
+from torch.nn.parallel import DistributedDataParallel
+from torch.testing import assert_close
+
+from meta import distributed as dist
+from meta.base.errors import ArgumentError, DistributedError
+from meta.interop.torch import training_step
+from tests.distributed import forked
+from tests.interop.torch.test_training_step import (
+    OPTIMIZERS,
+    Images,
+    assert_same,
+    images,
+    loss,
+    matrices,
+    rows,
+)
+
+COUNT = 2
+CALLS = 6
+
+
+def scaler() -> torch.amp.GradScaler:
+    return torch.amp.GradScaler("cpu", 8.0, growth_interval=2)
+
+
+def lasting(model: nn.Module) -> nn.Module:
+    model.conv.weight.requires_grad_(False)
+    return model.to(memory_format=torch.channels_last)
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "adamw": {"clip_norm": 0.1, "ragged": True},
+    "momentum": {"zero": 1, "accumulate": 2, "change": lasting},
+    "fused": {"zero": 2, "scaler": scaler, "overflow": 2, "model": matrices},
+    "adafactor": {"zero": 2, "accumulate": 3, "clip_norm": 0.05, "model": matrices},
+}
+
+
+def batches(case: dict[str, Any], rank: int) -> Iterable[tuple[Tensor, Tensor]]:
+    for i in range(CALLS):
+        n = 3 if i % 3 == 2 and "ragged" in case else 4
+        x, y = (rows if "model" in case else images)(n, seed=10 * i + rank)
+        yield x * (torch.inf if rank and i == case.get("overflow") else 1.0), y
+
+
+def agree(name: str, rank: int) -> None:
+    """Compare losses and states; then PyTorch makes a step of both, and both go on."""
+    case = CASES[name]
+    torch.manual_seed(rank)  # others than those of rank 0 are written over
+    model = case.get("change", lambda m: m)(case.get("model", Images)())
+    pairs = [(m, OPTIMIZERS[name](m.parameters())) for m in (model, copy.deepcopy(model))]
+    (model, optimizer), (other, theirs) = pairs
+    ddp = DistributedDataParallel(other, find_unused_parameters=True)
+    ddp.broadcast_buffers = False  # but for now
+    given = {k: v for k, v in case.items() if k not in ("model", "change", "overflow", "ragged")}
+    scalers = [make() for make in (given.pop("scaler", None),) * 2 if make] or [None, None]
+    step = training_step(model, optimizer, loss, scaler=scalers[0], over="dp", **given)
+    assert_close(model.state_dict(), other.state_dict(), rtol=0, atol=0)
+    count, clip = given.get("accumulate", 1), given.get("clip_norm")
+    bound = (lambda p: nn.utils.clip_grad_norm_(p, clip)) if clip else (lambda p: None)
+    seen: list[Any] = []
+    for batch in batches(case, rank):
+        seen.append(batch)
+        found = step(*batch)
+        if len(seen) % count == 0:
+            expected = ddp_step(ddp, theirs, seen[-count:], bound, scalers[1])
+            losses = [found] if count == 1 else []
+            assert_close(losses, [expected] * len(losses), rtol=1e-4, atol=1e-5, equal_nan=True)
+    assert scalers[0] is None or scalers[0].state_dict() == scalers[1].state_dict()
+    parts = [x for state in optimizer.state.values() for x in state.values() if x is not None]
+    whole = [x for state in theirs.state.values() for x in state.values() if x is not None]
+    sizes = [sum(x.numel() for x in tensors) for tensors in (parts, whole)]
+    assert sizes[0] < 0.7 * sizes[1] if given.get("zero") and name != "adafactor" else True
+    if given.get("zero"):
+        try:
+            optimizer.step()
+        except ArgumentError as error:
+            assert "parts of the optimizer's state" in str(error)
+    with step.gathered():
+        assert_same((model, optimizer), (other, theirs))
+        loss(model(seen[0][0]), seen[0][1]).backward()
+        for p in model.parameters():
+            if p.grad is not None:
+                torch.distributed.all_reduce(p.grad.div_(COUNT))
+        optimizer.step()
+    ddp_step(ddp, theirs, seen[:1])
+    for _ in range(count):
+        step(*seen[1])
+    ddp_step(ddp, theirs, [seen[1]] * count, bound, scalers[1])
+    with step.gathered():
+        assert_same((model, optimizer), (other, theirs))
+
+
+def ddp_step(
+    ddp: DistributedDataParallel,
+    optimizer: optim.Optimizer,
+    given: list[Any],
+    clip: Callable[[Any], object] = lambda p: None,
+    scaler: torch.amp.GradScaler | None = None,
+) -> Tensor:
+    """Return the mean loss of all ranks."""
+    scaler = scaler or torch.amp.GradScaler("cpu", enabled=False)
+    optimizer.zero_grad()
+    for i, (x, y) in enumerate(given):
+        with ddp.no_sync() if i < len(given) - 1 else nullcontext():
+            found = loss(ddp(x), y)
+            scaler.scale(found / len(given)).backward()
+    scaler.unscale_(optimizer)
+    clip(ddp.parameters())
+    scaler.step(optimizer)
+    scaler.update()
+    found = found.detach()
+    torch.distributed.all_reduce(found)
+    return found / COUNT
+
+
+def refuse(rank: int) -> None:
+    """Inputs and settings that differ are an error on all ranks, which go on."""
+    model = matrices()
+    step = training_step(model, optim.SGD(model.parameters(), 0.1), loss, over="dp")
+    step(*rows())
+    for call in (
+        lambda: step(*rows(4 - rank)),
+        lambda: training_step(model, optim.SGD(model.parameters(), 0.1 + rank), loss, over="dp"),
+    ):
+        try:
+            call()
+        except DistributedError as error:
+            assert "the ranks do not agree on" in str(error)
+        else:
+            raise AssertionError
+    step(*rows())
+
+
+def main(rank: int) -> None:
+    dist.init("cpu", timeout=60)
+    with dist.Mesh(COUNT):
+        for name in CASES:
+            agree(name, rank)
+        refuse(rank)
+    dist.end()
+    print("all agree")
+
+
+if __name__ == "__main__":
+    for ended in forked.start(COUNT, main, Path(sys.argv[1])).wait(200):
+        print(ended["said"])
