@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from meta.base.device import Device
@@ -54,7 +54,8 @@ def inplace_update(
     So does a fused function with reductions, such as a softmax or the gradient of a cross entropy,
     from ``least_mib`` MiB of result on, if its dialect says that its kernel has read what it
     overwrites (`Dialect.overwrites`): on CUDA each row belongs to one thread block. Scores and
-    their gradient, often the largest of a training step, are then in memory once.
+    their gradient, often the largest of a training step, are then in memory once. And so does a
+    convolution of a library's, or a product, over the tensor that it adds.
 
     ``resident``: pairs ``(k, at)`` for parameters of main whose memory it may use: see
     `plan_memory`.
@@ -111,12 +112,12 @@ class _InplaceRewriter:
     def _search(self, live: Liveness) -> None:
         for binding in live.bindings:
             kernel = self._kernel(binding)
-            if kernel is None:
-                continue
-            _, function, args = kernel
-            which = _dying_argument(args, binding.var, live)
-            if which is not None and self._may(function, which):
-                self._overwritten[binding.var] = which
+            if kernel is not None:
+                _, function, args = kernel
+                for which in _dying_arguments(args, binding.var, live):
+                    if self._may(function, which):
+                        self._overwritten[binding.var] = which
+                        break
 
     def _kernel(self, binding: Binding) -> tuple[str, Function, tuple[Expr, ...]] | None:
         """Return a call that may overwrite as that of a fused function, with a name for it."""
@@ -135,10 +136,12 @@ class _InplaceRewriter:
         return made if made is not None and self._is_large(made[1]) else None
 
     def _is_large(self, function: Function) -> bool:
-        """Whether a function makes one large result by a kernel that its backend compiles."""
+        """Whether a function makes one large result by a kernel that its backend compiles, or by a
+        named one.
+        """
         result = function.result_type
-        compiled = KERNEL not in function.attrs and CONFIG not in function.attrs
-        return compiled and isinstance(result, TensorType) and type_bytes(result) >= self.least
+        fits = KERNEL in function.attrs or CONFIG not in function.attrs
+        return fits and isinstance(result, TensorType) and type_bytes(result) >= self.least
 
     def _may(self, function: Function, which: int) -> bool:
         """Whether the kernel of a function may write over one of its parameters."""
@@ -189,12 +192,11 @@ def _alone(binding: Binding, call: Call) -> tuple[str, Function, tuple[Expr, ...
     return call.callee.base.name, *outlined_function([binding], attrs, {}, [binding])
 
 
-def _dying_argument(args: tuple[Expr, ...], result: Var, live: Liveness) -> int | None:
-    """Return which argument dies where ``result`` is computed, so that it may be overwritten."""
+def _dying_arguments(args: tuple[Expr, ...], result: Var, live: Liveness) -> Iterator[int]:
+    """Yield which arguments die where ``result`` is computed, so that it may overwrite them."""
     type_ = result.type.fields[-1] if isinstance(result.type, TupleType) else result.type
     number = max(live.of(result))
     for which, arg in enumerate(args):
         fits = isinstance(arg, Var) and arg.type == type_
         if fits and live.overwritable(number, args, which) is not None:
-            return which
-    return None
+            yield which

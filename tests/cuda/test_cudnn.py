@@ -15,10 +15,11 @@ import torch.nn.functional as F
 import meta
 from meta import op
 from meta.base import config
+from meta.base.device import Device
 from meta.base.errors import DispatchError
 from meta.dialect import only
 from meta.dialect.core.preference import forget
-from meta.dialect.cudnn import plans
+from meta.dialect.cudnn import cudnn, plans
 
 pytestmark = pytest.mark.cuda
 LAST = ("NHWC", "OHWI", "NHWC")
@@ -101,6 +102,43 @@ def test_fused_convolutions(adds: bool, relu: bool, last: bool) -> None:
     wanted = wanted.movedim(1, -1) if last else wanted
     wanted = wanted + z.torch().double() if adds else wanted
     assert relative(compiled(x, w, b, z).torch(), wanted.relu() if relu else wanted) < 2e-3
+
+
+@pytest.mark.parametrize("dtype", [HALF, BFLOAT, SINGLE])
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize(
+    ("x", "w"),
+    [
+        ((64, 56, 56, 64), (256, 1, 1, 64)),
+        ((64, 28, 28, 128), (512, 1, 1, 128)),
+        ((8, 14, 14, 256), (1024, 1, 1, 256)),
+        ((64, 56, 56, 64), (64, 3, 3, 64)),
+        ((2, 7, 7, 512), (512, 3, 3, 512)),
+        ((1, 13, 11, 24), (40, 5, 5, 24)),
+    ],
+)
+def test_a_sum_is_written_over_what_is_added(
+    dtype: torch.dtype, relu: bool, x: Any, w: Any
+) -> None:
+    image, kernel, b = (numbers(*s, dtype=dtype) for s in (x, w, w[:1]))
+    z = numbers(*x[:3], w[0], dtype=dtype)
+    padding = w[1] // 2
+    options = {"stride": 1, "padding": padding, "dilation": 1, "groups": 1, "axis": 3}
+    captures = {
+        n: meta.ir.TensorType(t.shape, t.dtype)
+        for n, t in {"x": image, "w": kernel, "b": b, "z": z}.items()
+    }
+    layouts = dict(zip(("layout", "kernel_layout", "out_layout"), LAST, strict=True))
+    pattern = cudnn.patterns["conv2d_bias_add" + "_relu" * relu]
+    result = captures["z"]
+    run = pattern.prepare({**captures, **options, **layouts}, result, Device("cuda:0")).run
+    given = [t.torch() for t in (image, kernel, b, z)]
+    out = torch.empty_like(given[3])
+    run(*given, out)
+    for _ in range(3):
+        over = given[3].clone()
+        run(*given[:3], over, over)
+        assert torch.equal(over, out)
 
 
 @pytest.mark.parametrize("layout", ["BHSD", "BSHD"])

@@ -82,7 +82,7 @@ class Backend:
         self.ops: dict[str, Any] = {}
         # Compiles a function of this dialect's operators to one kernel, if the backend can.
         self.fuse: Callable[[Function, Device], Any] | None = None
-        # Whether its kernel of such a function that is not elementwise may write over a parameter.
+        # Whether its kernel of a function that is not elementwise may write over a parameter.
         self.overwrites: Callable[[Function, Device], bool] = lambda function, device: False
         self._loading, self._entered = threading.RLock(), False
         self._families: set[str] = set()

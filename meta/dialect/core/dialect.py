@@ -20,7 +20,7 @@ from meta.base.source import Span, definition_span
 from meta.dialect.core.backend import Backend
 from meta.dialect.core.catalog import DIALECTS, declares_absent
 from meta.dialect.core.dialect_op import DialectOp, Maker, not_generic
-from meta.dialect.core.fused import CONFIG, KERNEL, FusedMaker, FusedPattern
+from meta.dialect.core.fused import ARGUMENTS, CONFIG, KERNEL, FusedMaker, FusedPattern
 from meta.dialect.core.kernel_signature import bind_kernel, check_parameters
 from meta.dialect.core.openv import (
     Artifact,
@@ -45,6 +45,11 @@ from meta.op.core.registration import parameters, require_function, require_op
 IN_PLACE = "in_place"
 """The attribute of a fused function whose (last) result may take the memory of a parameter: its
 number."""
+
+
+def overwrites_capture(name: str, function: Function, device: Device) -> bool:
+    """Whether what the kernel of a pattern is to write over is its capture of a name."""
+    return bool(dict(function.attrs.get(ARGUMENTS, ())).get(name) == function.attrs[IN_PLACE])
 
 
 class Dialect(Backend):

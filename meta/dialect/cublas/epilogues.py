@@ -38,6 +38,7 @@ from typing import Any
 from meta import op
 from meta.base.device import Device
 from meta.dialect.core import OpEnv, Unsupported, decline_if
+from meta.dialect.core.dialect import overwrites_capture
 from meta.dialect.cublas import cublas as dialect
 from meta.dialect.cublas.product import FusedProduct, Product, UnalignedRows, prepared, problem
 from meta.ir.types import TensorType
@@ -129,6 +130,7 @@ def _define_all(name: str, product: Any, transposed: bool) -> None:
 
 for _name, _of in PRODUCTS.items():
     _define_all(_name, *_of)
+dialect.overwrites = partial(overwrites_capture, "c")  # C and D may be one for cuBLASLt
 
 
 LEAST_COLUMNS = 64

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from meta import op
 from meta.base.dtype import is_float
 from meta.dialect.core import OpEnv, Unsupported, decline_if, require_static, shared_patterns
+from meta.dialect.core.dialect import overwrites_capture
 from meta.dialect.cudnn import cudnn as dialect
 from meta.dialect.cudnn.graph import Graph, Operand
 from meta.dialect.cudnn.plans import planned
@@ -178,3 +180,5 @@ def _followed(call: CallValues, adds: bool, relu: bool) -> OpEnv:
 
 
 shared_patterns.register_conv_epilogues(dialect, _followed)
+# NVIDIA says of these kernels that the tensor that is added, and the result, may be one.
+dialect.overwrites = partial(overwrites_capture, "z")

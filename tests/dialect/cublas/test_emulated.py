@@ -13,7 +13,7 @@ from meta import op
 from meta.base.device import CPU
 from meta.base.errors import DispatchError
 from meta.dialect import only
-from meta.dialect.core import Config, Unsupported
+from meta.dialect.core import IN_PLACE, Config, Unsupported
 from meta.dialect.core.openv import config_text
 from meta.dialect.cublas import cublas
 from meta.dialect.cublas import product as cublas_product
@@ -24,6 +24,7 @@ from meta.op.linalg import GROUPED
 from meta.passes import canonicalize, explain_fusion, fuse_dialect
 from meta.testing import check, opcheck
 from meta.testing.case import OpCase, Sample
+from meta.vm.compiler.pipeline import PassContext
 from tests.dialect.cublas import addresses
 from tests.dialect.cublas.emulation import ALGORITHMS
 from tests.op.linalg import CASES
@@ -120,6 +121,28 @@ def test_layers_are_one_kernel(name: str, product: str, shape: tuple[int, ...]) 
     found, kernels = loss_of(model, x, w, b)
     assert kernels == {f"cublas.{product}_{name}": 1}
     check(found, expected)
+
+
+@pytest.mark.parametrize("product", ["dense", "matmul"])
+def test_a_product_is_written_over_what_it_is_added_to(product: str) -> None:
+    @meta.model.trace
+    def model(x: Any, w: Any, b: Any) -> Any:
+        y = getattr(op, product)(x, w)
+        y = op.bias_add(getattr(op, product)(op.relu(y), w), b) + y
+        return getattr(op, product)(y, w)
+
+    x, w, b = (meta.array(t / 8) for t in tensors((64, 64), (64, 64), (64,)))
+    expected = model(x, w, b)
+    for least, count in ((0.0, 1), (16.0, 0)):
+        with PassContext(config={"inplace_update": {"least_mib": least}}):
+            run = meta.vm.compile(model, x, w, b)
+        over = [
+            f
+            for f in run.module.functions.values()
+            if IN_PLACE in f.attrs and "c" in dict(f.attrs["arguments"])
+        ]
+        assert len(over) == count
+        check(run(x, w, b), expected)
 
 
 class Mlp(meta.model.Model):

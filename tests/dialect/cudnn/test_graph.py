@@ -14,12 +14,12 @@ import pytest
 from meta.base import config
 from meta.base.device import Device
 from meta.base.registry import OPERATORS
-from meta.dialect.core import Unsupported, only
+from meta.dialect.core import IN_PLACE, Unsupported, only
 from meta.dialect.core.openv import config_of, config_text
 from meta.dialect.cudnn import conv, cudnn, graph, library, plans
 from meta.dialect.cudnn.graph import Graph, Operand
 from meta.ir import TensorType, parse
-from meta.passes import fuse_dialect
+from meta.passes import fuse_dialect, inplace_update
 
 
 class Refused(Exception):
@@ -284,6 +284,37 @@ def test_which_calls_are_fused(
     with only("cudnn"):
         found = fuse_dialect(parse(BLOCK.format(y=y, z=z, axis=axis)), device=Device("cuda:0"))
     assert [f.attrs["kernel"] for f in found.functions.values() if f.attrs] == [fused]
+
+
+@pytest.mark.parametrize(
+    ("read", "expected"), [("%0", [3]), ("%y", [])], ids=["dies", "is read later"]
+)
+def test_a_sum_is_written_over_what_is_added(
+    frontend: list[Node], monkeypatch: pytest.MonkeyPatch, read: str, expected: list[int]
+) -> None:
+    monkeypatch.setitem(cudnn.__dict__, "unavailable", None)
+    y, window = "float16[2, 5, 6, 4]", 'layout="NHWC", kernel_layout="OHWI", out_layout="NHWC"'
+    program = f"""
+    func @main(%x: {y}, %w: float16[4, 1, 1, 4], %b: float16[4]) -> {y} {{
+      %y: {y} = conv2d(%x, %w, {window})
+      %x2: {y} = conv2d(%y, %w, {window})
+      %0: {y} = conv2d(%x2, %w, {window})
+      %1: {y} = bias_add(%0, %b, axis=3)
+      %2: {y} = add(%1, %y)
+      %3: {y} = relu(%2)
+      %4: {y} = conv2d(%3, %w, {window})
+      %5: {y} = conv2d({read.replace("%0", "%4")}, %w, {window})
+      %6: {y} = add(%4, %5)
+      return %6
+    }}"""
+    device = Device("cuda:0")
+    with only("cudnn"):
+        fused = fuse_dialect(parse(program), device=device)
+    found = inplace_update(fused, device=device, least_mib=0.0)
+    assert [f.attrs[IN_PLACE] for f in found.functions.values() if IN_PLACE in f.attrs] == expected
+    assert not any(
+        IN_PLACE in f.attrs for f in inplace_update(fused, device=device).functions.values()
+    )
 
 
 def test_channels_first_are_fused_too(
