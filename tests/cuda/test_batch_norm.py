@@ -120,6 +120,7 @@ def test_backward(before: str, dtype: str, shape: tuple[int, ...], at: int) -> N
 
 
 ACTIVATIONS = {
+    "relu": (F.relu, "relu(%a)", "relu_dx(y=None, x=%n, dy=%dy)"),
     "silu": (F.silu, "silu(%a)", "silu_dx(%n, %dy)"),
     "hardswish": (F.hardswish, "hardswish(%a)", "hardswish_dx(%n, %dy)"),
     "gelu": (F.gelu, "gelu(%a)", "gelu_dx(%n, y=None, dy=%dy)"),

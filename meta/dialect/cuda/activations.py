@@ -32,7 +32,7 @@ def _between(x: Any, dy: Any, first: Any, second: Any) -> Any:
 
 
 ACTIVATIONS = {
-    "relu": Activation(op.relu, lambda x, dy: op.relu_dx(x, None, dy)),
+    "relu": Activation(op.relu, lambda x, dy: op.relu_dx(None, x, dy) | op.relu_dx(x, None, dy)),
     "silu": Activation(op.silu, op.silu_dx),
     "hardswish": Activation(op.hardswish, op.hardswish_dx),
     "gelu": Activation(op.gelu, lambda x, dy: op.gelu_dx(x, None, dy)),

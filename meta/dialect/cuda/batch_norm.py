@@ -377,7 +377,7 @@ def _require_like(x: TensorType, **others: TensorType | None) -> None:
 _define_forward("batch_norm_add", _sum)
 for _name, _activation in ACTIVATIONS.items():
     _define_forward(f"batch_norm_{_name}", _activated(_activation), _name)
-    if _name != "relu":  # of which the result says as much as what it was of
-        _define_gradient(f"batch_norm_{_name}_dxwb", _name)
+    # Another one of relu reads its result, where that is saved.
+    _define_gradient(f"batch_norm_{_name}{'_again' * (_name == 'relu')}_dxwb", _name)
 _define_backward("batch_norm_relu_dxwb", _gradients, "out", "dw", "db")
 _define_backward("batch_norm_add_relu_dxwb", _all_gradients, "out", "dw", "db", "masked")

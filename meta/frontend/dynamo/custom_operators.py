@@ -3,7 +3,8 @@
 PyTorch's gradients of batch normalisation read statistics that ours compute again, and those of a
 maximum over windows read its places, which take longer to write than to find again. So a joint
 graph loses them before it is divided (`reduce_saved_tensors`), and the forward graph does not save
-them; nor what an activation behind a normalisation was of, which is computed again. The running
+them; nor what an activation behind a normalisation was of, which is computed again, nor what a gate
+was multiplied by, where the product is saved. The running
 statistics that a forward graph computes and then copies to its inputs are written there at once
 (`update_in_place`), and those of a layer that nobody reads are not computed (`without_statistics`).
 
@@ -30,6 +31,7 @@ from meta.frontend.dynamo.graph_program import replace_call
 _ATEN = torch.ops.aten
 _GRADIENT_OF_NORM = _ATEN.native_batch_norm_backward.default
 _NORM = _ATEN._native_batch_norm_legit_functional.default
+_GATES = _ATEN.sigmoid_backward.default, _ATEN.hardsigmoid_backward.default
 AGAIN_ON = {"cuda"}
 """Devices on which a normalisation is done again for the gradient of an activation."""
 _POOLS = {
@@ -135,6 +137,52 @@ def reduce_saved_tensors(joint: fx.GraphModule) -> None:
                 args = node.args
                 dy, x, *window, _ = args
                 replace_call(node, MAX_POOL_DX, dy, x, y, *_window_arguments(window, x))
+    for gradient in _GATES:
+        for node in graph.find_nodes(op="call_function", target=gradient):
+            _read_product(node)
+
+
+def _read_product(gradient: fx.Node) -> None:
+    """Let the gradient of a gate s, of which the product p = y s is saved for a convolution, read p
+    and not y: ``sum(dp y)`` is ``sum(dp p) / s`` where s is the same along the sum; where it is 0,
+    so is its own gradient.
+    """
+    args: Any = gradient.args
+    total, of = args
+    if total.target is not _ATEN.sum.dim_IntList or len(total.users) > 1 or total.kwargs:
+        return
+    product, s = total.args[0], of
+    if gradient.target is not _GATES[0]:
+        s = next((n for n in of.users if n.target is _ATEN.hardsigmoid.default), None)
+    if s is None or s.meta["val"].shape != total.meta["val"].shape or len(product.users) > 1:
+        return
+    for y in product.all_input_nodes if product.target is _ATEN.mul.Tensor else ():
+        made = (n for n in y.users if n.target is product.target and {*n.args} == {y, s})
+        p = next((n for n in made if _is_saved(n) and not _is_saved(y)), None)
+        if p is not None and p.meta["val"].dtype == product.meta["val"].dtype:
+            product.replace_input_with(y, p)
+            _divide(gradient, total, s)
+            return
+
+
+def _is_saved(node: fx.Node, *but: fx.Node) -> bool:
+    """Whether gradients read a value, others than these."""
+    return any("backward" in str(user.target) for user in node.users if user not in but)
+
+
+def _divide(gradient: fx.Node, total: fx.Node, s: fx.Node) -> None:
+    """Let the gradient of a gate take a sum that is too large by the factor s."""
+    with gradient.graph.inserting_before(gradient):
+        if gradient.target is _GATES[0]:  # s (1 - s) / s
+            rest = gradient.graph.call_function(_ATEN.rsub.Scalar, (s, 1))
+            rest.meta = dict(s.meta)
+            replace_call(gradient, _ATEN.mul.Tensor, total, rest)
+            return
+        least = torch.finfo(s.meta["val"].dtype).tiny
+        above = gradient.graph.call_function(_ATEN.clamp_min.default, (s, least))
+        quotient = gradient.graph.call_function(_ATEN.div.Tensor, (total, above))
+    above.meta, quotient.meta = dict(s.meta), dict(total.meta)
+    gradient.replace_input_with(total, quotient)
 
 
 def _normalise_again(gradient: fx.Node, x: fx.Node, weight: fx.Node, eps: float) -> None:
@@ -147,7 +195,11 @@ def _normalise_again(gradient: fx.Node, x: fx.Node, weight: fx.Node, eps: float)
         return
     args: Any = gradient.args
     dy, saved = args[:2]
-    y = saved.args[0] if saved.target is _ATEN.clone.default else saved  # of what is written over
+    through = {_ATEN.clone.default}  # of what is written over
+    is_relu = gradient.target is _ATEN.threshold_backward.default  # which reads a result
+    if is_relu and x.meta["val"].itemsize == 2 and not _is_saved(saved, gradient):
+        through.add(_ATEN.relu.default)
+    y = saved.args[0] if saved.target in through else saved
     made: Any = y.args[0] if y.target is operator.getitem and not y.args[1] else y
     if made.target is _NORM and made.args[:2] == (x, weight) and made.args[2] is not None:
         graph, given = gradient.graph, (dy, x, weight, made.args[2], eps)

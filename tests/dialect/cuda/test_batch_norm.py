@@ -160,6 +160,7 @@ def test_with_relu(
 
 
 HARDER = {
+    "relu": (F.relu, {}),
     "silu": (F.silu, {}),
     "hardswish": (F.hardswish, {}),
     "gelu": (F.gelu, {}),
@@ -188,7 +189,7 @@ def test_with_other_activations(
     over, axis = tuple(range(len(shape) - 1)), len(shape) - 1
     captures = {"w": norm.w, "b": norm.b, "over": over, "momentum": 0.1, "c": None, "eps": 1e-3}
     given = {"dy": dy, "x": norm.x, **captures, "axis": axis, **numbers_of}
-    fused(f"batch_norm_{name}_dxwb", results, **given)
+    fused(f"batch_norm_{name}{'_again' * (name == 'relu')}_dxwb", results, **given)
     norm.check_gradients(activation(norm.y), dy, *results)
 
 

@@ -134,6 +134,55 @@ def test_what_an_activation_is_of_is_not_saved(name: str, monkeypatch: pytest.Mo
     assert len(saved) == 3
 
 
+class Gated(nn.Module):
+    """Squeeze and excitation, of whose gates some are closed."""
+
+    def __init__(self, gate: nn.Module, activation: nn.Module) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8)
+        self.excite, self.last = nn.Conv2d(8, 8, 1), nn.Conv2d(8, 6, 1, bias=False)
+        self.gate, self.activation = gate, activation
+        self.excite.bias.data += torch.tensor([0.0, 0.0, -9.0, 9.0, 0.0, 1.0, -1.0, -9.0])
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.activation(self.norm(self.first(x)))
+        gate = self.gate(self.excite(y.mean((2, 3), keepdim=True)))
+        return self.last(y * gate).mean((2, 3))
+
+
+@pytest.mark.parametrize(
+    ("gate", "activation", "dtype", "saved"),
+    [
+        (nn.Sigmoid(), nn.SiLU(), torch.float32, 2),
+        (nn.Hardsigmoid(), nn.Hardswish(), torch.float32, 2),
+        (nn.Hardsigmoid(), nn.Hardswish(), torch.bfloat16, 2),
+        (nn.Sigmoid(), nn.ReLU(), torch.bfloat16, 2),
+        (nn.Sigmoid(), nn.ReLU(), torch.float32, 3),  # whose gradient reads what is gated
+        (nn.Tanh(), nn.SiLU(), torch.float32, 3),  # where it is 0, its gradient is not
+    ],
+)
+def test_what_is_gated_is_not_saved(
+    gate: nn.Module,
+    activation: nn.Module,
+    dtype: torch.dtype,
+    saved: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(custom_operators, "AGAIN_ON", {"cpu"})
+    torch.manual_seed(0)
+    model = Gated(gate, activation).to(dtype)
+    wide, x = copy.deepcopy(model).double(), torch.randn(4, 3, 9, 10).to(dtype)
+    with compiler.record_compiled_graphs() as graphs:
+        found = trained(model, torch.compile(model, backend="meta", fullgraph=True), x, 1)
+    for a, exact in zip(found, trained(wide, wide, x.double(), 1), strict=True):
+        bound = (200 if dtype is torch.float32 else 8) * torch.finfo(dtype).eps
+        assert_close(a, exact.to(a.dtype), rtol=bound, atol=bound * (1 + float(exact.abs().max())))
+    forward = next(g.graph.graph for g in graphs if g.role == "forward")
+    results = next(n for n in forward.nodes if n.op == "output").args[0]
+    images = [n.meta["val"] for n in results if n.op != "placeholder"]
+    assert sum(v.ndim == 4 and v.shape[2:] == (7, 8) for v in images) == saved
+
+
 def test_statistics_that_others_read_are_copied_at_the_end() -> None:
     forward = graphs_of(Reads(), torch.randn(4, 3, 8, 8))["forward"]
     assert "meta.batch_norm_update.default" not in forward
