@@ -33,6 +33,7 @@ from meta.base.progress import bar
 from meta.base.threads import compile_threads, run_in_threads
 from meta.dialect.core import Artifact, CompiledKernel, Deferred, OpEnv
 from meta.dialect.tvm import (
+    argument_checks,
     cache,
     cuda_source,
     llvm_code,
@@ -73,14 +74,17 @@ def _with_definitions(function: tirx.PrimFunc, module: Any, context: Any) -> tir
 
 
 _finished = tirx.transform.prim_func_pass(_with_definitions, opt_level=0)
+_checked = tirx.transform.prim_func_pass(
+    lambda function, module, context: argument_checks.tabled(function), opt_level=0
+)
 # Its stub asks for the hash, which it computes.
 _structural_key: Any = tvm_ffi.StructuralKey
 
 
 def _for_cpu() -> tuple[Any, Any, Any]:
-    """Return TVM's lowering for the CPU with two steps of ours at its end."""
+    """Return TVM's lowering for the CPU with three steps of ours at its end."""
     lowering, _, device_passes = pipeline.default_s_tir_pipeline()
-    steps = [tirx.transform.LowerTVMBuiltin(), _finished, tirx.transform.LowerIntrin()]
+    steps = [_checked, tirx.transform.LowerTVMBuiltin(), _finished, tirx.transform.LowerIntrin()]
     return lowering, lambda: tvm.ir.transform.Sequential(steps), device_passes
 
 
@@ -236,11 +240,15 @@ def _batches(wanted: Sequence[_Missing], least: int, most: int) -> list[list[_Mi
 
 def _built(batch: Sequence[_Missing], target: Target) -> dict[Key, CompiledKernel]:
     """Return the functions of a batch, compiled in one module."""
+    functions = {one.symbol: one.function for one in batch}
+    linked = cache.status().writable
     try:
-        module, needs = _compile({one.symbol: one.function for one in batch}, target)
+        module, needs = _compile(functions, target, linked)
+        stored = cache.store(module, {one.symbol: one.text for one in batch}, needs) or {}
+        if linked and not stored:
+            module, needs = _compile(functions, target, linked=False)
     except Exception as error:
         raise _blame(batch, target, error) from error
-    stored = cache.store(module, {one.symbol: one.text for one in batch}, needs) or {}
     built = {}
     for one in batch:
         found, arrays = stored.get(one.symbol), needs[one.symbol]
@@ -258,9 +266,11 @@ def _key_text(function: tirx.PrimFunc, target: Target) -> str:
 
 
 def _compile(
-    functions: Mapping[str, tirx.PrimFunc], target: Target
+    functions: Mapping[str, tirx.PrimFunc], target: Target, linked: bool
 ) -> tuple[tvm.runtime.Module, dict[str, tuple[Workspace, ...]]]:
-    """Return the functions in one module, and the workspaces that are their last parameters."""
+    """Return the functions in one module, and the workspaces that are their last parameters.
+    linked: whether the module becomes a library (see `argument_checks`).
+    """
     on_cuda = target.kind.name == "cuda"
     rules = _rules(target)
     scheduled: dict[str, tirx.PrimFunc] = {}
@@ -273,6 +283,7 @@ def _compile(
             made, needs[symbol] = cuda_source.as_parameters(cuda_source.exact(made))
         else:
             made = llvm_code.rounded(made)
+            made = argument_checks.described(made) if linked else made
         scheduled[symbol] = made.with_attr("global_symbol", symbol)
     with target:
         lowering = "default" if on_cuda else CPU
@@ -286,7 +297,7 @@ def _blame(batch: Sequence[_Missing], target: Target, error: Exception) -> Backe
         if len(batch) == 1:
             break
         try:
-            _compile({one.symbol: one.function}, target)
+            _compile({one.symbol: one.function}, target, linked=False)
         except Exception as alone:
             error = alone
             break

@@ -75,6 +75,103 @@ define i32 @meta_launch_parallel(ptr %body, ptr %data, i32 %tasks) {
 that of OpenMP's threads: kernels ask for as many as there are. A kernel's body has no failure to
 report: what may fail is checked before."""
 
+MATCH = """
+define i32 @meta_match(ptr %args, ptr %facts, i32 %count) nounwind {
+entry:
+  br label %argument
+argument:
+  %i = phi i32 [0, %entry], [%next_i, %checked]
+  %fact = phi ptr [%facts, %entry], [%next_fact, %checked]
+  %is_over = icmp eq i32 %i, %count
+  br i1 %is_over, label %right, label %look
+look:
+  %next_i = add i32 %i, 1
+  %position = call i64 @meta_number(ptr %fact)
+  %expected_kind_at = getelementptr i64, ptr %fact, i64 2
+  %expected_kind = call i64 @meta_number(ptr %expected_kind_at)
+  %rank = and i64 %expected_kind, 4294967295
+  %first = getelementptr i64, ptr %fact, i64 4
+  %next_fact = getelementptr [2 x i64], ptr %first, i64 %rank
+  %index_at = getelementptr [2 x i64], ptr %args, i64 %position
+  %index = load i32, ptr %index_at
+  %address_at = getelementptr i64, ptr %index_at, i64 1
+  %address = load ptr, ptr %address_at
+  %inside = getelementptr i64, ptr %address, i64 3
+  %is_object = icmp eq i32 %index, 70
+  %tensor = select i1 %is_object, ptr %inside, ptr %address
+  %data = load ptr, ptr %tensor
+  %device_at = getelementptr i64, ptr %tensor, i64 1
+  %device = load i32, ptr %device_at
+  %kind_at = getelementptr i64, ptr %tensor, i64 2
+  %kind = load i64, ptr %kind_at
+  %shape_at = getelementptr i64, ptr %tensor, i64 3
+  %shape = load ptr, ptr %shape_at
+  %strides_at = getelementptr i64, ptr %tensor, i64 4
+  %strides_or_null = load ptr, ptr %strides_at
+  %offset_at = getelementptr i64, ptr %tensor, i64 5
+  %offset = load i64, ptr %offset_at
+  %kind_fits = icmp eq i64 %kind, %expected_kind
+  %on_cpu = icmp eq i32 %device, 1
+  %no_offset = icmp eq i64 %offset, 0
+  %kind_and_device = and i1 %kind_fits, %on_cpu
+  %record_fits = and i1 %kind_and_device, %no_offset
+  br i1 %record_fits, label %extents, label %wrong
+extents:
+  %without = icmp eq ptr %strides_or_null, null
+  %strides = select i1 %without, ptr %shape, ptr %strides_or_null
+  br label %dimension
+dimension:
+  %d = phi i64 [%rank, %extents], [%k, %step]
+  %size = phi i64 [1, %extents], [%next_size, %step]
+  %compact = phi i1 [true, %extents], [%next_compact, %step]
+  %is_last = icmp eq i64 %d, 0
+  br i1 %is_last, label %memory, label %step
+step:
+  %k = sub i64 %d, 1
+  %extent_at = getelementptr i64, ptr %shape, i64 %k
+  %extent = load i64, ptr %extent_at
+  %stride_at = getelementptr i64, ptr %strides, i64 %k
+  %stride = load i64, ptr %stride_at
+  %expected_at = getelementptr [2 x i64], ptr %first, i64 %k
+  %expected = call i64 @meta_number(ptr %expected_at)
+  %is_same = icmp eq i64 %extent, %expected
+  %has_name = icmp slt i64 %expected, 0
+  %extent_fits = or i1 %is_same, %has_name
+  %is_next = icmp eq i64 %stride, %size
+  %is_one = icmp eq i64 %extent, 1
+  %next_or_one = or i1 %is_next, %is_one
+  %stride_fits = or i1 %next_or_one, %without
+  %next_compact = and i1 %compact, %stride_fits
+  %next_size = mul i64 %size, %extent
+  br i1 %extent_fits, label %dimension, label %wrong
+memory:
+  %is_empty = icmp eq i64 %size, 0
+  %is_there = icmp ne ptr %data, null
+  %is_readable = and i1 %is_there, %compact
+  %fits = or i1 %is_readable, %is_empty
+  br i1 %fits, label %checked, label %wrong
+checked:
+  br label %argument
+right:
+  ret i32 1
+wrong:
+  ret i32 0
+}
+
+define internal i64 @meta_number(ptr %at) alwaysinline nounwind {
+  %low = load i64, ptr %at, align 1
+  %behind = getelementptr i64, ptr %at, i64 1
+  %bits = load i64, ptr %behind, align 1
+  %high = shl i64 %bits, 7
+  %number = or i64 %low, %high
+  ret i64 %number
+}
+"""
+"""LLVM IR of the function that says whether tensors among arguments fit a table of so many. An
+argument takes 16 bytes (TVM's ``TVMFFIAny``); the record of a tensor is DLPack's ``DLTensor``:
+data, device, rank and dtype, shape, strides, offset, and in an object of TVM's it follows 24 bytes.
+Strides along one element, and those of tensors without elements, are any."""
+
 _VARIABLES = {
     "meta_omp_parallel": "GOMP_parallel",
     "meta_omp_thread": "omp_get_thread_num",
@@ -144,7 +241,7 @@ def link(output: Path, module: Any) -> None:
     """Link a compiled module, with those that it imports, to a shared library."""
     linker = command()
     assert linker is not None
-    with object_files(module) as objects, in_memory(object_of(LAUNCHER)) as launcher:
+    with object_files(module) as objects, in_memory(object_of(LAUNCHER + MATCH)) as launcher:
         files = [*objects, launcher]
         subprocess.run(
             [*linker, "-o", os.fspath(output), *map(path_of, files)],

@@ -6,8 +6,10 @@ import pytest
 import torch
 from tvm import te, topi
 
+from meta.base import config
 from meta.base.device import CPU
 from meta.base.dtype import COMPLEX, DTYPES, FLOAT8, TO_TORCH
+from meta.dialect.tvm import build
 from meta.dialect.tvm.build import kernel
 from meta.dialect.tvm.lower import NO_ALIAS, prim_func
 from meta.dialect.tvm.target import for_device
@@ -94,14 +96,64 @@ def test_simple_updates_are_not_copied():
     assert "alloc_buffer" not in text
 
 
-def test_wrong_arguments_are_refused_not_read():
-    x = tensor(4)
-    run = kernel(prim_func([x], [te.compute((4,), lambda i: x[i])]), TARGET)
-    good, result = torch.randn(4), torch.empty(4)
-    for bad in (torch.randn(5), torch.randn(2, 2), torch.randn(4).double(), torch.randn(8)[::2]):
-        with pytest.raises((ValueError, TypeError)):
-            run(bad, result)
-    with pytest.raises(TypeError):
-        run(good)
-    run(good, result)
-    assert torch.equal(good, result)
+@pytest.mark.parametrize("is_linked", [True, False])
+def test_wrong_arguments_are_refused_not_read(
+    is_linked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By what we link to a library, and by TVM's own checks where there is none."""
+    x, y = tensor(4, 3), te.placeholder((te.var("n"), 200), "float16", "y")
+    n = te.var("m")
+    z = te.placeholder((n,), "int8", "z")
+    count = te.var("count", "int64")
+    results = [
+        te.compute((4, 3), lambda i, j: x[i, j]),
+        te.compute((n, 200), lambda i, j: y[i, j]),
+        te.compute((n,), lambda i: z[i] + count.astype("int8")),
+    ]
+    good = [
+        *(torch.randn(4, 3), torch.randn(2, 200).half(), torch.ones(2).to(torch.int8), 5),
+        *(torch.empty(4, 3), torch.empty(2, 200).half(), torch.empty(2).to(torch.int8)),
+    ]
+    wrong: dict[int, list[object]] = {
+        0: [
+            *(torch.randn(5, 3), torch.randn(4, 4), torch.randn(12), torch.randn(4, 3, 1)),
+            *(torch.randn(4, 3).double(), torch.ones(4, 3, dtype=torch.int32), torch.randn(3, 4).T),
+            *(torch.randn(8, 3)[::2], torch.randn(4, 6)[:, ::2], 3, 2.5, None, "text"),
+            *(torch.randn(4, 0), torch.randn(4, 3, device="meta")),
+        ],
+        1: [torch.randn(2, 201).half(), torch.randn(200).half(), torch.randn(2, 200).bfloat16()],
+        2: [torch.ones(3, dtype=torch.int8), torch.ones(2, dtype=torch.uint8), torch.ones(2, 1)],
+        3: [2.5, torch.ones(()), None],
+        5: [torch.empty(3, 200).half()],
+    }
+    monkeypatch.setattr(build, "_kernels", {})
+    with config.override(META_CACHE=is_linked):
+        run = kernel(prim_func([x, y, z, count], results), TARGET)
+    for position, values in wrong.items():
+        for value in values:
+            with pytest.raises((ValueError, TypeError, BufferError, RuntimeError)):
+                run(*good[:position], value, *good[position + 1 :])
+    for few in (good[:-1], [*good, good[0]], []):
+        with pytest.raises(TypeError):
+            run(*few)
+    run(*good)
+    for argument, result in zip(good[:3], good[4:], strict=True):
+        change = 5 if result.dtype is torch.int8 else 0
+        assert torch.equal(argument + change, result)
+
+
+@pytest.mark.parametrize("is_linked", [True, False])
+def test_strides_along_one_element_are_any(
+    is_linked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, n = tensor(1, 3, 1), te.var("n")
+    y = te.placeholder((n, 3), "float32", "y")
+    outputs = [te.compute((1, 3, 1), lambda *i: x[i]), te.compute((n, 3), lambda *i: y[i])]
+    monkeypatch.setattr(build, "_kernels", {})
+    with config.override(META_CACHE=is_linked):
+        run = kernel(prim_func([x, y], outputs), TARGET)
+    a, b = torch.randn(1, 3, 2)[:, :3, :1].contiguous(), torch.randn(1, 3)
+    a, b = a.as_strided((1, 3, 1), (7, 1, 5)), b.as_strided((1, 3), (9, 1))
+    found = [torch.empty(1, 3, 1), torch.empty(1, 3)]
+    run(a, b, *found)
+    assert torch.equal(found[0], a) and torch.equal(found[1], b)
