@@ -34,7 +34,7 @@ from typing import Any
 
 import torch
 from command import add_names, add_outputs, parser_of
-from models.rank_contenders import OURS, THEIRS
+from models.rank_contenders import OURS, STEP, THEIRS
 from models.rank_records import Key, Ranks, Record, compare, missed, named
 from models.rank_rows import RANK_ROWS
 from report import conditions, conditions_cuda, has_compiler, say, write
@@ -117,7 +117,7 @@ def read() -> argparse.Namespace:
     """Return the options."""
     parser = parser_of(__doc__)
     add_names(parser, "--rows", RANK_ROWS)
-    add_names(parser, "--contenders", [*DEFAULT, *(n for n in OURS if n not in DEFAULT)])
+    add_names(parser, "--contenders", [*DEFAULT, STEP, *(n for n in OURS if n not in DEFAULT)])
     parser.set_defaults(contenders=list(DEFAULT))
     parser.add_argument("--gpus", type=int, nargs="+", default=[1, 2], help="numbers of ranks")
     parser.add_argument("--device", choices=("cpu", "cuda"), help="by default cuda if it is there")

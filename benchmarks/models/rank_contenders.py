@@ -4,7 +4,8 @@
 gradients, the parameters on each rank. ``half``: with parameters in bfloat16, as FSDP2 computes
 with, and their float32 masters, of which each rank has parts as with ``zero2``. ``ddp``:
 DistributedDataParallel with torch.compile and buckets of gradients that are views; on one rank
-torch.compile alone. ``fsdp2``: fully_shard of each block, which is compiled, and of the rest.
+torch.compile alone. ``step``: the same module by `meta.interop.torch.training_step`. ``fsdp2``:
+fully_shard of each block, which is compiled, and of the rest.
 ``joined``: `meta` on one device with the batches of all ranks in one, whose losses are what those
 of several ranks have to be.
 """
@@ -21,6 +22,7 @@ import torch
 from torch import nn
 
 import meta
+from meta.interop.torch import training_step as step_of_meta
 from meta.model import Model
 from meta.optim import with_adamw
 from meta.train.objective import Objective
@@ -35,6 +37,7 @@ JOINED = "joined"
 HALF = "half"
 OURS = ("meta", "zero1", "zero2", "zero3", HALF)
 THEIRS = ("ddp", "fsdp2")
+STEP = "step"
 PRECISION = "bfloat16"
 Call = Callable[[int], torch.Tensor]
 """One step with the batch of a number; returns this rank's loss."""
@@ -92,7 +95,7 @@ class RankContender:
                 raise ValueError("batch normalisation keeps its statistics in float32")
             self._compiled = self._of_meta(name, task, ours, batches, place)
         else:
-            make = {"ddp": _data_parallel, "fsdp2": _fully_sharded}[name]
+            make = {"ddp": _data_parallel, "fsdp2": _fully_sharded, STEP: _one_program}[name]
             self._compiled = lambda: make(row, task, theirs, batches, place)
         gc.collect()
 
@@ -179,6 +182,16 @@ def _data_parallel(
     if place.compiler:
         run = torch.compile(run)
     return _stepping(model, run, batches, place)
+
+
+def _one_program(
+    row: RankRow, task: Task, model: nn.Module, batches: list[Any], place: RankSetup
+) -> Call:
+    model = _laid_out(row, model, batches)
+    optimizer = torch.optim.AdamW(model.parameters(), RATE, weight_decay=WEIGHT_DECAY, fused=True)
+    over, dtype = "dp" if place.ranks > 1 else None, getattr(torch, PRECISION)
+    step = step_of_meta(model, optimizer, task.their_loss, autocast=dtype, over=over)
+    return lambda number: step(*batches[number])
 
 
 def _fully_sharded(

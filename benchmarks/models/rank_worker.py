@@ -22,7 +22,16 @@ from torch.profiler import ProfilerActivity
 from worker_processes import answers_alone
 
 import meta
-from models.rank_contenders import BATCHES, JOINED, OURS, THEIRS, Call, RankContender, RankSetup
+from models.rank_contenders import (
+    BATCHES,
+    JOINED,
+    OURS,
+    STEP,
+    THEIRS,
+    Call,
+    RankContender,
+    RankSetup,
+)
 from models.rank_rows import RANK_ROWS
 
 WARM_UP, TRACED = 3, 3
@@ -34,7 +43,7 @@ def main() -> None:
     """Measure as told."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("row", choices=RANK_ROWS)
-    parser.add_argument("contender", choices=(*OURS, *THEIRS, JOINED))
+    parser.add_argument("contender", choices=(*OURS, STEP, *THEIRS, JOINED))
     parser.add_argument("--most", type=int, required=True, help="the ranks of the joined batch")
     parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
     parser.add_argument("--first", type=int, required=True, help="steps whose losses are said")

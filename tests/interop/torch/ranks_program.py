@@ -1,5 +1,5 @@
-"""Run by test_training_step_ranks.py: steps of ours on two ranks beside those of
-DistributedDataParallel, and what the ranks refuse.
+"""Run by test_training_step_ranks.py, and on CUDA by tests/cuda: steps of ours on several ranks
+beside those of DistributedDataParallel, and what the ranks refuse.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.testing import assert_close
 
 from meta import distributed as dist
 from meta.base.errors import ArgumentError, DistributedError
-from meta.interop.torch import training_step
+from meta.interop.torch import TorchTrainingStep, training_step
 from tests.distributed import forked
 from tests.interop.torch.test_training_step import (
     OPTIMIZERS,
@@ -30,12 +30,7 @@ from tests.interop.torch.test_training_step import (
     rows,
 )
 
-COUNT = 2
 CALLS = 6
-
-
-def scaler() -> torch.amp.GradScaler:
-    return torch.amp.GradScaler("cpu", 8.0, growth_interval=2)
 
 
 def lasting(model: nn.Module) -> nn.Module:
@@ -46,42 +41,48 @@ def lasting(model: nn.Module) -> nn.Module:
 CASES: dict[str, dict[str, Any]] = {
     "adamw": {"clip_norm": 0.1, "ragged": True},
     "momentum": {"zero": 1, "accumulate": 2, "change": lasting},
-    "fused": {"zero": 2, "scaler": scaler, "overflow": 2, "model": matrices},
+    "fused": {"zero": 2, "scaler": 8.0, "overflow": 2, "model": matrices},
     "adafactor": {"zero": 2, "accumulate": 3, "clip_norm": 0.05, "model": matrices},
 }
 
 
-def batches(case: dict[str, Any], rank: int) -> Iterable[tuple[Tensor, Tensor]]:
+def batches(case: dict[str, Any], rank: int, device: str) -> Iterable[tuple[Tensor, Tensor]]:
     for i in range(CALLS):
         n = 3 if i % 3 == 2 and "ragged" in case else 4
         x, y = (rows if "model" in case else images)(n, seed=10 * i + rank)
-        yield x * (torch.inf if rank and i == case.get("overflow") else 1.0), y
+        x = x * (torch.inf if rank and i == case.get("overflow") else 1.0)
+        yield x.to(device), y.to(device)
 
 
-def agree(name: str, rank: int) -> None:
+def agree(name: str, rank: int, device: str) -> TorchTrainingStep:
     """Compare losses and states; then PyTorch makes a step of both, and both go on."""
-    case = CASES[name]
+    case, ranks = CASES[name], torch.distributed.get_world_size()
     torch.manual_seed(rank)  # others than those of rank 0 are written over
-    model = case.get("change", lambda m: m)(case.get("model", Images)())
+    model = case.get("change", lambda m: m)(case.get("model", Images)().to(device))
     pairs = [(m, OPTIMIZERS[name](m.parameters())) for m in (model, copy.deepcopy(model))]
     (model, optimizer), (other, theirs) = pairs
     ddp = DistributedDataParallel(other, find_unused_parameters=True)
     ddp.broadcast_buffers = False  # but for now
     given = {k: v for k, v in case.items() if k not in ("model", "change", "overflow", "ragged")}
-    scalers = [make() for make in (given.pop("scaler", None),) * 2 if make] or [None, None]
+    init = given.pop("scaler", None)
+    scalers = [
+        torch.amp.GradScaler(device, init or 1.0, growth_interval=2, enabled=init is not None)
+        for _ in range(2)
+    ]
     step = training_step(model, optimizer, loss, scaler=scalers[0], over="dp", **given)
     assert_close(model.state_dict(), other.state_dict(), rtol=0, atol=0)
     count, clip = given.get("accumulate", 1), given.get("clip_norm")
     bound = (lambda p: nn.utils.clip_grad_norm_(p, clip)) if clip else (lambda p: None)
+    near = {"rtol": 1e-4, "atol": 1e-5} if device == "cpu" else {"rtol": 1e-3, "atol": 1e-4}
     seen: list[Any] = []
-    for batch in batches(case, rank):
+    for batch in batches(case, rank, device):
         seen.append(batch)
         found = step(*batch)
         if len(seen) % count == 0:
             expected = ddp_step(ddp, theirs, seen[-count:], bound, scalers[1])
             losses = [found] if count == 1 else []
-            assert_close(losses, [expected] * len(losses), rtol=1e-4, atol=1e-5, equal_nan=True)
-    assert scalers[0] is None or scalers[0].state_dict() == scalers[1].state_dict()
+            assert_close(losses, [expected] * len(losses), **near, equal_nan=True)
+    assert scalers[0].state_dict() == scalers[1].state_dict()
     parts = [x for state in optimizer.state.values() for x in state.values() if x is not None]
     whole = [x for state in theirs.state.values() for x in state.values() if x is not None]
     sizes = [sum(x.numel() for x in tensors) for tensors in (parts, whole)]
@@ -92,29 +93,29 @@ def agree(name: str, rank: int) -> None:
         except ArgumentError as error:
             assert "parts of the optimizer's state" in str(error)
     with step.gathered():
-        assert_same((model, optimizer), (other, theirs))
+        assert_same((model, optimizer), (other, theirs), **near)
         loss(model(seen[0][0]), seen[0][1]).backward()
         for p in model.parameters():
             if p.grad is not None:
-                torch.distributed.all_reduce(p.grad.div_(COUNT))
+                torch.distributed.all_reduce(p.grad.div_(ranks))
         optimizer.step()
-    ddp_step(ddp, theirs, seen[:1])
+    ddp_step(ddp, theirs, seen[:1], lambda p: None, torch.amp.GradScaler(enabled=False))
     for _ in range(count):
         step(*seen[1])
     ddp_step(ddp, theirs, [seen[1]] * count, bound, scalers[1])
     with step.gathered():
-        assert_same((model, optimizer), (other, theirs))
+        assert_same((model, optimizer), (other, theirs), **near)
+    return step
 
 
 def ddp_step(
     ddp: DistributedDataParallel,
     optimizer: optim.Optimizer,
     given: list[Any],
-    clip: Callable[[Any], object] = lambda p: None,
-    scaler: torch.amp.GradScaler | None = None,
+    clip: Callable[[Any], object],
+    scaler: torch.amp.GradScaler,
 ) -> Tensor:
     """Return the mean loss of all ranks."""
-    scaler = scaler or torch.amp.GradScaler("cpu", enabled=False)
     optimizer.zero_grad()
     for i, (x, y) in enumerate(given):
         with ddp.no_sync() if i < len(given) - 1 else nullcontext():
@@ -126,7 +127,7 @@ def ddp_step(
     scaler.update()
     found = found.detach()
     torch.distributed.all_reduce(found)
-    return found / COUNT
+    return found / torch.distributed.get_world_size()
 
 
 def refuse(rank: int) -> None:
@@ -149,14 +150,14 @@ def refuse(rank: int) -> None:
 
 def main(rank: int) -> None:
     dist.init("cpu", timeout=60)
-    with dist.Mesh(COUNT):
+    with dist.Mesh(2):
         for name in CASES:
-            agree(name, rank)
+            agree(name, rank, "cpu")
         refuse(rank)
     dist.end()
     print("all agree")
 
 
 if __name__ == "__main__":
-    for ended in forked.start(COUNT, main, Path(sys.argv[1])).wait(200):
+    for ended in forked.start(2, main, Path(sys.argv[1])).wait(200):
         print(ended["said"])
