@@ -29,7 +29,7 @@ PROGRAMS = {
     "distributed_program.py": "rank {rank} of {count}: ",
     "tensor_parallel_program.py": "rank {rank} of {count}: ",
     "fit_program.py": "rank {rank} of {count}: 3 runs agree",
-    "training_step_program.py": "rank {rank} of {count}: 4 steps agree",
+    "../interop/torch/ranks_program.py": "rank {rank} of {count}: 4 steps agree",
 }
 """What each rank prints at the end."""
 

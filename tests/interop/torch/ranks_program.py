@@ -5,6 +5,7 @@ beside those of DistributedDataParallel, and what the ranks refuse.
 from __future__ import annotations
 
 import copy
+import os
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
@@ -148,16 +149,27 @@ def refuse(rank: int) -> None:
     step(*rows())
 
 
-def main(rank: int) -> None:
-    dist.init("cpu", timeout=60)
-    with dist.Mesh(2):
+def main(rank: int, count: int = 2, device: str = "cpu") -> None:
+    dist.init(device, timeout=60)
+    with dist.Mesh(count):
         for name in CASES:
-            agree(name, rank, "cpu")
-        refuse(rank)
+            run = next(iter(agree(name, rank, device).executables.values()))
+            if device == "cuda":
+                (region,) = run.cuda_graph.regions
+                assert region.graphs == 1 and not run.cuda_graph.alone, run.cuda_graph
+                kept.append(run)
+        if device == "cpu":
+            refuse(rank)
     dist.end()
-    print("all agree")
+    print(f"rank {rank} of {count}: {len(CASES)} steps agree")
 
 
-if __name__ == "__main__":
+kept: list[Any] = []
+"""Graphs are there when the processes part."""
+
+
+if __name__ == "__main__" and "RANK" in os.environ:  # of torchrun
+    main(int(os.environ["RANK"]), int(sys.argv[1]), "cuda")
+elif __name__ == "__main__":
     for ended in forked.start(2, main, Path(sys.argv[1])).wait(200):
         print(ended["said"])
