@@ -377,9 +377,9 @@ class SharedState:
 
     def _share_steps(self, theirs: TorchOptimizer) -> None:
         """Let the counts of all parameters be elements of one tensor, where torch wants them."""
-        self._uncounted = {n for n, (_, state) in self._states.items() if "step" not in state}
-        known = {float(state["step"]) for _, state in self._states.values() if "step" in state}
-        count = _only(known)
+        counts = {n: float(state.get("step", 0)) for n, (_, state) in self._states.items()}
+        self._uncounted = {n for n, made in counts.items() if not made}
+        count = _only({*counts.values()} - {0.0})
         group = theirs.param_groups[0]
         own = next(p for p, _ in self._states.values()).device
         device = own if group.get("capturable") or group.get("fused") else torch.device("cpu")

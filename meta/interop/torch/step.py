@@ -7,7 +7,6 @@ tensors of PyTorch's, where they lie.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from meta.base.dtype import FROM_TORCH
 from meta.base.errors import ArgumentError
 from meta.frontend.core.memory_order import Order, is_contiguous_order, order_of
 from meta.frontend.torch.model import TorchModel, model_on_tensors
+from meta.interop.torch.guards import Guards, register, require_last
 from meta.interop.torch.loss_scale import SharedLossScale
 from meta.interop.torch.optimizers import SharedState, options_of
 from meta.optim import TrainingStep
@@ -186,7 +186,7 @@ class TorchTrainingStep:
         self._cuda_graph = cuda_graph
         self._calls = 0
         self._digests: dict[Any, bytes] = {}
-        self._modules = list(self._objective.modules())[1:]
+        self._guards = Guards(self._objective, optimizer)
         self.executables: dict[Any, Executable] = {}
         self._seeds: dict[Any, ndarray] = {}
         self._state = self._new_state()
@@ -194,23 +194,14 @@ class TorchTrainingStep:
             self._require_same("how they train", tuple(_settings(optimizer, self._scaler)))
             self._ranks.broadcast(self._state.arrays.values())
         self._recount = False
-        own = weakref.ref(self)
-
-        def forget(*_: Any) -> None:
-            step = own()
-            if step is not None:
-                step._recount = True  # PyTorch has made a step, which the program does not know
-
-        def refuse(*_: Any) -> None:
-            step = own()
-            if step is not None:
-                step._state.shared.refuse_shards()
-
-        optimizer.register_step_post_hook(forget)
-        optimizer.register_step_pre_hook(refuse)
+        register(optimizer, self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
         """Make a step; return the loss, shape ()."""
+        require_last(self._optimizer, self)
+        if not self._guards.hold():
+            self._guards = Guards(self._objective, self._optimizer)
+            self._state.at = []
         leaves, structure = pytree.tree_flatten((args, kwargs))
         setting = self._setting()
         key = structure, *map(_kind, leaves), setting
@@ -240,6 +231,14 @@ class TorchTrainingStep:
         with self._state.shared.gathered():
             yield
 
+    def before_step_of_torch(self) -> None:
+        """Raise ArgumentError if PyTorch's own step cannot be made."""
+        self._state.shared.refuse_shards()
+
+    def after_step_of_torch(self) -> None:
+        """Count the step that PyTorch has made."""
+        self._recount = True
+
     def _require_same(self, what: str, lines: tuple[Any, ...]) -> None:
         """Raise DistributedError on all ranks if they have different lines."""
         if self._ranks is None:
@@ -255,12 +254,7 @@ class TorchTrainingStep:
 
     def _setting(self) -> Any:
         """Return what a program depends on besides its inputs."""
-        parameters = self._objective.parameters()
-        return (
-            tuple([m.training for m in self._modules]),
-            tuple([p.requires_grad for p in parameters]),
-            str(options_of(self._optimizer)),
-        )
+        return *self._guards.modes(), str(options_of(self._optimizer))
 
     def _new_state(self) -> _State:
         arguments = self._objective, self._optimizer, self._scaler, self._accumulate
@@ -270,7 +264,7 @@ class TorchTrainingStep:
         self, key: Any, setting: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Executable:
         """Compile the step for arguments; nothing of PyTorch's is changed before that is done."""
-        if not self._modules[0].training:
+        if not self._objective.model.training:
             raise ArgumentError("the model is in eval mode", hint="model.train()")
         state = self._state
         if not state.is_current() or state.setting != setting:
@@ -287,7 +281,8 @@ class TorchTrainingStep:
         for i, leaf in leaves:
             if isinstance(leaf, Tensor) and (order := _order(leaf)):
                 orders[i] = order
-        model = model_on_tensors(self._objective, args, kwargs, state.arrays, orders)
+        with self._guards.recording():
+            model = model_on_tensors(self._objective, args, kwargs, state.arrays, orders)
         step = _Step(
             model,
             lambda *_, **__: state.shared.optimizer,
@@ -304,6 +299,7 @@ class TorchTrainingStep:
         seed = state.seed(_loss_dtype(model))
         executable = compile(run, seed, *given, cuda_graph=self._cuda_graph, **named)
         state.commit(step.updated)
+        self._guards.watch(model.torch_program().constants.values())
         self._state, self.executables[key], self._seeds[key] = state, executable, seed
         return executable
 

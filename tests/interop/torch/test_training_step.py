@@ -278,8 +278,10 @@ def test_a_model_that_returns_its_loss_with_ragged_batches() -> None:
     assert_same(ours, theirs)
 
 
-def test_states_are_saved_and_loaded_and_averages_follow() -> None:
-    make = OPTIMIZERS["adamw"]
+@pytest.mark.parametrize("name", ["adamw", "adagrad"])
+def test_states_are_saved_and_loaded_and_averages_follow(name: str) -> None:
+    """Adagrad counts from the start on, parameters that nothing reads too."""
+    make = OPTIMIZERS[name]
     ours, theirs = both(make)
     step, average = training_step(*ours, loss), AveragedModel(ours[0])
     for i in range(2):
