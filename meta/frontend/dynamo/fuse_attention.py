@@ -1,12 +1,11 @@
-"""Attention in graphs of Dynamo's: PyTorch's calls stay whole, and attention over short sequences
-that a model writes out becomes one operator, before AOTAutograd takes them apart.
+"""Attention in graphs of Dynamo's: PyTorch's calls stay whole, and attention in half precision that
+a model writes out becomes one operator, before AOTAutograd takes them apart.
 
 Which kernel PyTorch has for a mask depends on how the mask lies in memory: without one, attention
 becomes products, whose scores are kept for the gradient. Models repeat the heads of key and value,
 by a copy of each, before they call it; kernels read them where they are. Where a model writes
-attention out, with what it learns to add to the scores, as windows of images have it, the scores
-are written several times. Without a gradient the pass `fuse_attention` finds attention in programs,
-and longer one's products are as fast in PyTorch.
+attention out, as windows of images have it with what they learn to add to the scores, the scores
+are written several times. Without a gradient the pass `fuse_attention` finds attention in programs.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from meta.ir import Binding
 from meta.op.attention import HEADS_FIRST
 from meta.op.core.tracing import Trace
 from meta.passes.alias_analysis import AliasSets
-from meta.passes.attention import HALVES, attentions, is_short
+from meta.passes.attention import HALVES, attentions, has_gradients
 from meta.passes.attention.axes import Refused
 from meta.passes.attention.fused_call import AttentionMatch
 from meta.passes.pattern import Match, match, operator, pattern, wildcard
@@ -40,7 +39,7 @@ from meta.passes.simplify.shapes import PERMUTATIONS, order_of
 
 ATTENTION_ON = ("cuda",)
 """Kinds of device on which PyTorch takes attention apart whose mask its own kernels do not have,
-and on which there is a kernel for a short one with a mask that is trained.
+and on which there are kernels for attention and all its gradients.
 """
 _ARGUMENTS = (
     *("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa"),
@@ -62,7 +61,7 @@ def fuse_attention(graph: fx.GraphModule) -> None:
                 program = GraphProgram(part)
                 _read_shared_heads(program, calls)
                 if softmax:
-                    _fuse_short(program)
+                    _fuse_written(program)
             part.recompile()
 
 
@@ -81,7 +80,8 @@ def attention(
     With a mask it is the operator of one of PyTorch's kernels in any case, and the mask as it is
     given; with heads that are shared, one of our own.
     """
-    if enable_gqa and not dropout_p and not (is_causal and attn_mask is not None):
+    shares = enable_gqa or (key.ndim == 4 and key.shape[1] == 1)  # which is broadcast
+    if shares and not dropout_p and not (is_causal and attn_mask is not None):
         given = _as_autocast_casts(query, key, value, attn_mask)
         if _is_grouped(*given):
             result: Tensor = fused_attention(*given, is_causal, scale, False)[0]
@@ -209,37 +209,53 @@ def row_maximum(x: Tensor, axis: int, keepdims: bool) -> Tensor:
     return x.detach().amax(axis, keepdims)
 
 
+def where(seen: Tensor, x1: Any, x2: Any) -> Tensor:
+    """The arguments are those of `meta.where`, of which one is a tensor, and one a number."""
+    swaps = not isinstance(x1, Tensor)
+    y: Tensor = x2.masked_fill(seen, x1) if swaps else x1.masked_fill(seen.logical_not(), x2)
+    return y
+
+
 def _attention(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, is_causal: bool, scale: float,
-    layout: str, *_: Any,
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool, scale: float,
+    layout: str, window: tuple[int, int] | None = None, *_: Any,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The arguments are those of `meta.fused_attention`."""
     swaps = layout != HEADS_FIRST
     if swaps:
         query, key, value = (t.transpose(1, 2) for t in (query, key, value))
-    y, logsumexp = fused_attention(query, key, value, mask, is_causal, scale, True)
+    y, logsumexp = fused_attention(query, key, value, mask, is_causal, scale, True, window)
     return y.transpose(1, 2) if swaps else y, logsumexp
 
 
 _TORCH_CALLS: TorchCalls = {
     **TORCH_CALLS,
     "add": lambda x1, x2, *_: x1 + x2,
+    "any": torch.any,
     "broadcast_to": torch.broadcast_to,
     "fused_attention": _attention,
+    "logical_and": torch.logical_and,
+    "logical_not": torch.logical_not,
+    "logical_or": torch.logical_or,
     "max": row_maximum,
+    "maximum": lambda x1, x2, *_: x1.clamp_min(x2),
     "multiply": torch.mul,
     "permute_dims": torch.permute,
+    "strided_slice": lambda x, begin, end, strides, *_: x[tuple(map(slice, begin, end, strides))],
     "subtract": lambda x1, x2, *_: x1 - x2,
+    "where": where,
+    "zeros_like": lambda x, *_: torch.zeros_like(x),
 }
 
 
-def _fuse_short(program: GraphProgram) -> None:
-    """Write one call in the place of each short attention with a mask that is added."""
+def _fuse_written(program: GraphProgram) -> None:
+    """Write one call in the place of each attention in half precision."""
 
     def require(found: AttentionMatch, binding: Binding) -> None:
         device = fake_value(program.owners[binding.var]).device
-        if device.type not in ATTENTION_ON or found.dtype not in HALVES or not is_short(found):
-            raise Refused("there is no kernel for it")
+        served = device.type in ATTENTION_ON and found.dtype in HALVES and has_gradients(found)
+        if not served:
+            raise Refused("there is no kernel for it and its gradient")
 
     found, _ = attentions(program.function, AliasSets(program.function), (), require)
     for binding, one in found.items():

@@ -89,8 +89,20 @@ def may_write(node: fx.Node) -> bool:
     names = code.co_varnames[: code.co_argcount] if code is not None else ()
     if any(n == "inplace" and a is not False for n, a in zip(names, node.args, strict=False)):
         return True
-    known = not isinstance(node.target, torch._ops.HigherOrderOperator)
-    return not known or name.endswith("_") or "out" in node.kwargs or "inplace" in node.kwargs
+    if isinstance(node.target, torch._ops.HigherOrderOperator):
+        return _body_may_write(node)
+    return name.endswith("_") or "out" in node.kwargs or "inplace" in node.kwargs
+
+
+def _body_may_write(node: fx.Node) -> bool:
+    """Whether a function with a gradient of its own, or another node with graphs within, may write
+    to a tensor.
+    """
+    parts = [a for a in node.args if isinstance(a, fx.Node) and a.op == "get_attr"]
+    root: Any = node.graph.owning_module
+    bodies = [root.get_submodule(str(a.target)) for a in parts if root is not None]
+    known = bool(bodies) and all(isinstance(b, fx.GraphModule) for b in bodies)
+    return not known or any(may_write(n) for b in bodies for n in b.graph.nodes)
 
 
 def _adds_to_own(node: fx.Node) -> bool:

@@ -77,8 +77,8 @@ def _follow(module: Module, function: Function, found: set[Expr], results: dict[
             found.add(binding.var)
 
 
-LONGEST, WIDEST, ALIGNED = 64, 64, 8
-"""The most queries, keys, and elements of a head of short attention; a head has a multiple."""
+ALIGNED = 8
+"""What the elements of a head are a multiple of, for kernels in half precision."""
 HALVES = ("float16", "bfloat16")
 # From how many keys on one kernel is faster: to compute a result, and together with its gradient.
 LEAST_KEYS: Mapping[str, tuple[int, int]] = MappingProxyType({"cpu": (512, 1024), "cuda": (0, 0)})
@@ -116,9 +116,9 @@ def fuse_attention(
     ``trained``: the parameters of main, by number, that gradients will be wanted of; None if the
     program is only run. To be run before `autodiff`, as `meta.model.value_and_grad` does: the
     gradient then is one call, too. A mask that is trained stays: its gradient would be a third
-    pass over all scores, but for short sequences in half precision on CUDA (`is_short`). ``half``:
-    whether the program will be cast to half precision. `explain_attention` says what becomes a
-    call, and why others do not.
+    pass over all scores, but in half precision on CUDA (`has_gradients`). ``half``: whether the
+    program will be cast to half precision. `explain_attention` says what becomes a call, and why
+    others do not.
 
     >>> from meta.base.device import CPU
     >>> from meta.ir import parse
@@ -240,7 +240,7 @@ class _Search:
     def require_gain(self, one: AttentionMatch, _: Binding) -> None:
         """Raise Refused where one call gains nothing."""
         is_half = self.half or one.dtype in HALVES
-        if self.is_trained(one) and not (self.kind == "cuda" and is_half and is_short(one)):
+        if self.is_trained(one) and not (self.kind == "cuda" and is_half and has_gradients(one)):
             raise Refused("a mask is trained: its gradient would compute all scores once more")
         keys = one.keys[0].extent
         if keys < self.least:
@@ -254,23 +254,13 @@ class _Search:
             raise Refused(f"kernels on CUDA want rows of 16 bytes, not {own} times {one.dtype}")
 
 
-def is_short(one: AttentionMatch) -> bool:
-    """Whether CUDA has a kernel for an attention in half precision that gives the gradient of its
-    mask, too.
+def has_gradients(one: AttentionMatch) -> bool:
+    """Whether CUDA has kernels for an attention in half precision and for its gradients, those of a
+    mask that is added among them.
     """
-    masks, (width, other) = one.masking.masks, map(extent, one.widths)
-    return (
-        one.dropped is None
-        and max(extent(one.rows), extent(one.keys)) <= LONGEST
-        and other == width <= WIDEST
-        and width % ALIGNED == 0
-        and len(one.lead) > 1
-        and one.scale != 0
-        and isfinite(one.scale)
-        and bool(masks)
-        and not one.masking.known
-        and all(m.hides is None and not m.negated and m.factor == 1 for m in masks)
-    )
+    width, other = map(extent, one.widths)
+    plain = one.dropped is None and isfinite(one.scale) and one.scale != 0
+    return plain and other == width and width % ALIGNED == 0
 
 
 def attentions(

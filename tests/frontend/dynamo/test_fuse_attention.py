@@ -176,6 +176,8 @@ class Grouped(nn.Module):
             return torch.repeat_interleave(x, 3, dim=-3)
         if self.repeat == "tiled":  # other heads share
             return x[:, None].expand(b, 3, h, s, d).reshape(b, h * 3, s, d)
+        if self.repeat == "broadcast":
+            return x[:, :1]
         if self.repeat == "written":
             y = x.repeat_interleave(3, 1)
             y[:, 1].mul_(2)
@@ -194,7 +196,8 @@ class Grouped(nn.Module):
 
 
 REPEATS = {
-    **dict.fromkeys(("index", "short index", "unsqueeze", "interleave", "function", "flag"), True),
+    **dict.fromkeys(("index", "short index", "unsqueeze", "interleave", "function"), True),
+    **dict.fromkeys(("flag", "broadcast"), True),
     **dict.fromkeys(("tiled", "written"), False),
 }
 

@@ -1,5 +1,5 @@
-"""Attention over short sequences that a model writes out, with what it learns to add to the scores,
-is one operator of the program, and its gradient others; what means something else stays.
+"""Attention in half precision that a model writes out is one operator of the program, and its
+gradient others; what means something else stays.
 """
 
 from __future__ import annotations
@@ -74,9 +74,66 @@ def unbound(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
     return torch.softmax(q @ key.transpose(-2, -1) + bias, dim=-1) @ value
 
 
+def scaled_with_mask(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    return ((q @ k.transpose(-2, -1) + bias) * 0.3).softmax(-1) @ v
+
+
 def two_masks(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
     scores = torch.add(q @ k.transpose(-2, -1), BATCHES.to(v.dtype))
     return (scores + bias).softmax(-1).to(v.dtype) @ v
+
+
+SEEN = numbers(Q, K, seed=12) > -0.5
+BEFORE = torch.ones(Q, K, dtype=torch.bool).tril()
+LEAST = torch.finfo(torch.bfloat16).min
+
+
+def hidden(fill: float, seen: Tensor = SEEN) -> Form:
+    """Scores that a query may not look at are replaced."""
+
+    def form(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+        scores = torch.where(seen, q @ k.transpose(-2, -1) * 0.4, fill)
+        return scores.softmax(-1, dtype=torch.float32).to(v.dtype) @ v
+
+    return form
+
+
+def of_stacks(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    """By products of stacks of matrices, one of which adds something."""
+    q, k, v = (t.flatten(0, 1) for t in (q, k, v))
+    slopes = torch.arange(K, device=q.device).to(q.dtype).mul(0.1).expand(B * H, 1, K)
+    scores = torch.baddbmm(slopes, q, k.mT, alpha=0.4).view(B, H, Q, K).float() + bias
+    weights = scores.softmax(-1).to(v.dtype).view(B * H, Q, K)
+    return torch.bmm(weights, v).view(B, H, Q, D)
+
+
+class Sine(torch.autograd.Function):
+    """A function with a gradient of its own, which writes to nothing."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return torch.sin(x)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return torch.cos(x) * dy
+
+
+def around_functions(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    """The mask of the second one is made before a function with a gradient of its own."""
+    mask = bias.to(v.dtype) * 0.5
+    y = (q @ k.transpose(-2, -1) + mask).softmax(-1) @ v
+    y = Sine.apply(y)
+    return (y @ k.transpose(-2, -1) + mask).softmax(-1) @ v
+
+
+def of_parts(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    """Key and value are slices of one array."""
+    joined = torch.stack([k, v], 2)
+    key, value = joined[..., 0, :, :], joined[..., 1, :, :]
+    return (q @ key.transpose(-2, -1) + bias).softmax(-1) @ value
 
 
 FORMS: dict[str, Form] = {
@@ -91,6 +148,15 @@ FORMS: dict[str, Form] = {
     "of the least number": masked(HUGE),
     "two masks": two_masks,
     "unbound": unbound,
+    "without a mask": lambda q, k, v, bias: (q @ k.transpose(-2, -1) * 0.4).softmax(-1) @ v,
+    "a mask is scaled": scaled_with_mask,
+    "hidden by minus infinity": hidden(-torch.inf),
+    "hidden by the least number": hidden(LEAST),
+    "hidden from a query": hidden(LEAST, SEEN.index_fill(0, torch.tensor(2), False)),
+    "causal": hidden(-torch.inf, BEFORE),
+    "of stacks": of_stacks,
+    "around functions": around_functions,
+    "of parts": of_parts,
 }
 
 
@@ -126,12 +192,13 @@ def check(form: Form, found: list[Tensor], dtype: torch.dtype, autocast: bool) -
         assert distance[0] <= 1.5 * distance[1] + 4e-3 * right[here].norm()
 
 
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # by Dynamo
 @pytest.mark.parametrize("autocast", [True, False], ids=["autocast", "bfloat16"])
 @pytest.mark.parametrize("name", FORMS)
 def test_it_is_what_is_written(name: str, autocast: bool) -> None:
     dtype = torch.float32 if autocast else torch.bfloat16
     text, found = programs(FORMS[name], dtype, autocast)
-    times = 2 if name == "used twice" else 1
+    times = 2 if name in ("used twice", "around functions") else 1
     assert [len(re.findall(rf"\bfused_attention{s}\(", text)) for s in ("", "_dx")] == [times] * 2
     assert "softmax" not in text
     check(FORMS[name], found, dtype, autocast)
@@ -163,6 +230,27 @@ def test_parts_of_a_projection_are_read_where_they_lie(shifted: bool) -> None:
     assert "permute_dims(" not in text and "copy(" not in text
     exact = form(*(t.detach().double() for t in given), bias.detach().double())
     assert (y.double() - exact).norm() <= 2e-2 * exact.norm()
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_long_sequences(trained: bool) -> None:
+    given = [numbers(2, 2, 80, 16, seed=i).bfloat16().requires_grad_() for i in range(3)]
+    mask = numbers(80, 80, seed=4).bfloat16().requires_grad_(trained)
+
+    def form(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        return (q @ k.mT * 0.25 + mask).softmax(-1) @ v
+
+    with compiler.record_compiled_graphs() as graphs:
+        y = torch.compile(form, backend="meta", fullgraph=True)(*given, mask)
+        y.square().sum().backward()
+    text = "\n".join(str(p.executable.module) for g in graphs for p in g.programs())
+    assert "softmax" not in text and ("fused_attention_dmask(" in text) == trained
+    leaves = [t.detach().double().requires_grad_() for t in (*given, mask)]
+    exact = form(*leaves)
+    exact.square().sum().backward()
+    assert (y.double() - exact).norm() <= 2e-2 * exact.norm()
+    for one, right in zip((*given, *[mask] * trained), leaves, strict=False):
+        assert (one.grad.double() - right.grad).norm() <= 3e-2 * right.grad.norm()
 
 
 def test_a_query_that_sees_nothing_is_nan() -> None:
@@ -232,10 +320,6 @@ def without_gradient(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
     return (scores + bias).softmax(-1) @ v
 
 
-def scaled_with_mask(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
-    return ((q @ k.transpose(-2, -1) + bias) * 0.3).softmax(-1) @ v
-
-
 def over_queries(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
     return (q @ k.transpose(-2, -1) + bias).softmax(-2) @ v
 
@@ -246,7 +330,6 @@ def wide_scores(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
 
 
 OTHERS: dict[str, Form] = {
-    "without a mask": lambda q, k, v, bias: (q @ k.transpose(-2, -1) * 0.4).softmax(-1) @ v,
     "weights are returned": weights_returned,
     "scores are returned": scores_returned,
     "a product is returned": product_returned,
@@ -255,7 +338,6 @@ OTHERS: dict[str, Form] = {
     "query is written by relu": written_by_relu,
     "a mask is written": written_mask,
     "scores without a gradient": without_gradient,
-    "a mask is scaled": scaled_with_mask,
     "over queries": over_queries,
     "in float32": wide_scores,
 }
@@ -268,7 +350,7 @@ def test_what_means_something_else_stays(name: str) -> None:
     check(OTHERS[name], found, torch.bfloat16, False)
 
 
-@pytest.mark.parametrize("name", ["without a mask", "weights are returned"])
+@pytest.mark.parametrize("name", ["over queries", "weights are returned"])
 def test_under_autocast_too(name: str) -> None:
     _, found = programs(OTHERS[name], torch.float32, True)
     check(OTHERS[name], found, torch.float32, True)
