@@ -25,6 +25,7 @@ from meta.base.source import Span
 from meta.dialect.cuda.graph_fills import fill_by_kernels
 from meta.runtime import random
 from meta.runtime.allocate import storage_address
+from meta.vm.compiler import bytecode as bc
 from meta.vm.compiler.code import Code
 from meta.vm.compiler.output_buffers import OutputBuffers
 from meta.vm.graphs.region_step import GraphStep
@@ -213,6 +214,9 @@ class Graphs:
         self.reasons: dict[str, None] = {}
         # What the caller has for results.
         self.buffers = OutputBuffers({})
+        # Of a straight-line program, what copies inputs of a region of a block to memory of the
+        # program's that is free as long as the region reads them, and returns these copies.
+        self.copies: Callable[..., dict[bc.Register, torch.Tensor]] = lambda *_: {}
         self._fixed: set[int] = set()
         # What was recorded, by where the arrays were; and where they were when it was forgotten.
         self._bindings: dict[tuple[int, ...], Binding] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from types import FunctionType
 
 import torch
@@ -179,6 +180,7 @@ class Grapher:
             bound=frozenset(range(first_array, arguments)),
             escapes=lambda r: escaping is None or r in escaping,
             ranks=ranks,
+            copies=partial(self.graphs.copies, block, region),
         )
         self.graphs.steps.append(step)
         return step

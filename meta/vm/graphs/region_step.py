@@ -3,8 +3,9 @@
 A `GraphStep` runs kernel by kernel at first, then is recorded, then replayed. The first run
 compiles, loads and plans what kernels need. The second is recorded. What a recorded kernel reads
 and writes has fixed addresses: constants, the arena, and the model's arrays have them anyway (they
-are *static*); what else comes from outside is copied to memory of the region's own before each
-replay, and what is handed on is copied out of the graph's memory after it.
+are *static*); what else comes from outside is copied before each replay, to memory of the program's
+that is free then (`input_memory.py`) or of the region's own, and what is handed on is copied out of
+the graph's memory after it.
 
 `capture.py` says what regions of one program share, and records graphs.
 """
@@ -51,7 +52,8 @@ class GraphStep:
     written: registers that its kernels write in place. keys: the places of its random keys.
     arguments: how many registers, the first ones, are arguments of the program. bound: those that
     hold the same static tensor at every run. escapes: registers whose values live longer than the
-    run of the program. ranks: those of its collectives, which do alike with it.
+    run of the program. ranks: those of its collectives, which do alike with it. copies: see
+    `Graphs`.
     """
 
     graphs: Graphs
@@ -65,6 +67,7 @@ class GraphStep:
     bound: frozenset[bc.Register]
     escapes: Callable[[bc.Register], bool]
     ranks: Ranks | None = None
+    copies: Callable[..., dict[bc.Register, torch.Tensor]] = lambda _: {}
 
     def __post_init__(self) -> None:
         self.draw = self.graphs.keys.drawer(self.keys)
@@ -184,7 +187,8 @@ class GraphStep:
     def recorded(self, regs: Registers, given: Sequence[bc.Register]) -> Replay:
         """Record the region for copies of its inputs, run it once, return what runs it again."""
         own = regs.copy()
-        copied = {r: regs[r].clone() for r in given}
+        inside = self.copies({r: regs[r] for r in given if r not in self.written})
+        copied = {r: inside[r] if r in inside else regs[r].clone() for r in given}
         for r, tensor in copied.items():
             own[r] = tensor
         written = {r: own[r] for r in self.written}
@@ -199,7 +203,7 @@ class GraphStep:
             self.graphs.buffers.tensors = results
         # What was made in the region, and is forgotten in it, is None now.
         written = {r: own[r] if t is None else t for r, t in written.items()}
-        return self.replay(own, copied, written, launch)
+        return self.replay(own, copied, written, launch, inside)
 
     def body(self, own: Registers) -> None:
         """Launch the kernels, to be recorded."""
@@ -265,9 +269,11 @@ class GraphStep:
         copied: dict[bc.Register, torch.Tensor],
         written: dict[bc.Register, torch.Tensor | None],
         launch: Callable[[], None],
+        inside: Mapping[bc.Register, torch.Tensor],
     ) -> Replay:
-        """Return what runs the recorded region."""
-        memory = {storage_address(t): r for r, t in copied.items() if t.numel()}
+        """Return what runs the recorded region. inside: copies that it hands on nothing of."""
+        outside = [(r, t) for r, t in copied.items() if t.numel() and r not in inside]
+        memory = {storage_address(t): r for r, t in outside}
         views: list[tuple[bc.Register, bc.Register, tuple[int, ...], int]] = []
         fresh: list[tuple[bc.Register, torch.Tensor]] = []
         same: dict[bc.Register, torch.Tensor] = {}

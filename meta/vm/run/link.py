@@ -8,7 +8,7 @@ called in these as `GraphStep`s.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import FunctionType
@@ -24,7 +24,9 @@ from meta.vm.compiler.kernels import BoundProgram
 from meta.vm.compiler.launch_sites import launch_sites
 from meta.vm.compiler.output_buffers import OutputBuffers, own_outputs
 from meta.vm.graphs.capture import Graphs
+from meta.vm.graphs.input_memory import free_offsets
 from meta.vm.graphs.link_regions import Grapher, escaping, large_last
+from meta.vm.graphs.regions import GraphRegion
 from meta.vm.run.machine import Enter, Fork, Goto, Leave, Registers, Routine, Segment, run
 from meta.vm.run.python_codegen import PythonWriter, returned_twice
 from meta.vm.run.rank_consistency import with_equal_programs
@@ -85,6 +87,18 @@ def link(
     return with_equal_programs(program, linked, graphs)
 
 
+def _copies(
+    workspace: Workspace,
+    block: Block,
+    region: GraphRegion,
+    given: Mapping[bc.Register, torch.Tensor],
+) -> dict[bc.Register, torch.Tensor]:
+    """Copy inputs of a region to where nothing lies until each was read; return these copies."""
+    sizes = {r: t.nbytes for r, t in given.items() if t.is_contiguous()}
+    offsets = free_offsets(block, region, sizes, workspace.gaps(), workspace.size)
+    return {r: workspace.copy(given[r], at) for r, at in offsets.items()}
+
+
 class _Linker:
     def __init__(
         self,
@@ -117,6 +131,7 @@ class _Linker:
             self.fill = _filling(write, buffers) if buffers.filled else None
             return write()
         self.grapher.escaping = escaping(block)
+        self.grapher.graphs.copies = partial(_copies, self.workspace)
         if not self.grapher.graphs.required:
             fixed = function.fixed()
             fresh = {r: output for r, output in buffers.outputs.items() if r not in fixed}

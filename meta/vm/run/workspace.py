@@ -15,7 +15,7 @@ import torch
 from torch._C import _from_dlpack, _to_dlpack
 
 from meta.base.device import Device
-from meta.base.dtype import TO_TORCH
+from meta.base.dtype import FROM_TORCH, TO_TORCH
 from meta.ir import TensorType, type_bytes
 from meta.passes.plan_memory import ALIGNMENT, aligned
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
@@ -74,11 +74,21 @@ class Workspace:
         """Return the tensor of a type at an offset."""
         return _typed(self._bytes(type_, offset), type_)
 
+    def copy(self, tensor: torch.Tensor, offset: int) -> torch.Tensor:
+        """Copy a compact tensor to an offset, and return it there."""
+        type_ = TensorType(tuple(tensor.shape), FROM_TORCH[tensor.dtype])
+        return self.tensor(type_, offset).copy_(tensor)
+
     def outside(self, type_: TensorType, offset: int) -> torch.Tensor:
         """Return the tensor of a type at an offset with a storage of its own, which keeps the
         memory and by whose uses is told whether somebody has it.
         """
         return _typed(_from_dlpack(_to_dlpack(self._bytes(type_, offset))), type_)
+
+    def gaps(self) -> list[tuple[int, int]]:
+        """Return the offsets between its segments, where nothing lies."""
+        begins = [begin for begin, _ in self._segments[1:]]
+        return [(begin - ALIGNMENT, begin) for begin in begins]
 
     def addresses(self) -> frozenset[int]:
         """Return the addresses of its segments."""
