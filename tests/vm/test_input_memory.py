@@ -101,4 +101,3 @@ def test_programs_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
             check(one, other, 0, 0)
         check(states[0], states[1], 0, 0)
     assert len(inside) == 1  # of y: x is handed on, and z written
-
