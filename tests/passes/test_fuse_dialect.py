@@ -291,7 +291,7 @@ def test_a_convolution_of_another_layout_stays() -> None:
 def test_torch_runs_large_linear_layers_on_onednn(
     act: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("meta.dialect.torch.linalg.LARGE", 60)
+    monkeypatch.setattr("meta.dialect.torch.onednn.LARGE", 60)
     text = f"%a = dense(%x, %w)\n %c = bias_add(%a, %b)\n %r = {act}"
     found, fused, plain = kernels(program(text, LINEAR), (4, 3), (5, 3), (5,))
     assert found[0] == f"torch.{name}"

@@ -25,6 +25,7 @@ from meta.op.attention import HEADS_FIRST, heads_first, score_scale
 
 _aten = torch.ops.aten
 _flash_on_cpu = _aten._scaled_dot_product_flash_attention_for_cpu.default
+_flash_on_cpu_backward = _aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 
 
 # The fused CUDA kernel loads biases 16 at a time, and rows of 16 bytes.
@@ -210,39 +211,53 @@ def _cpu_sees_blindness(dtype):
     return not any(r.any() for r in results)
 
 
-def _direct(call):
-    """Return the kernel of a call that is one of ATen's for the CPU as it stands; None for another:
-    a token that is decoded has little else to do than to read keys and values.
+def _is_direct(call):
+    """Whether a call is one of ATen's for the CPU as it stands: what else is looked at at each call
+    takes as long as a token that is decoded, or a good part of a small layer's gradient.
     """
     args = call.args
-    query, key, value, mask = args.query, args.key, args.value, args.mask
+    query, value, mask = args.query, args.value, args.mask
     options = args.window, args.slopes, args.dropout_key
-    types = [t for t in (query, key, value, mask) if t is not None]
+    types = [t for t in (query, args.key, value, mask) if t is not None]
     if any(o is not None for o in options) or not all(t.is_static and t.size for t in types):
-        return None
-    (_, heads, count, _), (_, groups, *_) = (heads_first(t, args.layout).shape for t in types[:2])
-    shares = heads != groups
-    if query.shape[-1] != value.shape[-1] or (shares and (count != 1 or args.causal)):
-        return None
+        return False
     fits = mask is None or (mask.ndim == 4 and mask.shape[0] in (1, query.shape[0]))
     if not fits or (mask is not None and (args.causal or mask.dtype != query.dtype)):
-        return None
-    if not _cpu_sees_blindness(TO_TORCH[query.dtype]):
-        return None
-    causal, scale = args.causal, score_scale(args.scale, query.shape[-1])
+        return False
+    if query.shape[-1] != value.shape[-1] or not _cpu_sees_blindness(TO_TORCH[query.dtype]):
+        return False
+    # Half precision is not to be rounded before it is added up over heads.
+    return call.op is op.fused_attention or query.dtype in ("float32", "float64")
 
-    def run(query, key, value, mask=None):
+
+def _direct(call):
+    """Return the kernel of a call that `_is_direct`."""
+    args, layout, causal = call.args, call.args.layout, call.args.causal
+    types = [heads_first(t, layout).static_shape for t in (args.query, args.key)]
+    (_, heads, count, width), (_, groups, *_) = types
+    scale, is_masked = score_scale(args.scale, width), args.mask is not None
+
+    def attended(query, key, value, mask):
+        key, value = _per_head(key, query), _per_head(value, query)
         return _flash_on_cpu(query, key, value, 0.0, causal, attn_mask=mask, scale=scale)
 
-    if shares:
-        run = _of_groups(run)
+    if heads != groups and count == 1 and not causal:
+        attended = _of_groups(attended)
 
-    def later(query, key, value, mask=None):
-        query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
-        y, logsumexp = run(query, key, value, mask)
-        return y.transpose(1, 2), logsumexp
+    def forward(query, key, value, mask=None):
+        query, key, value = _heads_first(layout, query, key, value)
+        y, logsumexp = attended(query, key, value, mask)
+        return _view(y, layout), logsumexp
 
-    return run if args.layout == HEADS_FIRST else later
+    def backward(query, key, value, *others):
+        mask, y, logsumexp, dy = others if is_masked else (None, *others)
+        query, key, value, y, dy = _heads_first(layout, query, key, value, y, dy)
+        value, y = _centred(value, y)
+        given = dy, query, _per_head(key, query), _per_head(value, query), y, logsumexp, 0.0, causal
+        dq, dk, dv = _flash_on_cpu_backward(*given, attn_mask=mask, scale=scale)
+        return [_view(x, layout) for x in (dq, _per_group(dk, key), _per_group(dv, value))]
+
+    return forward if call.op is op.fused_attention else backward
 
 
 def _of_groups(run):
@@ -265,8 +280,10 @@ def _centred(value, y):
     """
     if value.dtype != wide(value.dtype) or not (y.numel() and value.numel()):
         return value, y
-    share = y.shape[1] // value.shape[1]
-    offset = y[:, ::share, -1:]
+    offset, share = y.narrow(2, y.shape[2] - 1, 1), y.shape[1] // value.shape[1]
+    if share == 1:
+        return value - offset, y - offset
+    offset = offset[:, ::share]
     return value - offset, y - _per_head(offset, y)
 
 
@@ -302,7 +319,7 @@ def _backward(query, key, value, y, dy, logsumexp, how):
     keys, values = _per_head(key, query), _per_head(value, query)
     bias, causal = _bias(query, keys, how)
     if kind == "cpu":
-        dq, dk, dv = _aten._scaled_dot_product_flash_attention_for_cpu_backward(
+        dq, dk, dv = _flash_on_cpu_backward(
             *(dy, query, keys, values, y, logsumexp, 0.0, causal), attn_mask=bias, scale=how.scale
         )
     else:
@@ -321,8 +338,8 @@ def _by_device(base, filling, returning):
             require_masks_only(call)
         if not on_cpu:
             return OpEnv(bind_kernel(filling, call), allocates=False, strided=False)
-        direct = _direct(call) if base is op.fused_attention else None
-        run = _compact(direct or bind_kernel(returning, call), call)
+        run = _direct(call) if _is_direct(call) else bind_kernel(returning, call)
+        run = _compact(run, call)
         return OpEnv(run, allocates=True, strided=False)
 
     dialect.op(base)(make)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from meta import op
 from meta.dialect import LIBRARY
+from meta.dialect.torch import onednn
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.operands import ON_CPU, in_float32, no_integers_on_cuda, single_or_double
 from meta.op.core.check import pair
@@ -355,14 +356,21 @@ def product(
     bias: Tensor | None = None,
 ) -> Tensor:
     """Return the convolution of an image whose channels come last."""
-    return F.linear(_read(image, steps), _matrix(kernel, kernel_layout), bias)
+    rows, matrix = _read(image, steps), _matrix(kernel, kernel_layout)
+    if image.dtype is torch.float32 and onednn.is_large(rows.numel() * len(matrix)):
+        return onednn.product(rows, matrix, bias)
+    return F.linear(rows, matrix, bias)
 
 
 def product_dx(
     dy: Tensor, kernel: Tensor, kernel_layout: str, steps: tuple[int, ...], shape: Sequence[int]
 ) -> Tensor:
     """Return the gradient of the image, of ``shape``: 0 of pixels that are not read."""
-    dx = torch.matmul(dy, _matrix(kernel, kernel_layout))
+    matrix = _matrix(kernel, kernel_layout)
+    if dy.dtype is torch.float32 and onednn.is_large(dy.numel() * matrix.shape[1]):
+        dx = onednn.product(dy, matrix.t())
+    else:
+        dx = torch.matmul(dy, matrix)
     if set(steps) == {1}:
         return dx
     spread = dx.new_zeros(shape)

@@ -6,6 +6,7 @@ from meta import op
 from meta.dialect.core import LIBRARY, Unsupported
 from meta.dialect.core.kernel_signature import bind_kernel
 from meta.dialect.core.openv import OpEnv
+from meta.dialect.torch import onednn
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.operands import (
     HALF,
@@ -38,13 +39,19 @@ def _define(base, t1, t2):
         x1, x2, batch = x1.mT if t1 else x1, x2.mT if t2 else x2, len(out)
         _bmm(x1.expand(batch, -1, -1), x2.expand(batch, -1, -1), out=out)  # 1: expanded, not copied
 
+    def large_on_cpu(x1, x2):
+        return onednn.product(x1.mT if t1 else x1, x2 if t2 else x2.mT)
+
     def make(call):
         if reason := _no_integers(call):
             raise Unsupported(reason)
-        if call.out.ndim > 2:
-            run = batches
-        else:
-            run = on_cpu if call.device.kind == "cpu" else matrices
+        run = batches if call.out.ndim > 2 else matrices
+        if call.out.ndim == 2 and call.device.kind == "cpu":
+            x1, x2 = call.args
+            single = x1.dtype == "float32" and x1.is_static and x2.is_static
+            if single and onednn.is_large(call.out.size * x1.shape[0 if t1 else 1]):
+                return OpEnv(bind_kernel(large_on_cpu, call), allocates=True, strided=True)
+            run = on_cpu
         return OpEnv(bind_kernel(run, call), allocates=False, strided=True)
 
     dialect.op(base, plevel=ON_CPU)(make)
@@ -143,35 +150,25 @@ def linear_relu(x, w, b, out):
     torch.relu_(out)
 
 
-# oneDNN's product, with what follows, is 1.1 to 1.2 times as fast as MKL's where it is large, and
-# slower where it is small.
-LARGE = 2**27
-"""The number of multiplications from which on oneDNN is faster."""
 FOR_LARGE = {"cpu": LIBRARY + 1}
 
 
 def large(x, w):
-    """Decline products that MKL is faster at."""
+    """Decline products that MKL is faster at, of rows of w."""
     if x.dtype != "float32":
         return f"not for {x.dtype}"
-    if not torch.backends.mkldnn.is_available():
-        return "torch was built without oneDNN"
-    count = x.size * w.shape[0]
-    return None if count >= LARGE else f"{count} multiplications are fewer than {LARGE}"
-
-
-def _onednn(x, w, b, activation, algorithm):
-    return torch.ops.mkldnn._linear_pointwise(x, w, b, activation, [], algorithm)
+    count = x.size * w.shape[0] if x.is_static and w.is_static else 0
+    return None if onednn.is_large(count) else f"MKL is faster at {count} multiplications"
 
 
 @dialect.pattern(_biased, plevel=FOR_LARGE, when=large)
 def large_linear(x, w, b):
-    return _onednn(x, w, b, "none", "")
+    return onednn.product(x, w, b)
 
 
 @dialect.pattern(_rectified, plevel=FOR_LARGE, when=large)
 def large_linear_relu(x, w, b):
-    return _onednn(x, w, b, "relu", "")
+    return onednn.product(x, w, b, "relu")
 
 
 @dialect.pattern(
@@ -180,7 +177,7 @@ def large_linear_relu(x, w, b):
     when=large,
 )
 def large_linear_gelu(x, w, b, approximate):
-    return _onednn(x, w, b, "gelu", approximate)
+    return onednn.product(x, w, b, "gelu", approximate)
 
 
 @dialect.kernel(op.scaled_matmul)
