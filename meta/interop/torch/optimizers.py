@@ -246,6 +246,7 @@ class SharedState:
         # What torch's state is to have of each parameter: nothing is changed before `commit`.
         self._states = {names[id(p)]: (p, dict(theirs.state.get(p, {}))) for p in parameters}
         self._shards: list[tuple[nn.Parameter, str, ndarray, Order | None]] = []
+        self._gathered = False
         self._share(theirs, algorithm, names, orders)
         self.steps: ndarray | None = None
         self._uncounted: set[str] = set()
@@ -291,6 +292,7 @@ class SharedState:
     @contextmanager
     def gathered(self) -> Iterator[None]:
         """Let the state be whole for a block, of which this rank has parts."""
+        self.refuse_gathered()
         within = []
         for p, key, part, order in self._shards:
             state = self._state.get(p, {})
@@ -299,12 +301,21 @@ class SharedState:
                 whole = gather_shards(part.tensor, place, Placement(place.shape))
                 state[key] = whole if order is None else whole.permute(inverse(order))
                 within.append((state, key, part, order))
+        self._gathered = True
         try:
             yield
         finally:
+            self._gathered = False
             for state, key, part, order in within:
-                part.update(_shard(state[key], part.placement, order))
+                tensor = state[key] if order is None else state[key].permute(order)
+                place = part.placement
+                part.update(shard_of(tensor.contiguous(), Placement(place.shape), place))
                 state[key] = part.tensor
+
+    def refuse_gathered(self) -> None:
+        """Raise ArgumentError within a block of `gathered`."""
+        if self._gathered:
+            raise ArgumentError("steps are made outside of a block with step.gathered()")
 
     def refuse_shards(self) -> None:
         """Raise ArgumentError where torch's own step would find parts of a state."""
@@ -354,6 +365,7 @@ class SharedState:
                 if name not in own:
                     continue
                 shape, place = own[name].shape, own[name].placement
+                whole = Placement(place.shape)
                 if state.get(key) is None:
                     init = options[algorithm.init[key]] if key in algorithm.init else 0.0
                     elementwise = order is not None or shape == tuple(p.shape)
@@ -361,19 +373,22 @@ class SharedState:
                     made = torch.empty_like(p) if like else p.new_empty(shape)
                     state[key] = made.fill_(init)
                 tensor = state[key].detach()
+                is_part = bool(place.splits) and tuple(tensor.shape) == place.local
+                tensor = tensor if order is None or is_part else tensor.permute(order)
+                if not is_part and (place.shape != tensor.shape or not tensor.is_contiguous()):
+                    raise ArgumentError(
+                        f"{key} of {name} lies in memory otherwise than the parameter, or is a "
+                        "part of it (zero=)",
+                        found=f"shape {list(state[key].shape)}, strides "
+                        f"{list(state[key].stride())} beside {list(p.shape)}, {list(p.stride())}",
+                        hint="with step.gathered(), of the step that parted it",
+                    )
                 if place.splits:
-                    state[key] = tensor = _shard(tensor, place, order)
-                    own[name] = ndarray(tensor)
+                    state[key] = tensor = tensor if is_part else shard_of(tensor, whole, place)
+                own[name] = ndarray(tensor)
+                if place.splits:
                     own[name].placement = place
                     self._shards.append((p, key, own[name], order))
-                    continue
-                tensor = tensor if order is None else tensor.permute(order)
-                if not tensor.is_contiguous():
-                    raise ArgumentError(
-                        f"{key} of {name} lies in memory otherwise than the parameter",
-                        found=f"strides {list(state[key].stride())} beside {list(p.stride())}",
-                    )
-                own[name] = ndarray(tensor)
 
     def _share_steps(self, theirs: TorchOptimizer) -> None:
         """Let the counts of all parameters be elements of one tensor, where torch wants them."""
@@ -389,14 +404,6 @@ class SharedState:
             state["step"] = step
         self.steps = ndarray(steps)
         self.optimizer.step_count.tensor.fill_(count)
-
-
-def _shard(tensor: Tensor, place: Placement, order: Order | None) -> Tensor:
-    """Return this rank's part of a state, which may be that already."""
-    if tuple(tensor.shape) == place.local:
-        return tensor
-    tensor = tensor if order is None else tensor.permute(order)
-    return shard_of(tensor.contiguous(), Placement(place.shape), place)
 
 
 def _only(counts: set[float]) -> float:

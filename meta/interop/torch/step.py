@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 import meta.amp
 from meta import op
@@ -191,7 +192,8 @@ class TorchTrainingStep:
         self._seeds: dict[Any, ndarray] = {}
         self._state = self._new_state()
         if self._ranks is not None:
-            self._require_same("how they train", tuple(_settings(optimizer, self._scaler)))
+            options = self._precision, clip, accumulate, zero
+            self._require_same("how they train", (*options, *_settings(optimizer, self._scaler)))
             self._ranks.broadcast(self._state.arrays.values())
         self._recount = False
         register(optimizer, self)
@@ -199,18 +201,20 @@ class TorchTrainingStep:
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
         """Make a step; return the loss, shape ()."""
         require_last(self._optimizer, self)
+        self._state.shared.refuse_gathered()
         if not self._guards.hold():
             self._guards = Guards(self._objective, self._optimizer)
             self._state.at = []
         leaves, structure = pytree.tree_flatten((args, kwargs))
-        setting = self._setting()
+        setting, stepped = self._setting(), self._recount
         key = structure, *map(_kind, leaves), setting
         executable = self.executables.get(key)
         if self._recount:
             self._state.recount(setting)
             self._recount = False
         compiles = executable is None or not self._state.is_current()
-        self._require_same("the inputs of a step, and what it trains", (*key, compiles))
+        known = f"compiled anew: {compiles}", f"behind a step of PyTorch's: {stepped}"
+        self._require_same("the inputs of a step, and what it trains", (*key, *known))
         if executable is None or compiles:
             executable = self._compiled(key, setting, args, kwargs)
         state = self._state
@@ -422,6 +426,12 @@ def _require_fit(
             "the model is not on one device", found=", ".join(sorted(devices)) or "no tensor"
         )
     for name, tensor in tensors.items():
+        if is_traceable_wrapper_subclass(tensor):
+            raise ArgumentError(
+                f"{name.removeprefix('model.')} is a {type(tensor).__name__}, which consists of "
+                "other tensors",
+                expected="a tensor of one memory",
+            )
         if order_of(tensor) is None:
             raise ArgumentError(
                 f"{name.removeprefix('model.')} has gaps in memory, or repeats elements",
