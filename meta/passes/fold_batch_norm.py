@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 from meta import op
@@ -20,6 +21,7 @@ from meta.dialect.core.ir_calls import (
     new_call,
     op_call,
     tensor_of,
+    tensor_type,
 )
 from meta.grad.core import in_dtype
 from meta.ir import (
@@ -67,6 +69,10 @@ RATE, WEIGHT_RATE = 4e12, 3.6e12
 in that launch. Measured in ResNet-50 in float16 on an H100 (2026-11-26, in chunks of 8192), with
 the largest layers folded and without: with one image, four of 37 MB, read and written, take 10.1 us
 in the launch, and their passes 6; with 64 images, three of 28 MB take 7.9 us, and their passes 8.3.
+"""
+EARLY = 2 << 20
+"""Bytes of weights that are folded at the beginning: those of the layers whose results are large
+are few, and the others take room beside these.
 """
 _FUSED_READERS = {op.relu, op.add, *_LINEAR, op.max_pool2d, op.avg_pool2d, op.mean}
 """Operators that kernels of convolutions compute behind a bias, or that read a normalised array as
@@ -301,16 +307,27 @@ class _Fold:
 
 def _join_folds(module: Module, runs: _RunInvariants) -> Module:
     """Return the module with the calls that fold parameters of main joined at its beginning: one
-    for each eps, and for each set of dtypes and of arguments that there are.
+    for each eps, and for each set of dtypes and of arguments that there are. Where results are
+    large, weights of late layers are folded by another one when the first is needed (`EARLY`).
     """
     groups: dict[Any, list[_Fold]] = {}
     for fold in _folds(module.main.body, runs):
         groups.setdefault(fold.together, []).append(fold)
     if not groups:
         return module
-    begun = [b for group in groups.values() for b in _joined_call(group)]
-    gone = {b for group in groups.values() for f in group for b in (f.binding, *f.fields)}
-    return with_main(module, [*begun, *(b for b in module.main.body.bindings if b not in gone)])
+    bindings = module.main.body.bindings
+    types = (tensor_type(b.var) for b in bindings)
+    large = any(t is not None and t.is_static and type_bytes(t) > 8 * EARLY for t in types)
+    begun: list[Binding] = []
+    late: dict[Binding, list[Binding]] = {}
+    for group in groups.values():
+        late |= {b: [] for fold in group for b in (fold.binding, *fold.fields)}
+        totals = accumulate(type_bytes(tensor_of(fold.parts[0])) for fold in group)
+        first = sum(not large or total <= EARLY for total in totals)
+        begun += _joined_call(group[:first]) if first else []
+        if first < len(group):
+            late[group[first].binding] = _joined_call(group[first:])
+    return with_main(module, [*begun, *(one for b in bindings for one in late.get(b, [b]))])
 
 
 def _folds(body: Block, runs: _RunInvariants) -> list[_Fold]:

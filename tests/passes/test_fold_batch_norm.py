@@ -383,6 +383,24 @@ def test_one_call_for_each_eps(eps: tuple[float, ...], calls: int, biases: bool)
     torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(("early", "places"), [(600, [0, 4]), (2000, [0])])
+def test_weights_of_late_layers_are_folded_when_they_are_needed(
+    early: int, places: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fold, "EARLY", early)
+    text, given = chain(1e-5, 1e-5, 1e-5)
+    text, given[0] = text.replace("[2, 5, 5, 4]", "[2, 40, 40, 4]"), torch.randn(2, 40, 40, 4)
+    module = infer_type(parse(text))
+    folded = fold_batch_norm(module, device=Device("cuda:0"))
+    names = [name for name in operators(folded) if name != "permute_dims"]
+    assert [i for i, name in enumerate(names) if name == LIST] == places
+    results = [
+        meta.vm.compile(module_program(m), device=CPU).on_tensors(list(given))
+        for m in (module, infer_type(folded))
+    ]
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
+
+
 def test_a_call_of_the_program_s_own_stays() -> None:
     text = f"""func @main(%x: float32[4, 2], %m: float32[4]) {{
       %w = relu(%x)
