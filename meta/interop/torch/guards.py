@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from typing import Any
 
 from torch import Tensor, nn
@@ -14,7 +15,6 @@ from meta.base.errors import ArgumentError
 from meta.frontend.torch.export import LOCK
 
 NUMBERS = (bool, int, float, str, type(None))
-"""What of a module's attributes is a constant of a program."""
 
 
 class Guards:
@@ -75,9 +75,9 @@ class Guards:
 
         def read(module: Any, name: str) -> Any:
             value = object.__getattribute__(module, name)
-            own = known.get(id(module), {}) if type(value) in NUMBERS else {}
-            if name in own and name != "training":
-                self._numbers.setdefault((id(own), name), (own, value))
+            own = known.get(id(module), {})
+            if name in own and name != "training" and _is_constant(value):
+                self._numbers.setdefault((id(own), name), (own, copy(value)))
             return value
 
         def write(module: Any, name: str, value: Any) -> None:
@@ -144,6 +144,12 @@ def _before(optimizer: Optimizer, *_: Any) -> None:
 def _after(optimizer: Optimizer, *_: Any) -> None:
     if (step := _STEPS[optimizer]()) is not None:
         step.after_step_of_torch()
+
+
+def _is_constant(value: Any) -> bool:
+    """Whether a module's attribute is a constant of a program: a number, or some of them."""
+    several = value.values() if type(value) is dict else value if type(value) is list else ()
+    return type(value) in NUMBERS or (bool(several) and all(type(x) in NUMBERS for x in several))
 
 
 def _same(x: Any, y: Any) -> bool:

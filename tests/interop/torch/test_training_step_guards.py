@@ -28,11 +28,13 @@ class Scaled(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.layer, self.norm, self.scale = nn.Linear(12, 5), nn.BatchNorm1d(5), 1.0
+        self.scales = {"default": 1.0}
         self.register_buffer("kept", torch.ones(5))
         self.register_buffer("unsaved", torch.ones(5), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.norm(self.layer(x)) * self.scale * self.kept * self.unsaved
+        scale = self.scale * self.scales["default"]
+        return self.norm(self.layer(x)) * scale * self.kept * self.unsaved
 
 
 def swap(optimizer: optim.Optimizer) -> None:
@@ -42,6 +44,7 @@ def swap(optimizer: optim.Optimizer) -> None:
 
 CHANGES: dict[str, Callable[[Any, Any], object]] = {
     "a number": lambda m, _: setattr(m, "scale", 2.0),
+    "one of several": lambda m, _: m.scales.update(default=2.0),
     "a number of PyTorch's": lambda m, _: setattr(m.norm, "momentum", 0.5),
     "a buffer, in place": lambda m, _: m.kept.fill_(2.0),
     "a constant, in place": lambda m, _: m.unsaved.fill_(2.0),
