@@ -190,7 +190,7 @@ class TorchTrainingStep:
         self._guards = Guards(self._objective, optimizer)
         self.executables: dict[Any, Executable] = {}
         self._seeds: dict[Any, ndarray] = {}
-        self._state = self._new_state()
+        self._state = self._new_state(self._setting(self._guards))
         if self._ranks is not None:
             options = self._precision, clip, accumulate, zero
             self._require_same("how they train", (*options, *_settings(optimizer, self._scaler)))
@@ -202,21 +202,22 @@ class TorchTrainingStep:
         """Make a step; return the loss, shape ()."""
         require_last(self._optimizer, self)
         self._state.shared.refuse_gathered()
-        if not self._guards.hold():
-            self._guards = Guards(self._objective, self._optimizer)
-            self._state.at = []
+        guards = self._guards
+        if not guards.hold():
+            guards = Guards(self._objective, self._optimizer)
         leaves, structure = pytree.tree_flatten((args, kwargs))
-        setting, stepped = self._setting(), self._recount
+        setting, stepped = self._setting(guards), self._recount
         key = structure, *map(_kind, leaves), setting
         executable = self.executables.get(key)
         if self._recount:
             self._state.recount(setting)
             self._recount = False
-        compiles = executable is None or not self._state.is_current()
+        changed = guards is not self._guards or not self._state.is_current()
+        compiles = executable is None or changed
         known = f"compiled anew: {compiles}", f"behind a step of PyTorch's: {stepped}"
         self._require_same("the inputs of a step, and what it trains", (*key, *known))
-        if executable is None or compiles:
-            executable = self._compiled(key, setting, args, kwargs)
+        if executable is None or changed:
+            executable = self._compiled(key, setting, guards, args, kwargs)
         state = self._state
         state.shared.set_rates(self._optimizer)
         given, named = pytree.tree_map_only(Tensor, _as_array, (args, kwargs))
@@ -256,36 +257,36 @@ class TorchTrainingStep:
         own = self._digests[lines]
         require_consistent(current_mesh(), what, own, text, [self._ranks.over])
 
-    def _setting(self) -> Any:
-        """Return what a program depends on besides its inputs."""
-        return *self._guards.modes(), str(options_of(self._optimizer))
+    def _setting(self, guards: Guards) -> Any:
+        """Return what a program depends on besides its inputs and what guards look at."""
+        return *guards.modes(), str(options_of(self._optimizer))
 
-    def _new_state(self) -> _State:
+    def _new_state(self, setting: Any) -> _State:
         arguments = self._objective, self._optimizer, self._scaler, self._accumulate
-        return _State.of(*arguments, self._setting(), self._ranks)
+        return _State.of(*arguments, setting, self._ranks)
 
     def _compiled(
-        self, key: Any, setting: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, key: Any, setting: Any, guards: Guards, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Executable:
         """Compile the step for arguments; nothing of PyTorch's is changed before that is done."""
         if not self._objective.model.training:
             raise ArgumentError("the model is in eval mode", hint="model.train()")
         state = self._state
-        if not state.is_current() or state.setting != setting:
+        if guards is not self._guards or not state.is_current() or state.setting != setting:
             if self._calls % self._accumulate:
                 raise ArgumentError(
                     "the model or its optimizer was changed while gradients are accumulated",
                     expected=f"{self._accumulate} calls for each update",
                     found=f"a change after {self._calls % self._accumulate}",
                 )
-            state = self._new_state()
+            state = self._new_state(setting)
             self.executables.clear()
         leaves = enumerate(pytree.tree_leaves((args, kwargs)))
         orders = dict(state.orders)
         for i, leaf in leaves:
             if isinstance(leaf, Tensor) and (order := _order(leaf)):
                 orders[i] = order
-        with self._guards.recording():
+        with guards.recording():
             model = model_on_tensors(self._objective, args, kwargs, state.arrays, orders)
         step = _Step(
             model,
@@ -303,8 +304,9 @@ class TorchTrainingStep:
         seed = state.seed(_loss_dtype(model))
         executable = compile(run, seed, *given, cuda_graph=self._cuda_graph, **named)
         state.commit(step.updated)
-        self._guards.watch(model.torch_program().constants.values())
-        self._state, self.executables[key], self._seeds[key] = state, executable, seed
+        guards.watch(model.torch_program().constants.values())
+        self._guards, self._state = guards, state
+        self.executables[key], self._seeds[key] = executable, seed
         return executable
 
 

@@ -178,8 +178,15 @@ def test_changes_while_gradients_are_accumulated_are_refused() -> None:
     model, optimizer = both(OPTIMIZERS["sgd"])[0]
     step = training_step(model, optimizer, loss, accumulate=2)
     step(*images())
-    model.norm.eval()
-    with pytest.raises(ArgumentError, match="while gradients are accumulated"):
-        step(*images())
-    model.norm.train()
+    for change, back in (
+        (model.norm.eval, model.norm.train),
+        (
+            lambda: setattr(model.norm, "momentum", 0.3),
+            lambda: setattr(model.norm, "momentum", 0.1),
+        ),
+    ):
+        change()
+        with pytest.raises(ArgumentError, match="while gradients are accumulated"):
+            step(*images())
+        back()
     step(*images())
