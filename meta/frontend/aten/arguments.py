@@ -21,10 +21,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils._pytree import tree_leaves
 
 from meta import op
 from meta.base.call_context import current
-from meta.base.device import Device
+from meta.base.device import CPU, Device
 from meta.base.dtype import COMPLEX, FROM_TORCH, REAL_OF, TO_TORCH, has_gradient
 from meta.frontend.core import CallSite, Unconvertible, active_trace
 from meta.frontend.core.arithmetic import cast_number
@@ -238,13 +239,13 @@ def shape_vector(dims: Sequence[int | SymbolicDim]) -> Any:
 # Operands.
 
 
-def device_of(*operands: Any) -> str:
-    """Return the device of the program, or without one that of the first array."""
+def device_of(*operands: Any) -> Device:
+    """Return the device of the program, or without one that of the first array, else the CPU."""
     trace = current()
     if isinstance(trace, Trace):
-        return str(trace.device)
-    devices = (getattr(x, "device", None) for x in operands)
-    return str(next((d for d in devices if d is not None), Device("cpu")))
+        return trace.device
+    devices = (getattr(x, "device", None) for x in tree_leaves(operands))
+    return Device(next((d for d in devices if d is not None), CPU))
 
 
 def as_tensor(value: Any, dtype: str, device: str) -> Any:

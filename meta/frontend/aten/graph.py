@@ -19,10 +19,10 @@ from torch.fx.experimental.symbolic_shapes import guard_or_false
 
 from meta import op
 from meta.base.call_context import current
-from meta.base.device import CPU, Device
 from meta.base.dtype import FROM_TORCH
 from meta.base.errors import ArgumentError, MetaError, TypeInferError
 from meta.base.progress import bar
+from meta.frontend.aten.arguments import device_of
 from meta.frontend.aten.control_flow import converter_of
 from meta.frontend.aten.registry import AtenError, aten, bind_arguments, name_of
 from meta.frontend.aten.symint_arithmetic import evaluate
@@ -178,7 +178,7 @@ class Walker:
             if isinstance(found, fx.GraphModule):
                 self._constants[name] = self._inner(found)
             else:
-                self._constants[name] = array(found.detach(), device=_current_device(()))
+                self._constants[name] = array(found.detach(), device=device_of())
         return self._constants[name]
 
     def _inner(self, module: fx.GraphModule) -> Walker:
@@ -288,7 +288,7 @@ def convert(
     Raises Unconvertible for one that is not converted.
     """
     operands, attributes = bind_arguments(overload, args, kwargs)
-    given, device = frozenset(attributes), _current_device(operands)
+    given, device = frozenset(attributes), device_of(*operands)
     site = CallSite(
         name_of(overload), given=given, training=training, device=device, result_type=result_type
     )
@@ -304,22 +304,6 @@ def convert(
 def target_name(target: Any) -> str:
     """Return the name of an operator for errors."""
     return name_of(target) if isinstance(target, torch._ops.OpOverload) else str(target)
-
-
-def _current_device(values: Any) -> Device:
-    """Return where a program runs; eagerly, the device of the first array."""
-    trace = current()
-    return trace.device if isinstance(trace, Trace) else _device_of(values)
-
-
-def _device_of(values: Any) -> Device:
-    """Return the device of the first array, the CPU if there is none."""
-    for value in values:
-        if isinstance(value, tuple):
-            return _device_of(value)
-        if getattr(value, "device", None) is not None:
-            return Device(value.device)
-    return CPU
 
 
 def _as_fake(said: Any, found: Any) -> Any:

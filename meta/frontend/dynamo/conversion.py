@@ -333,13 +333,8 @@ class GraphWalker(Walker):
         return result if type_ is None else op.reshape(result, type_.shape)
 
     def result_type(self, node: fx.Node) -> TensorType | None:
-        said = node.meta.get("val")
-        if not self.extents.symbolic or not isinstance(said, torch.Tensor):
-            return None
-        try:
-            return TensorType(self.extents.shape_of(said), FROM_TORCH[said.dtype])
-        except NotForAllSizes:
-            return None  # no dimension of ours; a converter may find what it is itself
+        # Without one, a converter may find what it is itself.
+        return self.extents.type_of(node.meta.get("val")) if self.extents.symbolic else None
 
     def _write(self, target: fx.Node, args: Any) -> Any:
         """Write a value to an input: AOTAutograd has a graph do so at its end."""
@@ -422,7 +417,7 @@ class GraphWalker(Walker):
                 target, args = self._with_functions(node.target, args, kwargs)
                 kwargs = {}
             text, tensors, dims = call_text(target, args, kwargs)
-            types = [self._type(t) for t in _tensors_in(said)]
+            types = [self._type(t) for t in pytree.tree_leaves(said) if isinstance(t, torch.Tensor)]
         except ArgumentError as error:
             raise conversion_error(
                 [Failure(name, str(error), None, failure.place)], NoProgram
@@ -431,7 +426,9 @@ class GraphWalker(Walker):
         ends = tuple(sum(t.ndim for t in types[: i + 1]) for i in range(len(types)))
         dtypes = ",".join(t.dtype for t in types)
         results = op.torch_call(tuple(tensors), text, dtypes, shapes, ends, tuple(dims))
-        return _like_fake(said, iter(results))
+        rest = iter(results)
+        # What is no tensor is as torch says it.
+        return pytree.tree_map(lambda s: next(rest) if isinstance(s, torch.Tensor) else s, said)
 
     def _with_functions(self, operator: Any, args: Any, kwargs: Any) -> tuple[str, list[Any]]:
         """Return the name of a function of tensors alone that calls an operator with these
@@ -460,20 +457,3 @@ class GraphWalker(Walker):
         if dtype is None:
             raise ArgumentError("programs do not have the dtype of a result", found=tensor.dtype)
         return TensorType(self.extents.shape_of(tensor), dtype)
-
-
-def _tensors_in(said: Any) -> list[torch.Tensor]:
-    if isinstance(said, torch.Tensor):
-        return [said]
-    if isinstance(said, tuple | list):
-        return [t for part in said for t in _tensors_in(part)]
-    return []
-
-
-def _like_fake(said: Any, results: Any) -> Any:
-    """Return results in the structure that torch says; what is no tensor is as it says."""
-    if isinstance(said, torch.Tensor):
-        return next(results)
-    if isinstance(said, tuple | list):
-        return tuple(_like_fake(part, results) for part in said)
-    return said

@@ -26,7 +26,7 @@ from meta.frontend.aten import aten
 from meta.frontend.aten.converters import norm
 from meta.frontend.aten.converters.pool import max_pool_gradient
 from meta.frontend.aten.definitions import define
-from meta.frontend.dynamo.graph_program import replace_call
+from meta.frontend.dynamo.fx_nodes import replace_call
 
 _ATEN = torch.ops.aten
 _GRADIENT_OF_NORM = _ATEN.native_batch_norm_backward.default

@@ -14,7 +14,9 @@ import sympy
 import torch
 from torch.utils._sympy.functions import Max, Min
 
+from meta.base.dtype import FROM_TORCH
 from meta.base.errors import TypeInferError
+from meta.ir import TensorType
 from meta.ir.dims import SymbolicDim
 
 Dim = int | SymbolicDim
@@ -73,6 +75,17 @@ class Extents:
     def shape_of(self, tensor: torch.Tensor) -> tuple[Any, ...]:
         """Return the shape of a tensor of torch's trace."""
         return tuple(map(self.of, tensor.shape))
+
+    def type_of(self, said: Any) -> TensorType | None:
+        """Return the type of a tensor of torch's trace; None of one that programs do not have, and
+        for what is no tensor.
+        """
+        if not isinstance(said, torch.Tensor) or said.dtype not in FROM_TORCH:
+            return None
+        try:
+            return TensorType(self.shape_of(said), FROM_TORCH[said.dtype])
+        except (NotForAllSizes, KeyError):
+            return None
 
     def _dimension(self, expression: sympy.Expr) -> Any:
         if not expression.free_symbols:

@@ -20,13 +20,8 @@ from meta import op
 from meta.dialect.core.ir_calls import op_call, tensor_of
 from meta.frontend.dynamo.attention_operators import fused_attention
 from meta.frontend.dynamo.composites import TORCH_CALLS
-from meta.frontend.dynamo.graph_program import (
-    GraphProgram,
-    TorchCalls,
-    erase,
-    fake_value,
-    target_name,
-)
+from meta.frontend.dynamo.fx_nodes import erase, fake_value
+from meta.frontend.dynamo.graph_program import GraphProgram, TorchCalls, target_name
 from meta.ir import Binding
 from meta.op.attention import HEADS_FIRST
 from meta.op.core.tracing import Trace

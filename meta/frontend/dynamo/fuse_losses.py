@@ -28,7 +28,7 @@ from meta.frontend.aten.cross_entropy import (
     of_rows,
 )
 from meta.frontend.aten.registry import bind_arguments
-from meta.frontend.dynamo.graph_program import erase, replace_call
+from meta.frontend.dynamo.fx_nodes import erase, fake_value, insert_call, replace_call
 from meta.passes.pad_products import LEAST_WORK, is_on_tensor_cores, missing
 
 _aten = torch.ops.aten
@@ -65,9 +65,10 @@ def passed(node: fx.Node) -> bool:
         return False
     source = node.args[0]
     assert isinstance(source, fx.Node)
-    before, said = _fake_value(source), _fake_value(node)
+    before, said = fake_value(source), fake_value(node)
     cast = before.dtype.is_floating_point and said.dtype.is_floating_point
-    return said.device == before.device and (cast or said.dtype == before.dtype)
+    found: bool = said.device == before.device and (cast or said.dtype == before.dtype)
+    return found
 
 
 def _reads(node: fx.Node) -> Iterator[tuple[fx.Node, fx.Node]]:
@@ -77,11 +78,6 @@ def _reads(node: fx.Node) -> Iterator[tuple[fx.Node, fx.Node]]:
             yield from _reads(user)
         else:
             yield user, node
-
-
-def _fake_value(node: fx.Node) -> torch.Tensor:
-    said: torch.Tensor = node.meta["val"]
-    return said
 
 
 def _same(one: Sequence[Any], other: Sequence[Any]) -> bool:
@@ -117,7 +113,7 @@ class _ScoreSlice:
             return None
         args: Any = (*node.args, *(None, 0, 0, None, 1)[len(node.args) :])
         source, at, start, _end, step = args
-        said, whole = _fake_value(node), _fake_value(source)
+        said, whole = fake_value(node), fake_value(source)
         shapes = (*said.shape, *whole.shape)
         if not isinstance(at, int) or any(type(d) is not int for d in (*shapes, start or 0, step)):
             return None
@@ -162,7 +158,7 @@ class _Scores:
         """Return what the scores are made of without a change of their values, if they are."""
         if passed(self.node):
             node: Any = self.node.args[0]
-            before, said = _fake_value(node), _fake_value(self.node)
+            before, said = fake_value(node), fake_value(self.node)
             if torch.promote_types(before.dtype, said.dtype) != said.dtype:
                 return None
             wanted = _axes(said, self.dim)
@@ -239,14 +235,14 @@ class _Loss:
     @classmethod
     def _of_likelihood(cls, softmax: fx.Node, likelihood: fx.Node, read: fx.Node) -> _Loss | None:
         """Return the loss, without its gradient."""
-        said, dim = _fake_value(softmax), softmax.args[1]
+        said, dim = fake_value(softmax), softmax.args[1]
         assert isinstance(dim, int) and isinstance(likelihood.target, torch._ops.OpOverload)
         operands, options = bind_arguments(likelihood.target, likelihood.args, likelihood.kwargs)
         results = [u for u in likelihood.users if u.target is operator.getitem and u.args[1] == 0]
-        plain = said.ndim > 0 and _fake_value(read).ndim > 0
+        plain = said.ndim > 0 and fake_value(read).ndim > 0
         if not plain or operands[0] is not read or len(results) != 1:
             return None
-        classes = _fake_value(read)
+        classes = fake_value(read)
         dim, axis = dim % said.ndim, 1 if classes.ndim > 1 else 0
         if not _same(_axes(said, dim), _axes(classes, axis)) or (
             REDUCTIONS[options["reduction"]] == "none" and classes.ndim < 2
@@ -268,7 +264,7 @@ class _Loss:
         if not same or total.target is not operator.getitem or total.args[0] is not likelihood:
             return False
         flow = list(_reads(backward))
-        scores = _fake_value(self.scores.node)
+        scores = fake_value(self.scores.node)
         dim, dtype = softmax_dx.args[2:4]
         assert isinstance(dim, int)
         alone = [user for user, _ in flow] == [softmax_dx] and flow[0][1] is softmax_dx.args[0]
@@ -286,7 +282,7 @@ class _Loss:
             scores.dim,
             self.reduction,
             self.ignore_index,
-            _fake_value(self.loss).dtype,
+            fake_value(self.loss).dtype,
         )
         call, results = self._call(scores, target, *options)
         if gradient is not None:
@@ -298,9 +294,9 @@ class _Loss:
 
     def _call(self, scores: _Scores, *args: Any) -> tuple[fx.Node, list[fx.Node]]:
         """Write the call of the loss in its place; return it, and its results."""
-        graph, said = self.loss.graph, _fake_value(scores.node)
-        shape, dtype = of_rows(said, scores.dim, _fake_value(self.loss).dtype)
-        types = [_fake_value(self.loss), *(said.new_empty(shape, dtype=dtype) for _ in range(2))]
+        graph, said = self.loss.graph, fake_value(scores.node)
+        shape, dtype = of_rows(said, scores.dim, fake_value(self.loss).dtype)
+        types = [fake_value(self.loss), *(said.new_empty(shape, dtype=dtype) for _ in range(2))]
         with graph.inserting_before(self.loss):
             call = graph.call_function(CROSS_ENTROPY, (scores.node, *args))
             results = [graph.call_function(operator.getitem, (call, i)) for i in range(3)]
@@ -318,17 +314,16 @@ class _Loss:
         for scores in _sources(self.scores):
             # No loss of a row is left out of the result, and no label of bytes is left out.
             whole = (
-                REDUCTIONS[self.reduction] == "none"
-                or _fake_value(self.target).dtype != torch.int64
+                REDUCTIONS[self.reduction] == "none" or fake_value(self.target).dtype != torch.int64
             )
             if scores.parts and whole:
                 break
             if self.gradient is None:
                 found = scores
                 continue
-            said, count = _fake_value(scores.node), len(scores.parts)
+            said, count = fake_value(scores.node), len(scores.parts)
             for node, undone in _flow(self.gradient, scores.parts):
-                own = _fake_value(node)
+                own = fake_value(node)
                 if undone == count and own.dtype == said.dtype and _same(own.shape, said.shape):
                     found, gradient = scores, node
         return found, gradient
@@ -339,18 +334,10 @@ class _Loss:
         (likelihood,) = self.loss.all_input_nodes
         with graph.inserting_before(likelihood):
             for part in parts:
-                target = _called(graph, _aten.reshape.default, target, list(part.labels))
+                target = insert_call(likelihood, _aten.reshape.default, target, list(part.labels))
                 padding = part.widths(), self.ignore_index
-                target = _called(graph, _aten.constant_pad_nd.default, target, *padding)
+                target = insert_call(likelihood, _aten.constant_pad_nd.default, target, *padding)
         return target
-
-
-def _called(graph: fx.Graph, overload: Any, source: fx.Node, *args: Any) -> fx.Node:
-    """Return a new call, with its type."""
-    node = graph.call_function(overload, (source, *args))
-    node.meta = {k: v for k, v in source.meta.items() if k == "stack_trace"}
-    node.meta["val"] = overload(_fake_value(source), *args)
-    return node
 
 
 PADDED_ON = ("cuda",)
@@ -367,9 +354,9 @@ def _pad(scores: _Scores, calls: list[fx.Node]) -> None:
     node = scores.node
     if node.target not in (_aten.mm.default, _aten.addmm.default) or scores.dim != 1:
         return
-    said = _fake_value(node)
+    said = fake_value(node)
     rows, columns = said.shape
-    inner = _fake_value(node.all_input_nodes[-1]).shape[0]
+    inner = fake_value(node.all_input_nodes[-1]).shape[0]
     if any(type(d) is not int for d in (rows, columns, inner)) or said.device.type not in PADDED_ON:
         return
     more, large = missing(columns), rows * columns * inner >= LEAST_WORK
@@ -378,7 +365,7 @@ def _pad(scores: _Scores, calls: list[fx.Node]) -> None:
     if set(node.users) != set(calls):
         return
     with node.graph.inserting_after(node):
-        wide = _called(node.graph, _aten.constant_pad_nd.default, node, [0, more], 0.0)
+        wide = insert_call(node, _aten.constant_pad_nd.default, node, [0, more], 0.0)
     wide.meta["recompute"] = CheckpointPolicy.MUST_SAVE  # not what it is made of
     for call in calls:
         call.replace_input_with(node, wide)

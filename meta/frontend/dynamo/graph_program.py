@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 from torch.nn import functional
+from torch.utils._pytree import tree_leaves
 
 from meta import op
 from meta.base.dtype import FROM_TORCH
@@ -27,6 +28,7 @@ from meta.frontend.aten.graph import convert
 from meta.frontend.aten.registry import aten, name_of, overload_of
 from meta.frontend.core import Unconvertible
 from meta.frontend.dynamo.extents import Extents, NotForAllSizes
+from meta.frontend.dynamo.fx_nodes import erase, fake_value
 from meta.ir import (
     Binding,
     Block,
@@ -34,7 +36,6 @@ from meta.ir import (
     Expr,
     Function,
     Module,
-    TensorType,
     Tuple,
     TupleGetItem,
     Var,
@@ -125,6 +126,7 @@ class GraphProgram:
     def __init__(self, graph: fx.GraphModule) -> None:
         self._graph = graph.graph
         said = [fake_value(n) for n in self._graph.nodes if n.op == "placeholder"]
+        self._extents = Extents({})
         with suppress(NotForAllSizes):
             self._extents = Extents.of_all_sizes([v for v in said if v is not None])
         self._trace = Trace()
@@ -152,7 +154,7 @@ class GraphProgram:
             if converted is None:
                 for source in node.all_input_nodes:
                     found = self._values.get(source)
-                    results += [v.atom for v in _leaves(found) if isinstance(v, Symbol)]
+                    results += [v.atom for v in tree_leaves(found) if isinstance(v, Symbol)]
                 converted = self._unknown(said)
             for binding in self._trace.builder.bindings[before:]:
                 self.owners[binding.var] = node
@@ -178,7 +180,7 @@ class GraphProgram:
 
     def _unknown(self, said: Any) -> Any:
         """Return what stands for a result that is not converted; None for what is no tensor."""
-        type_ = self._type(said)
+        type_ = self._extents.type_of(said)
         if type_ is not None:
             var, symbol = self._trace.parameter(type_, "")
             self._parameters.append(var)
@@ -187,15 +189,6 @@ class GraphProgram:
             with suppress(NotForAllSizes, KeyError):
                 return self._extents.of(said)
         return said if isinstance(said, int | float) else None
-
-    def _type(self, said: Any) -> TensorType | None:
-        """Return the type of a tensor, as Dynamo says it; None if programs have none."""
-        if not isinstance(said, Tensor) or said.dtype not in FROM_TORCH:
-            return None
-        try:
-            return TensorType(self._extents.shape_of(said), FROM_TORCH[said.dtype])
-        except (NotForAllSizes, KeyError):
-            return None
 
     def _converted(self, node: fx.Node, said: Any) -> Any:
         """Return the result of a node by what its converter makes of it; None if nothing is."""
@@ -235,9 +228,10 @@ class GraphProgram:
             result = run()
         except (MetaError, Unconvertible):
             return None
-        found, wanted = _leaves(result), _leaves(said)
+        found, wanted = tree_leaves(result), tree_leaves(said)
         types = [v.type if isinstance(v, Symbol) else None for v in found]
-        return result if None not in types and types == [*map(self._type, wanted)] else None
+        same = types == [*map(self._extents.type_of, wanted)]
+        return result if same and None not in types else None
 
     def binding_of(self, node: fx.Node) -> Binding | None:
         """Return the binding whose result is that of a node, if the node was converted."""
@@ -406,44 +400,10 @@ def _is_served(value: Expr, calls: TorchCalls) -> bool:
     return isinstance(value, TupleGetItem) or (call is not None and call.op.name in calls)
 
 
-def replace_call(node: fx.Node, target: Any, *args: Any) -> fx.Node:
-    """Put a call with the result of the same types in the place of a node; return it."""
-    with node.graph.inserting_before(node):
-        made = node.graph.call_function(target, args)
-    made.meta = dict(node.meta)
-    node.replace_all_uses_with(made)
-    node.graph.erase_node(node)
-    return made
-
-
-def erase(*nodes: fx.Node) -> None:
-    """Erase calls that nobody reads, and what only they read."""
-    pending, erased = list(nodes), set[fx.Node]()
-    while pending:
-        node = pending.pop()
-        called = node.op in ("call_function", "call_method")
-        if called and not node.users and node not in erased:
-            pending += node.all_input_nodes
-            node.graph.erase_node(node)
-            erased.add(node)
-
-
-def fake_value(node: fx.Node) -> Any:
-    """Return what Dynamo says of a value, a tensor without numbers, say."""
-    return node.meta.get("example_value")
-
-
 def _of_its_type(value: Any) -> Any:
     """Return what an overload is chosen by. To read the number of a SymInt would guard it."""
     fake = fake_value(value) if isinstance(value, fx.Node) else value
     return fx.node.map_aggregate(fake, lambda v: 1 if isinstance(v, torch.SymInt) else v)
-
-
-def _leaves(value: Any) -> list[Any]:
-    """Return a value, or what a tuple is made of."""
-    if isinstance(value, tuple | list):
-        return [leaf for part in value for leaf in _leaves(part)]
-    return [value]
 
 
 def _resolved(node: fx.Node) -> tuple[torch._ops.OpOverload, Any, Any] | None:

@@ -30,6 +30,7 @@ from meta.frontend.core.memory_order import (
     order_of,
 )
 from meta.frontend.dynamo.extents import Extents, NotForAllSizes
+from meta.frontend.dynamo.fx_nodes import is_tensor, storage_of
 from meta.ir.dims import SymbolicDim
 
 _UNSAFE = torch.ops.aten._unsafe_view.default
@@ -142,11 +143,11 @@ def outputs_of(
     nodes = list(graph.graph.nodes)
     places = {n: i for i, n in enumerate(n for n in nodes if n.op == "placeholder")}
     wanted: Any = next(n for n in nodes if n.op == "output").args[0]
-    given = {_memory(n.meta["val"]) for n in places if _is_tensor(n)}
+    given = {storage_of(n) for n in places}
     written = _copied_to_inputs(graph)
     # What is made anew of an input that is written is a view of the value that is written there.
     stops = {at: written if at in readers.regenerated else {} for at in range(len(wanted))}
-    bases = {at: base_of(n, stops[at]) for at, n in enumerate(wanted) if _is_tensor(n)}
+    bases = {at: base_of(n, stops[at]) for at, n in enumerate(wanted) if is_tensor(n)}
     counts = Counter(bases.values())
     wholes = _shared_outputs(wanted, readers.aliases, given)
     found = Outputs()
@@ -156,7 +157,7 @@ def outputs_of(
         said = node.meta["val"]
         own, order = _result(len(found.roots), said, extents, device, ours)
         found.roots.append((node, order))
-        return replace(own, shares=_memory(said) in given)
+        return replace(own, shares=storage_of(node) in given)
 
     def view(node: fx.Node, base: fx.Node) -> Output:
         """Return an output that shares the memory of a result."""
@@ -169,14 +170,14 @@ def outputs_of(
         return own if first else View(own, view_function(node, base, places))
 
     for at, node in enumerate(wanted):
-        if not _is_tensor(node):
+        if not is_tensor(node):
             known = extents.of(node.meta["val"]) if isinstance(node, fx.Node) else node
             found.each.append(
                 InputOutput(places[node]) if node in places else ConstantOutput(known)
             )
             continue
         base, said = bases[at], node.meta["val"]
-        number = wholes.get(_memory(said), at)
+        number = wholes.get(storage_of(node), at)
         whole = found.each[number] if number < at else None
         if node in places:
             found.each.append(InputOutput(places[node]))
@@ -318,15 +319,6 @@ def _has_gaps(said: torch.Tensor, extents: Extents) -> bool:
     return extents.symbolic and order_of(said) is None
 
 
-def _is_tensor(node: Any) -> bool:
-    return isinstance(node, fx.Node) and isinstance(node.meta.get("val"), torch.Tensor)
-
-
-def _memory(said: torch.Tensor) -> int:
-    found: int = said.untyped_storage()._cdata
-    return found
-
-
 def _is_plain_alias(view: torch.Tensor, whole: torch.Tensor) -> bool:
     """Whether two tensors read the same memory as the same numbers: a conjugate, a negative and a
     view in another dtype, as of the parts of complex numbers, do not.
@@ -335,21 +327,21 @@ def _is_plain_alias(view: torch.Tensor, whole: torch.Tensor) -> bool:
     return same and view.dtype == whole.dtype
 
 
-def _shared_outputs(wanted: Sequence[Any], aliases: int, given: Collection[int]) -> dict[int, int]:
+def _shared_outputs(wanted: Sequence[Any], aliases: int, given: Collection[Any]) -> dict[Any, int]:
     """Return, by memory that several outputs behind the first ``aliases`` share, the output that is
     all of it. Of memory that none is all of, is given, or is of symbolic sizes, they are copies.
     """
-    found: dict[int, int] = {}
+    found: dict[Any, int] = {}
     for at, node in enumerate(wanted):
-        if at < aliases or not _is_tensor(node) or node.op == "placeholder":
+        if at < aliases or not is_tensor(node) or node.op == "placeholder":
             continue
         said, size = node.meta["val"], node.meta["val"].untyped_storage().nbytes()
         numbers = (*said.shape, *said.stride(), said.storage_offset(), size)
         if any(isinstance(number, torch.SymInt) for number in numbers):
             continue
         whole = prod(said.shape) * said.itemsize == size
-        if whole and order_of(said) is not None and _memory(said) not in given:
-            found.setdefault(_memory(said), at)
+        if whole and order_of(said) is not None and storage_of(node) not in given:
+            found.setdefault(storage_of(node), at)
     return found
 
 

@@ -20,7 +20,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from meta.frontend.dynamo.conversion import correct_fake_results
 from meta.frontend.dynamo.custom_operators import reduce_saved_tensors
 from meta.frontend.dynamo.fuse_losses import fuse_losses
-from meta.frontend.dynamo.graph_program import replace_call
+from meta.frontend.dynamo.fx_nodes import insert_call, replace_call, storage_of
 from meta.frontend.dynamo.images import lay_out_images
 from meta.frontend.dynamo.masks import drop_masks
 
@@ -63,13 +63,13 @@ def save_before_casts(forward: fx.GraphModule, backward: fx.GraphModule, returne
     (last,) = forward.graph.find_nodes(op="output")
     outputs: Any = last.args[0]
     given = forward.graph.find_nodes(op="placeholder")
-    others = {_storage(n) for n in (*given, *outputs[:returned]) if isinstance(n, fx.Node)}
+    others = {storage_of(n) for n in (*given, *outputs[:returned]) if isinstance(n, fx.Node)}
     places = {n.name: n for n in backward.graph.find_nodes(op="placeholder")}
     first = next(n for n in backward.graph.nodes if n.op != "placeholder")
     saved = list(outputs[returned:])
     for node in outputs[returned:]:
         source = _narrow_source(node)
-        if source is None or _storage(source) in others:
+        if source is None or storage_of(source) in others:
             continue
         if source not in saved and any(n.name == source.name for n in backward.graph.nodes):
             continue  # it is computed again
@@ -114,7 +114,7 @@ def merge_equal_calls(graph: fx.Graph) -> None:
     What is returned stays apart, and whatever shares memory with it.
     """
     (output,) = graph.find_nodes(op="output")
-    returned = {_storage(node) for node in output.all_input_nodes} - {None}
+    returned = {storage_of(node) for node in output.all_input_nodes} - {None}
     known: dict[Any, fx.Node] = {}
     for node in graph.nodes:
         target = node.target
@@ -125,21 +125,12 @@ def merge_equal_calls(graph: fx.Graph) -> None:
                 continue
         elif node.op != "call_function" or target.__module__ != "_operator":
             continue
-        if node.is_impure() or _storage(node) in returned:
+        if node.is_impure() or storage_of(node) in returned:
             continue
         first = known.setdefault((target, str(node.args), str(node.kwargs)), node)
         if first is not node:
             node.replace_all_uses_with(first)
             graph.erase_node(node)
-
-
-def _storage(node: fx.Node) -> int | None:
-    """Return which memory a tensor is in; None for all else."""
-    said = node.meta.get("val")
-    if not isinstance(said, torch.Tensor) or said.layout is not torch.strided:
-        return None
-    found: int = said.untyped_storage()._cdata
-    return found
 
 
 def plain_views(module: fx.GraphModule) -> None:
@@ -195,19 +186,11 @@ def _of_rows(node: fx.Node) -> bool:
     for user in fields:
         number: Any = user.args[1]
         begin, extent = begins[number], extents[number]
-        part = _called(node, _ATEN.slice.Tensor, rows, at, begin, begin + extent)
-        user.replace_all_uses_with(_called(node, _ATEN.permute.default, part, order))
+        part = insert_call(node, _ATEN.slice.Tensor, rows, at, begin, begin + extent)
+        user.replace_all_uses_with(insert_call(node, _ATEN.permute.default, part, order))
         node.graph.erase_node(user)
     node.graph.erase_node(node)
     return True
-
-
-def _called(node: fx.Node, target: Any, *args: Any) -> fx.Node:
-    """Insert a call in the place of a node."""
-    made = node.graph.call_function(target, args)
-    values = fx.map_arg(args, lambda n: n.meta["val"])
-    made.meta = {**node.meta, "val": target(*values)}
-    return made
 
 
 def _split(node: fx.Node) -> None:
@@ -225,12 +208,12 @@ def _split(node: fx.Node) -> None:
         source, axis = source.args[0], order[axis]
     rest = [a - (a > axis) for a in order if a != axis]
 
-    whole = _called(node, _ATEN.split.Tensor, source, 1, axis)
+    whole = insert_call(node, _ATEN.split.Tensor, source, 1, axis)
     for user in fields:
-        part = _called(node, operator.getitem, whole, user.args[1])
-        part = _called(node, _ATEN.squeeze.dim, part, axis)
+        part = insert_call(node, operator.getitem, whole, user.args[1])
+        part = insert_call(node, _ATEN.squeeze.dim, part, axis)
         if rest != sorted(rest):
-            part = _called(node, _ATEN.permute.default, part, rest)
+            part = insert_call(node, _ATEN.permute.default, part, rest)
         user.replace_all_uses_with(part)
         node.graph.erase_node(user)
     node.graph.erase_node(node)

@@ -28,6 +28,7 @@ from torch._guards import detect_fake_mode
 from meta.base.device import Device
 from meta.base.errors import ArgumentError
 from meta.frontend.core.memory_order import inverse, order_of
+from meta.frontend.dynamo.fx_nodes import is_tensor, storage_of
 from meta.frontend.dynamo.outputs import View
 from meta.vm.run.workspace import storage_uses
 
@@ -73,10 +74,10 @@ def bundle_saved_tensors(
     outputs: list[Any] = list(cast(Any, last.args[0]))
     saved, places = outputs[returned:], backward.graph.find_nodes(op="placeholder")
     inputs = forward.graph.find_nodes(op="placeholder")
-    others = {_memory(n) for n in (*inputs, *outputs[:returned]) if _is_tensor(n)}
-    if not all(map(_is_tensor, saved)) or any(map(_has_symbols, (*outputs, *places))):
+    others = {storage_of(n) for n in (*inputs, *outputs[:returned])}
+    if not all(map(is_tensor, saved)) or any(map(_has_symbols, (*outputs, *places))):
         return
-    kept = [n for n in saved if _is_plain(n, device) and _memory(n) not in others]
+    kept = [n for n in saved if _is_plain(n, device) and storage_of(n) not in others]
     rest = [n for n in saved if n not in kept]
     if not kept or any(n.meta.get("saved_tensor_with_no_vc_check") for n in rest):
         return
@@ -109,10 +110,6 @@ def is_traced_again() -> bool:
     return bool(asked or compiled_autograd.compiled_autograd_enabled)
 
 
-def _is_tensor(node: Any) -> bool:
-    return isinstance(node, fx.Node) and isinstance(node.meta.get("val"), Tensor)
-
-
 def _is_plain(node: fx.Node, device: Device) -> bool:
     """Whether a tensor is on a device, and its bytes are all of it."""
     said = node.meta["val"]
@@ -124,11 +121,6 @@ def _has_symbols(node: Any) -> bool:
     said = node.meta.get("val") if isinstance(node, fx.Node) else node
     sizes = said.shape if isinstance(said, Tensor) else (said,)
     return any(isinstance(n, torch.SymInt | torch.SymFloat | torch.SymBool) for n in sizes)
-
-
-def _memory(node: fx.Node) -> int:
-    found: int = node.meta["val"].untyped_storage()._cdata
-    return found
 
 
 def opened_forward(graph: fx.GraphModule) -> tuple[fx.GraphModule, SavedTensors | None]:

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from meta import op
-from meta.base.device import Device
 from meta.base.dtype import COMPLEX, TO_TORCH, is_float
 from meta.frontend.aten.arguments import (
     as_float,
@@ -100,7 +99,7 @@ def terms(x, y):
     CUDA.
     """
     dtype = TO_TORCH[result_dtype(x, y)]
-    if dtype.itemsize > 2 or Device(device_of(x, y)).kind != "cpu":
+    if dtype.itemsize > 2 or device_of(x, y).kind != "cpu":
         return x, y
     return tuple(torch.tensor(t, dtype=dtype).item() if isinstance(t, float) else t for t in (x, y))
 
