@@ -3,7 +3,8 @@ value, Ainslie et al., arXiv:2305.13245, and with a mask that is trained, as win
 it, Liu et al., arXiv:2103.14030.
 
 PyTorch's own forms keep the probabilities for the gradient, or copies of the shared heads; this
-keeps query, key and value alone, and the logarithm of a sum for each query.
+keeps query, key and value alone, and the logarithm of a sum for each query. Dropout of the
+probabilities is drawn by a key that is an argument, as base operators have it, here as in programs.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from meta.frontend.aten import aten
 from meta.frontend.aten.arguments import cast
 from meta.frontend.aten.definitions import define
 from meta.op.attention import score_scale
+from meta.runtime.ndarray import ndarray
 
 
 def _scale(query: Tensor, scale: float | None) -> float:
@@ -77,18 +79,29 @@ def _attention(
     scale: float | None,
     heads_later: bool,
     window: Sequence[int] | None = None,
+    dropout_key: Tensor | None = None,
+    dropout_p: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """Attention of query [b, h, s, d] to key and value [b, h / n, t, d], and the logsumexp of its
-    scores, [b, h, s]. window: as of `meta.fused_attention`.
+    scores, [b, h, s]. window, dropout_key, dropout_p: as of `meta.fused_attention`.
     """
     weights, logsumexp = _weights(query, key, attn_mask, is_causal, window, _scale(query, scale))
+    weights = weights * _dropout(weights, dropout_key, dropout_p)
     result = _memory(query, value.shape[3], heads_later)
     return result.copy_(weights @ _repeated(query, value)), logsumexp
 
 
+def _dropout(weights: Tensor, key: Tensor | None, p: float) -> Tensor | float:
+    """Return what weights are multiplied by: the numbers that programs draw, too."""
+    if key is None:
+        return 1.0
+    seen = op.dropout_mask(ndarray(key), tuple(weights.shape), p).torch()
+    return seen.to(weights.dtype) / (1 - p)
+
+
 def _fake_forward(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Any, is_causal: bool, scale: Any,
-    heads_later: bool, window: Any = None,
+    heads_later: bool, window: Any = None, dropout_key: Any = None, dropout_p: float = 0.0,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     dtype = torch.promote_types(query.dtype, torch.float32)
     result = _memory(query, value.shape[3], heads_later)
@@ -108,16 +121,19 @@ def _attention_dx(
     heads_later: bool,
     trains_mask: bool,
     window: Sequence[int] | None = None,
+    dropout_key: Tensor | None = None,
+    dropout_p: float = 0.0,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients by query, key and value, and by the mask, if it is trained."""
     factor = _scale(query, scale)
     weights, _ = _weights(query, key, attn_mask, is_causal, window, factor)
+    dropped = _dropout(weights, dropout_key, dropout_p)
     slope = dy.to(weights.dtype)
-    by_weights = slope @ _repeated(query, value).mT
+    by_weights = slope @ _repeated(query, value).mT * dropped
     by_scores = weights * (by_weights - (slope * y).sum(-1, keepdim=True))
     dq = by_scores @ _repeated(query, key) * factor
     groups = (key.shape[1], query.shape[1] // key.shape[1])
-    found = by_scores.mT @ query.to(weights.dtype) * factor, weights.mT @ slope
+    found = by_scores.mT @ query.to(weights.dtype) * factor, (weights * dropped).mT @ slope
     dk, dv = (t.reshape(t.shape[0], *groups, *t.shape[2:]).sum(2) for t in found)
     results = zip((query, key, value), (dq, dk, dv), strict=True)
     dq, dk, dv = (_memory(t, t.shape[3], heads_later).copy_(g) for t, g in results)
@@ -131,7 +147,7 @@ def _attention_dx(
 def _fake_backward(
     dy: Tensor, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, y: Tensor,
     logsumexp: Tensor, is_causal: bool, scale: Any, heads_later: bool, trains_mask: bool,
-    window: Any = None,
+    window: Any = None, dropout_key: Any = None, dropout_p: float = 0.0,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     dq, dk, dv = (_memory(t, t.shape[3], heads_later) for t in (query, key, value))
     if attn_mask is None or not trains_mask:
@@ -140,29 +156,31 @@ def _fake_backward(
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    *tensors, ctx.is_causal, ctx.scale, ctx.heads_later, ctx.window = inputs
+    *tensors, ctx.is_causal, ctx.scale, ctx.heads_later, ctx.window, key, ctx.dropout_p = inputs
     ctx.mark_non_differentiable(output[1])
-    ctx.save_for_backward(*tensors, *output)
+    ctx.save_for_backward(*tensors, *output, key)
 
 
 def _backward(ctx: Any, dy: Tensor, _: Any) -> tuple[Any, ...]:
-    options = ctx.is_causal, ctx.scale, ctx.heads_later
+    *saved, key = ctx.saved_tensors
     trained = ctx.needs_input_grad[3]
-    dq, dk, dv, dmask = fused_attention_dx(dy, *ctx.saved_tensors, *options, trained, ctx.window)
-    return dq, dk, dv, dmask if trained else None, None, None, None, None
+    options = ctx.is_causal, ctx.scale, ctx.heads_later, trained, ctx.window, key, ctx.dropout_p
+    dq, dk, dv, dmask = fused_attention_dx(dy, *saved, *options)
+    return dq, dk, dv, dmask if trained else None, *[None] * 6
 
 
 _ARGUMENTS = "Tensor query, Tensor key, Tensor value, Tensor? attn_mask"
 _OPTIONS = "bool is_causal, float? scale, bool heads_later"
+_DROPOUT = "int[]? window=None, Tensor? dropout_key=None, float dropout_p=0.0"
 fused_attention = define(
-    f"fused_attention({_ARGUMENTS}, {_OPTIONS}, int[]? window=None) -> (Tensor, Tensor)",
+    f"fused_attention({_ARGUMENTS}, {_OPTIONS}, {_DROPOUT}) -> (Tensor, Tensor)",
     _attention,
     _fake_forward,
     (_backward, _save),
 )
 fused_attention_dx = define(
     f"fused_attention_dx(Tensor dy, {_ARGUMENTS}, Tensor y, Tensor logsumexp, {_OPTIONS},"
-    " bool trains_mask, int[]? window=None) -> (Tensor, Tensor, Tensor, Tensor)",
+    f" bool trains_mask, {_DROPOUT}) -> (Tensor, Tensor, Tensor, Tensor)",
     _attention_dx,
     _fake_backward,
 )
@@ -170,23 +188,28 @@ fused_attention_dx = define(
 
 @aten("meta.fused_attention", op.fused_attention)
 def _convert(
-    query: Any, key: Any, value: Any, mask: Any, *, is_causal: bool, scale: Any, heads_later: bool,
-    window: Any = None,
+    query: Any, key: Any, value: Any, mask: Any, dropout_key: Any = None, *, is_causal: bool,
+    scale: Any, heads_later: bool, window: Any = None, dropout_p: float = 0.0,
 ) -> Any:  # fmt: skip
-    near = None if window is None else tuple(window)
-    y, logsumexp = op.fused_attention(query, key, value, mask, is_causal, scale, window=near)
+    how = _how(window, dropout_key, dropout_p)
+    y, logsumexp = op.fused_attention(query, key, value, mask, is_causal, scale, **how)
     return y, cast(logsumexp, "float64" if query.dtype == "float64" else "float32")
+
+
+def _how(window: Any, dropout_key: Any, dropout_p: float) -> dict[str, Any]:
+    near = None if window is None else tuple(window)
+    return {"window": near, "dropout_key": dropout_key, "dropout_p": dropout_p}
 
 
 @aten("meta.fused_attention_dx", op.fused_attention_dx, op.fused_attention_dmask, op.zeros)
 def _convert_dx(
     dy: Any, query: Any, key: Any, value: Any, mask: Any, y: Any, logsumexp: Any,
-    *, is_causal: bool, scale: Any, heads_later: bool, trains_mask: bool, window: Any = None,
-    call: Any,
+    dropout_key: Any = None, *, is_causal: bool, scale: Any, heads_later: bool, trains_mask: bool,
+    window: Any = None, dropout_p: float = 0.0, call: Any,
 ) -> Any:  # fmt: skip
     given = (query, key, value, mask, y, logsumexp, dy, is_causal, scale)
-    near = None if window is None else tuple(window)
-    dq, dk, dv = op.fused_attention_dx(*given, window=near)
+    how = _how(window, dropout_key, dropout_p)
+    dq, dk, dv = op.fused_attention_dx(*given, **how)
     if trains_mask:
-        return dq, dk, dv, op.fused_attention_dmask(*given, window=near)
+        return dq, dk, dv, op.fused_attention_dmask(*given, **how)
     return dq, dk, dv, op.zeros((0,), query.dtype, call.device)

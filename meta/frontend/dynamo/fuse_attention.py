@@ -73,13 +73,20 @@ def attention(
     """PyTorch's attention, to be traced, with the arguments of that.
 
     With a mask it is the operator of one of PyTorch's kernels in any case, and the mask as it is
-    given; with heads that are shared, one of our own.
+    given; with heads that are shared, a mask that is trained, or dropout, one of our own.
     """
     shares = enable_gqa or (key.ndim == 4 and key.shape[1] == 1)  # which is broadcast
+    if 0 < dropout_p < 1:
+        given = _as_autocast_casts(query, key, value, attn_mask)
+        if _has_dropout(*given) and (_has_operator(*given) or (shares and _is_grouped(*given))):
+            drawn = torch.randint(0, torch.iinfo(torch.int64).max, (1,), device=query.device)
+            options = is_causal, scale, False, None, drawn, dropout_p
+            result: Tensor = fused_attention(*given, *options)[0]
+            return result
     if shares and not dropout_p and not (is_causal and attn_mask is not None):
         given = _as_autocast_casts(query, key, value, attn_mask)
         if _is_grouped(*given):
-            result: Tensor = fused_attention(*given, is_causal, scale, False)[0]
+            result = fused_attention(*given, is_causal, scale, False)[0]
             return result
     plain = not (dropout_p or is_causal or enable_gqa) and isinstance(query.shape[-2], int)
     if plain and attn_mask is not None:
@@ -103,7 +110,19 @@ def _masked(scale: float | None, *given: Tensor) -> Tensor:
     return result
 
 
-def _has_operator(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> bool:
+def _has_dropout(query: Tensor, _key: Tensor, _value: Tensor, mask: Tensor | None) -> bool:
+    """Whether dropout of probabilities has a kernel that is not PyTorch's, whose numbers are drawn
+    outside of CUDA graphs.
+    """
+    served = query.device.type in ATTENTION_ON and query.dtype in (torch.float16, torch.bfloat16)
+    return (
+        served
+        and isinstance(query.shape[-2], int)
+        and not (mask is not None and mask.requires_grad)
+    )
+
+
+def _has_operator(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> bool:
     """Whether there is an operator for attention of these."""
     operands = (query, key, value)
     return (
@@ -111,10 +130,15 @@ def _has_operator(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> bo
         and all(t.ndim == 4 and t.dtype == query.dtype for t in operands)
         and query.shape[:2] == key.shape[:2] == value.shape[:2]
         and query.dtype in (torch.float16, torch.bfloat16, torch.float32)
-        and mask.dtype in (torch.bool, query.dtype)
-        and (not mask.requires_grad or query.dtype in (torch.float16, torch.bfloat16))
         and key.shape[2] > 0
+        and (mask is None or _has_kernels(mask, query.dtype))
     )
+
+
+def _has_kernels(mask: Tensor, dtype: torch.dtype) -> bool:
+    """Whether there are kernels for a mask, and for its gradient if it is trained."""
+    trains = dtype in (torch.float16, torch.bfloat16)
+    return mask.dtype in (torch.bool, dtype) and (trains or not mask.requires_grad)
 
 
 def _as_autocast_casts(*tensors: Tensor | None) -> list[Any]:
