@@ -95,7 +95,7 @@ def _dropout(weights: Tensor, key: Tensor | None, p: float) -> Tensor | float:
     """Return what weights are multiplied by: the numbers that programs draw, too."""
     if key is None:
         return 1.0
-    seen = op.dropout_mask(ndarray(key), tuple(weights.shape), p).torch()
+    seen: Tensor = op.dropout_mask(ndarray(key), tuple(weights.shape), p).torch()
     return seen.to(weights.dtype) / (1 - p)
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, fx
 from torch.nn import functional
 
+from meta import op
 from meta.base.dtype import TO_TORCH
 from meta.dialect.core.ir_calls import tensor_of
 from meta.frontend.dynamo.graph_program import GraphProgram, TorchCalls, target_name
@@ -60,11 +61,11 @@ def layer_norm(
 
 TORCH_CALLS: TorchCalls = MappingProxyType(
     {
-        "astype": to_dtype,
-        "gelu": gelu,
-        "layer_norm": layer_norm,
-        "reshape": reshape,
-        "rms_norm": rms_norm,
+        op.astype: to_dtype,
+        op.gelu: gelu,
+        op.layer_norm: layer_norm,
+        op.reshape: reshape,
+        op.rms_norm: rms_norm,
     }
 )
 
@@ -81,7 +82,7 @@ def fuse_composites(graph: fx.GraphModule) -> None:
 
 def _names(what: Pattern) -> set[str]:
     """Return what has to be called for a pattern, beside arithmetic, under names of PyTorch's."""
-    return {op.name for op in what.operators if op not in ARITHMETIC}
+    return {o.name for o in what.operators if o not in ARITHMETIC}
 
 
 def _fused(graph: fx.GraphModule, rows: Mapping[Pattern, Replacement]) -> bool:

@@ -42,6 +42,7 @@ from meta.ir import (
     operands,
     type_of,
 )
+from meta.op.core import Op
 from meta.op.core.tracing import Symbol, Trace
 from meta.passes.dead_code import dead_code
 from meta.passes.deduplicate import eliminate_common_subexpressions
@@ -64,7 +65,7 @@ SWITCHES = frozenset(
     ]
 )
 """Functions of PyTorch that change what others do."""
-TorchCalls = Mapping[str, Callable[..., Any]]
+TorchCalls = Mapping[Op, Callable[..., Any]]
 """By operator, a function of its arguments, in the order of its schema, that PyTorch traces."""
 
 
@@ -322,7 +323,7 @@ class GraphProgram:
                 new = node.graph.call_method("contiguous", (new,))
                 new.meta = {**node.meta}
         if operand is not None:
-            source = new.args[0] if new.target is calls.get(op.astype.name) else None
+            source = new.args[0] if new.target is calls.get(op.astype) else None
             dtype = fake_value(operand).dtype
             if isinstance(source, fx.Node) and fake_value(source).dtype == dtype:
                 new = source  # each reader casts it, so that gradients add up before the cast
@@ -382,7 +383,7 @@ class GraphProgram:
         if isinstance(value, TupleGetItem):
             given = value.value, value.index
         else:
-            function, given = calls[value.callee.name], value.args
+            function, given = calls[value.callee], value.args
         args: Any = tuple(nodes.get(a, a) if isinstance(a, Expr) else a for a in given)
         node = root.graph.call_function(function, args)
         fakes: Any = fx.map_arg(args, fake_value)
@@ -397,7 +398,7 @@ def _atoms(value: Expr) -> list[Expr]:
 
 def _is_served(value: Expr, calls: TorchCalls) -> bool:
     call = op_call(value)
-    return isinstance(value, TupleGetItem) or (call is not None and call.op.name in calls)
+    return isinstance(value, TupleGetItem) or (call is not None and call.op in calls)
 
 
 def _of_its_type(value: Any) -> Any:
