@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,6 +12,7 @@ import meta
 from meta.base import config
 from meta.dialect import only
 from meta.dialect.core.preference import forget
+from meta.frontend.dynamo import compiler
 from meta.ir import parse
 from meta.passes import infer_type
 from meta.testing.compare import check
@@ -114,3 +117,38 @@ def test_masks_that_are_trained(dialect: str, causal: bool, shape: tuple[int, ..
     for found, right in zip(executable(*arrays), wanted, strict=True):
         largest = right.abs().max().item()
         check(found, right, 4e-2, 2e-2 * max(1.0, largest))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_dropout_under_torch_compile(masked: bool) -> None:
+    """The result is linear in value, for what was dropped, and each call drops something else."""
+    generator = torch.Generator().manual_seed(0)
+    mask = (torch.rand(4, 1, 1, 256, generator=generator) > 0.2).cuda() if masked else None
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        q, k, v = x.view(4, 256, 3, 8, 64).permute(2, 0, 3, 1, 4).unbind(0)
+        return F.scaled_dot_product_attention(q, k, v, mask, 0.25, is_causal=mask is None) + v * 0
+
+    x = torch.randn(4, 256, 3, 8 * 64, generator=generator).to("cuda", torch.bfloat16)
+    x.requires_grad_()
+    dy = torch.randn(4, 8, 256, 64, generator=generator).to("cuda", torch.bfloat16)
+    with compiler.record_compiled_graphs() as graphs:
+        compiled, results = torch.compile(run, backend="meta"), []
+        for _ in range(5):
+            y = compiled(x)
+            (dx,) = torch.autograd.grad(y, x, dy)
+            dv, v = (t.detach().double().view(4, 256, 3, 512)[:, :, 2] for t in (dx, x))
+            expected = (dy.double() * y.double()).sum().item()
+            assert (dv * v).sum().item() == pytest.approx(expected, rel=2e-2, abs=20.0)
+            results.append(y.detach())
+    assert not any(torch.equal(a, b) for a, b in pairwise(results))
+    kept = F.scaled_dot_product_attention(
+        *x.detach().view(4, 256, 3, 8, 64).permute(2, 0, 3, 1, 4).float().unbind(0),
+        mask,
+        is_causal=mask is None,
+    )
+    mean = torch.stack(results).float().mean(0)
+    assert (mean - kept).norm() < 0.75 * (results[0].float() - kept).norm()
+    kernels = {k for g in graphs for p in g.programs() for k in p.executable.kernels()}
+    assert any(k.startswith("triton.") and "attention" in k for k in kernels), kernels
+    assert not any(p.calls_back for g in graphs for p in g.programs())
