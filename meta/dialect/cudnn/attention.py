@@ -209,8 +209,8 @@ def fused_attention_dx_dmask(
 
         return OpEnv(launch, allocates=False, workspace=lambda: 4 * size + run.workspace)
 
-    options = {"dtype": query.dtype, "device": device.ordinal}
-    return with_plan(env, sdpa_backward_with_mask, described, **options)
+    on = device.ordinal
+    return with_plan(env, sdpa_backward_with_mask, described, dtype=query.dtype, device=on)
 
 
 def _sdpa_in_rows(graph: Graph, a: Attention) -> None:
