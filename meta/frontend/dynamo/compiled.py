@@ -28,7 +28,7 @@ from meta.frontend.dynamo.binding import Binding, InputAdapter, arrays_of
 from meta.frontend.dynamo.calling_convention import Arguments, Returns, compact, picker
 from meta.frontend.dynamo.conversion import ConvertedGraph
 from meta.frontend.dynamo.images import traced_value
-from meta.frontend.dynamo.outputs import ConstantOutput, Result
+from meta.frontend.dynamo.outputs import ConstantOutput, Result, symbol_sources
 from meta.frontend.dynamo.saved_tensors import Bundle, SavedTensors
 from meta.frontend.dynamo.training_memory import (
     MemoryPool,
@@ -175,7 +175,7 @@ class CompiledGraph:
         self._fits_bound = self._fits[self._given :]
         self._pick_bound = picker(self._inputs[self._given :])
         self._device = device
-        self._extents = _extents(said, converted)
+        self._extents = _extents(places, converted)
         # By whether it has memory in turn with another one.
         self._forms: dict[bool, _Form] = {}
         self._alone: Binding | None = None
@@ -398,20 +398,17 @@ def _extent(number: int, axis: int, args: Any) -> int:
     return extent
 
 
-def _extents(said: Sequence[Any], converted: ConvertedGraph) -> dict[str, Callable[[Any], int]]:
+def _extents(
+    places: Sequence[fx.Node], converted: ConvertedGraph
+) -> dict[str, Callable[[Any], int]]:
     """Return by the name of a symbol what finds its extent among a call's inputs."""
-    found: dict[str, Callable[[Any], int]] = {}
     sizes = any(
         isinstance(o, ConstantOutput) and hasattr(o.value, "evaluate") for o in converted.outputs
     )
     if not sizes and not converted.sizes:
-        return found
-    for i, value in enumerate(said):
-        if isinstance(value, torch.SymInt):
-            found.setdefault(str(value.node.expr), itemgetter(i))
-        elif isinstance(value, Tensor):
-            for axis, size in enumerate(value.shape):
-                if isinstance(size, torch.SymInt):
-                    name = str(size.node.expr)
-                    found.setdefault(name, partial(_extent, i, axis))
-    return found
+        return {}
+    at = {place: i for i, place in enumerate(places)}
+    return {
+        str(symbol): itemgetter(at[n]) if axis is None else partial(_extent, at[n], axis)
+        for symbol, (n, axis) in symbol_sources(places).items()
+    }

@@ -7,7 +7,7 @@ made, a program is made for the sizes of each call; then every symbol has a valu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -142,15 +142,16 @@ def _number(expression: sympy.Expr) -> Any:
     return int(expression) if expression.is_integer else float(expression)
 
 
-def symbols_of(values: Iterable[Any]) -> set[sympy.Symbol]:
-    """Return the symbols in what torch says of values: tensors and sizes."""
-    found: set[sympy.Symbol] = set()
+def _sizes_in(values: Iterable[Any]) -> Iterator[torch.SymInt]:
+    """Iterate over the symbolic sizes in what torch says of values: tensors and sizes."""
     for value in values:
         sizes = value.shape if isinstance(value, torch.Tensor) else (value,)
-        for size in sizes:
-            if isinstance(size, torch.SymInt):
-                found |= size.node.expr.free_symbols
-    return found
+        yield from (size for size in sizes if isinstance(size, torch.SymInt))
+
+
+def symbols_of(values: Iterable[Any]) -> set[sympy.Symbol]:
+    """Return the symbols in what torch says of values: tensors and sizes."""
+    return {symbol for size in _sizes_in(values) for symbol in size.node.expr.free_symbols}
 
 
 def unguarded_extents(values: Sequence[Any]) -> list[int]:
@@ -176,18 +177,12 @@ def ranges_of(values: Iterable[Any], named: Iterable[str]) -> dict[str, tuple[in
     """Return the least and the largest extent of symbols, by name, as torch has guarded them."""
     found: dict[str, tuple[int, int | None]] = {}
     names = set(named)
-    for value in values:
-        sizes = value.shape if isinstance(value, torch.Tensor) else (value,)
-        for size in sizes:
-            if not isinstance(size, torch.SymInt):
-                continue
-            guarded: Any = size.node.shape_env
-            for symbol, range_ in guarded.var_to_range.items():
-                if str(symbol) in names:
-                    found[str(symbol)] = (
-                        max(_int_or(range_.lower, 1), 1),
-                        _upper_bound(range_.upper),
-                    )
+    for size in _sizes_in(values):
+        guarded: Any = size.node.shape_env
+        for symbol, range_ in guarded.var_to_range.items():
+            if str(symbol) in names:
+                least = max(_int_or(range_.lower, 1), 1)
+                found[str(symbol)] = least, _upper_bound(range_.upper)
     return found
 
 

@@ -131,11 +131,8 @@ class _ScoreSlice:
         args: Any = node.args
         _, sizes, dim, start, _end, step = args
         known = type(start) is int and sizes[self.dim] == self.extent
-        return known and (dim % len(sizes), step) == (self.dim, 1) and self._is(start)
-
-    def _is(self, start: int) -> bool:
-        """Whether the part begins there, from the front or from the end."""
-        return start in (self.start, self.start - self.extent)
+        begins = start in (self.start, self.start - self.extent)  # from the front or the end
+        return known and begins and (dim % len(sizes), step) == (self.dim, 1)
 
     def widths(self) -> list[int]:
         """Return how the labels of the part are padded to those of the whole."""

@@ -30,7 +30,7 @@ from meta.frontend.core.memory_order import (
     order_of,
 )
 from meta.frontend.dynamo.extents import Extents, NotForAllSizes
-from meta.frontend.dynamo.fx_nodes import is_tensor, storage_of
+from meta.frontend.dynamo.fx_nodes import fake_value, is_tensor, storage_of
 from meta.ir.dims import SymbolicDim
 
 _UNSAFE = torch.ops.aten._unsafe_view.default
@@ -224,7 +224,7 @@ def view_function(node: fx.Node, base: fx.Node, places: Mapping[fx.Node, int]) -
     """
     calls = _between(node, base)
     sizes = {n: _expression(n) for call in calls for n in call.all_input_nodes[1:]}
-    sources = _sources([base, *places])
+    sources = symbol_sources([base, *places])
     used = {sources[symbol][0] for size in sizes.values() for symbol in size.free_symbols}
     inputs = [n for n in places if (n in used or n in sizes) and n is not base]
     graph = fx.Graph()
@@ -261,11 +261,11 @@ def _expression(size: fx.Node) -> sympy.Expr:
     return said.node.expr if isinstance(said, torch.SymInt) else sympy.sympify(said)
 
 
-def _sources(nodes: Iterable[fx.Node]) -> dict[sympy.Symbol, tuple[fx.Node, int | None]]:
+def symbol_sources(nodes: Iterable[fx.Node]) -> dict[sympy.Symbol, tuple[fx.Node, int | None]]:
     """Return where each symbol is to be read: a number, or a tensor's axis; of the first nodes."""
     found: dict[sympy.Symbol, tuple[fx.Node, int | None]] = {}
     for node in nodes:
-        said = node.meta["val"]
+        said = fake_value(node)
         sizes = enumerate(said.shape) if isinstance(said, torch.Tensor) else [(None, said)]
         for axis, size in sizes:
             if isinstance(size, torch.SymInt) and isinstance(size.node.expr, sympy.Symbol):

@@ -36,9 +36,7 @@ _DIFFERENT = {
 
 def rewrite(whole: fx.GraphModule) -> None:
     """Write what is whole in a graph, joint or for inference, as programs do best."""
-    correct_fake_results(
-        whole
-    )  # before its types become those of what one graph saves for the other
+    correct_fake_results(whole)  # its types become those of what one graph saves for the other
     fuse_losses(whole)
     plain_views(whole)
     drop_masks(whole)
