@@ -16,9 +16,7 @@ from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
 from meta.base.errors import ArgumentError, MetaError
-from meta.interop.torch import (
-    training_step,
-)
+from meta.interop.torch import training_step
 
 Make = Callable[[Iterable[Any]], optim.Optimizer]
 Batch = tuple[Tensor, ...]
