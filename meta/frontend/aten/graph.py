@@ -214,8 +214,10 @@ class Walker:
         def run() -> Any:
             if name_of(overload) in STRIDED:
                 _require_compact(node.args[0])
-            type_ = self.result_type(node)
-            return convert(overload, args, kwargs, training=self.training, result_type=type_)
+            type_, results = self.result_type(node), _count_read(node)
+            return convert(
+                overload, args, kwargs, training=self.training, result_type=type_, results=results
+            )
 
         return self._checked(node, args, kwargs, run)
 
@@ -282,15 +284,21 @@ def convert(
     *,
     training: bool = False,
     result_type: TensorType | None = None,
+    results: int | None = None,
 ) -> Any:
-    """Return what a call of an overload becomes, of arrays or symbols.
+    """Return what a call of an overload becomes, of arrays or symbols. results: up to the last one
+    that is read; None: all are.
 
     Raises Unconvertible for one that is not converted.
     """
     operands, attributes = bind_arguments(overload, args, kwargs)
-    given, device = frozenset(attributes), device_of(*operands)
     site = CallSite(
-        name_of(overload), given=given, training=training, device=device, result_type=result_type
+        name_of(overload),
+        given=frozenset(attributes),
+        training=training,
+        device=device_of(*operands),
+        result_type=result_type,
+        results=len(overload._schema.returns) if results is None else results,
     )
     try:
         return aten.apply(site, operands, attributes)
@@ -312,6 +320,14 @@ def _as_fake(said: Any, found: Any) -> Any:
         return found
     dtype = FROM_TORCH[said.dtype]
     return found if found.dtype == dtype else op.astype(found, dtype)
+
+
+def _count_read(node: fx.Node) -> int | None:
+    """Return how many results of a call there are up to the last that something reads; None where
+    all may be read.
+    """
+    fields: list[Any] = [u.args[1] for u in node.users if u.target is operator.getitem]
+    return 1 + max(fields) if fields and len(fields) == len(node.users) else None
 
 
 def _fake_results(node: fx.Node) -> Any:

@@ -36,7 +36,7 @@ from meta.frontend.core.memory_order import (
     order_by_strides,
     order_of,
 )
-from meta.frontend.dynamo.custom_operators import update_in_place, without_statistics
+from meta.frontend.dynamo.custom_operators import update_in_place
 from meta.frontend.dynamo.extents import Extents, NotForAllSizes
 from meta.frontend.dynamo.outputs import NO_READERS, Output, Readers, Result, outputs_of
 from meta.ir import Call, Expr, Function, Module, TensorType, Tuple, Var, type_of
@@ -168,7 +168,6 @@ def convert_graph(
     """
     complete_fake_results(graph)
     correct_fake_results(graph)
-    without_statistics(graph)
     update_in_place(graph)
     places = [n for n in graph.graph.nodes if n.op == "placeholder"]
     said = [n.meta.get("val") for n in places]

@@ -4,9 +4,8 @@ PyTorch's gradients of batch normalisation read statistics that ours compute aga
 maximum over windows read its places, which take longer to write than to find again. So a joint
 graph loses them before it is divided (`reduce_saved_tensors`), and the forward graph does not save
 them; nor what an activation behind a normalisation was of, which is computed again, nor what a gate
-was multiplied by, where the product is saved. The running
-statistics that a forward graph computes and then copies to its inputs are written there at once
-(`update_in_place`), and those of a layer that nobody reads are not computed (`without_statistics`).
+was multiplied by, where the product is saved. The running statistics that a forward graph computes
+and then copies to its inputs are written there at once (`update_in_place`).
 
 Each operator also runs in PyTorch: as a call back, or in a graph that is no program.
 """
@@ -233,24 +232,6 @@ def _window_arguments(window: Sequence[Any], x: fx.Node) -> tuple[Any, ...]:
     full = [[*part] * count if len(part) == 1 else [*part] for part in lists]
     full[1] = full[1] or full[0]
     return *full, ceil_mode
-
-
-def without_statistics(module: fx.GraphModule) -> None:
-    """Take layer normalisations whose statistics nobody reads for those that give none."""
-    graph = module.graph
-    changed = False
-    for node in graph.find_nodes(op="call_function", target=_ATEN.native_layer_norm.default):
-        fields = {user: user.args[1] for user in node.users if user.target is operator.getitem}
-        if len(fields) == len(node.users) and set(fields.values()) == {0}:
-            (y, *others) = fields
-            made = replace_call(y, _ATEN.layer_norm.default, *node.args)
-            for other in others:
-                other.replace_all_uses_with(made)
-                graph.erase_node(other)
-            graph.erase_node(node)
-            changed = True
-    if changed:
-        module.recompile()
 
 
 def update_in_place(module: fx.GraphModule) -> None:
