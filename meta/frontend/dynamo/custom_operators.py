@@ -25,7 +25,7 @@ from meta.frontend.aten import aten
 from meta.frontend.aten.converters import norm
 from meta.frontend.aten.converters.pool import max_pool_gradient
 from meta.frontend.aten.definitions import define
-from meta.frontend.dynamo.fx_nodes import replace_call
+from meta.frontend.dynamo.fx_nodes import insert_call, replace_call
 
 _ATEN = torch.ops.aten
 _GRADIENT_OF_NORM = _ATEN.native_batch_norm_backward.default
@@ -173,14 +173,11 @@ def _divide(gradient: fx.Node, total: fx.Node, s: fx.Node) -> None:
     """Let the gradient of a gate take a sum that is too large by the factor s."""
     with gradient.graph.inserting_before(gradient):
         if gradient.target is _GATES[0]:  # s (1 - s) / s
-            rest = gradient.graph.call_function(_ATEN.rsub.Scalar, (s, 1))
-            rest.meta = dict(s.meta)
-            replace_call(gradient, _ATEN.mul.Tensor, total, rest)
+            replace_call(gradient, _ATEN.mul.Tensor, total, insert_call(s, _ATEN.rsub.Scalar, s, 1))
             return
         least = torch.finfo(s.meta["val"].dtype).tiny
-        above = gradient.graph.call_function(_ATEN.clamp_min.default, (s, least))
-        quotient = gradient.graph.call_function(_ATEN.div.Tensor, (total, above))
-    above.meta, quotient.meta = dict(s.meta), dict(total.meta)
+        above = insert_call(s, _ATEN.clamp_min.default, s, least)
+        quotient = insert_call(total, _ATEN.div.Tensor, total, above)
     gradient.replace_input_with(total, quotient)
 
 
