@@ -15,7 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from meta import op
+from meta.base.dtype import TO_TORCH
 from meta.dialect import LIBRARY
+from meta.dialect.core.kernel_signature import bind_kernel
+from meta.dialect.core.openv import OpEnv, declining
 from meta.dialect.torch import onednn
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.operands import ON_CPU, in_float32, no_integers_on_cuda, single_or_double
@@ -216,11 +219,80 @@ def by_kernel(
     return _laid_out(dw, order, kernel_layout)
 
 
+def _direct(call, role, x, w, y):
+    """Return the kernel of a call of which all is known before it runs, on the CPU; None for
+    another. What is looked at at each call takes a third as long as a small convolution.
+
+    role: the number of the result among y, dx and dw. x, w, y: the types of these or of what they
+    are gradients of.
+    """
+    a, count = call.args, x.ndim - 2
+    if call.device.kind != "cpu" or x.dtype not in ("float32", "float64"):
+        return None
+    if not all(t.is_static and t.size for t in (x, w, y)):
+        return None
+    sides, window = _window(a.stride, a.padding, a.dilation, count)
+    if sides is not None:
+        return None
+    x, w, y = (
+        torch.empty(t.static_shape, dtype=TO_TORCH[t.dtype], device="meta") for t in (x, w, y)
+    )
+    how = a.kernel_layout, a.stride, a.padding, a.groups, a.layout, a.out_layout
+    if steps_of(y if role else x, w.shape, *how) is not None:
+        return None
+    x, w, y = _image(x, a.layout), _kernel(w, a.kernel_layout), _image(y, a.out_layout)
+    if role == 2 and _is_small(y, w, a.groups):
+        return None
+    image, kernel = (
+        _order(a.layout, DATA[count], "layout"),
+        _order(a.kernel_layout, KERNEL[count], "kernel_layout"),
+    )
+    rest = *window, False, (0,) * count, a.groups
+    out = _order(a.out_layout, DATA[count], "out_layout")
+    back = _order(DATA[count], a.out_layout, "out_layout")
+    backward = torch.ops.aten.convolution_backward.default
+    # Of what is not read, only the shape and the strides are looked at: pages that nobody touches.
+    like = torch.empty_like((y, x, w)[role], device="cpu")
+
+    def run(x, w):
+        y = torch.convolution(x.permute(image), w.permute(kernel), None, *rest)
+        return y.permute(back).contiguous()
+
+    def run_dx(w, dy):
+        mask = [True, False, False]
+        found = backward(dy.permute(out), like, w.permute(kernel), None, *rest, mask)[0]
+        return _laid_out(found, DATA[count], a.layout)
+
+    def run_dw(x, dy):
+        mask = [False, True, False]
+        found = backward(dy.permute(out), x.permute(image), like, None, *rest, mask)[1]
+        return _laid_out(found, KERNEL[count], a.kernel_layout)
+
+    return (run, run_dx, run_dw)[role]
+
+
 def convolution(conv, conv_dx, conv_dw):
     """Register the kernels of a convolution and of its two gradients."""
-    dialect.kernel(conv, when=no_integers_on_cuda("convolution"))(forward)
-    dialect.kernel(conv_dx)(by_input)
-    dialect.kernel(conv_dw)(by_kernel)
+    when = no_integers_on_cuda("convolution")
+
+    def typed(call, role):
+        a = call.args
+        if role == 0:
+            return a.x, a.w, call.out
+        return (call.out, a.x_or_w, a.dy) if role == 1 else (a.x_or_w, call.out, a.dy)
+
+    def define(base, role, function):
+        def make(call):
+            declining(when if role == 0 else None, call)
+            alone = role == 0 or call.args.y is None  # what is read is all that is given
+            run = _direct(call, role, *typed(call, role)) if alone else None
+            run = bind_kernel(function, call) if run is None else run
+            return OpEnv(run, allocates=True, strided=True)
+
+        dialect.op(base)(make)
+
+    for role, function in enumerate((forward, by_input, by_kernel)):
+        define((conv, conv_dx, conv_dw)[role], role, function)
 
 
 def transposed(conv_transpose, conv_dx, conv_dw):
