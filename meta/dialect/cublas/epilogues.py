@@ -133,8 +133,10 @@ for _name, _of in PRODUCTS.items():
 dialect.overwrites = partial(overwrites_capture, "c")  # C and D may be one for cuBLASLt
 
 
-LEAST_COLUMNS = 64
-"""Of which a few are left out; a reshape in between cannot change what a row is there."""
+LEAST_COLUMNS = 4096
+"""Of which a few are left out, as those of a vocabulary: some rows of fewer are too small a product
+to be computed alone. A reshape in between cannot change what a row is there.
+"""
 
 
 def _cut_product(

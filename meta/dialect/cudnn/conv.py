@@ -6,15 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from meta import op
+from meta.base.device import Device
 from meta.base.dtype import is_float
 from meta.dialect.core import OpEnv, Unsupported, decline_if, require_static, shared_patterns
 from meta.dialect.core.dialect import overwrites_capture
 from meta.dialect.cudnn import cudnn as dialect
 from meta.dialect.cudnn.graph import Graph, Operand
 from meta.dialect.cudnn.plans import planned
+from meta.ir import Function
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 from meta.op.core.check import pair
@@ -180,5 +181,15 @@ def _followed(call: CallValues, adds: bool, relu: bool) -> OpEnv:
 
 
 shared_patterns.register_conv_epilogues(dialect, _followed)
-# NVIDIA says of these kernels that the tensor that is added, and the result, may be one.
-dialect.overwrites = partial(overwrites_capture, "z")
+
+
+def _is_over_addend(function: Function, device: Device) -> bool:
+    """Whether a convolution in half precision is to be written over what it adds: NVIDIA says of
+    these kernels that the two may be one. Those in float32 may add up several parts in the result.
+    """
+    result = function.result_type
+    halves = isinstance(result, TensorType) and result.dtype in ("float16", "bfloat16")
+    return halves and overwrites_capture("z", function, device)
+
+
+dialect.overwrites = _is_over_addend
