@@ -86,10 +86,8 @@ def tabled(function: tirx.PrimFunc) -> tirx.PrimFunc:
             level = _level(step.condition, levels)
             if level < 2 or _compares_extents(step.condition, levels, shapes):
                 facts.append((level, step.condition))
-        elif not (
-            isinstance(step, tirx.IfThenElse) and isinstance(step.then_case, tirx.AssertStmt)
-        ):
-            break  # such an assertion, of strides if there are any, is in the table
+        elif not _asserts_strides(step):
+            break
         rest = later
     if first is None:
         return function
