@@ -5,7 +5,7 @@ import torch
 
 import meta
 from meta import op
-from meta.dialect.torch import onednn
+from meta.dialect.torch import conv, onednn
 from meta.op.core.op import Op
 from meta.op.linalg import STORED_TRANSPOSED
 
@@ -67,6 +67,35 @@ def test_convolutions_that_are_products(stride: int, after: int, counted: list[i
             one.double(), other.permute(0, 2, 3, 1).detach(), rtol=1e-5, atol=1e-5
         )
     assert len(counted) == 3
+
+
+SHAPES = {"OHWI": (0, 3), "OIHW": (0, 1), "HWIO": (3, 2)}
+
+
+@pytest.mark.parametrize("layout", SHAPES)
+@pytest.mark.parametrize(("before", "after"), [(5, 3), (5, 7), (4, 4)])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_gradients_of_kernels_are_compact(
+    stride: int, before: int, after: int, layout: str, counted: list[int]
+) -> None:
+    """Programs read the result of a kernel as it lies in memory without gaps."""
+    outputs, inputs = SHAPES[layout]
+    shape = [1, 1, 1, 1]
+    shape[outputs], shape[inputs] = after, before
+    generator = torch.Generator().manual_seed(0)
+    image = torch.randn(2, 4, 4, before, generator=generator)
+    dy = torch.randn(2, 4 // stride, 4 // stride, after, generator=generator)
+    found = conv.product_dw(dy, image, layout, (stride, stride), tuple(shape))
+    read = image[:, ::stride, ::stride].double()
+    expected = torch.einsum(
+        "nhwo,nhwi->oi" if outputs < inputs else "nhwo,nhwi->io", dy.double(), read
+    )
+    assert counted and found.is_contiguous()
+    torch.testing.assert_close(found.double(), expected.view(shape), rtol=1e-5, atol=1e-5)
+    matrix = torch.randn(shape, generator=generator)
+    dx = conv.product_dx(dy, matrix, layout, (stride, stride), image.shape)
+    y = conv.product(image, matrix, layout, (stride, stride))
+    assert dx.is_contiguous() and y.is_contiguous()
 
 
 def test_small_products_are_left_to_mkl(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -461,7 +461,7 @@ def product_dw(
     if dy.dtype is torch.float32 and onednn.is_large(rows.numel() * columns.shape[1] // 2):
         if rows.shape[1] <= columns.shape[1]:  # the wider one may be a view
             return onednn.product(rows.t(), columns.t()).view(shape)
-        return onednn.product(columns.t(), rows.t()).t().reshape(shape)
+        return onednn.product(columns.t(), rows.t()).t().contiguous().view(shape)
     parts, rest = divmod(len(rows), ROWS)
     if rest or parts < 2:
         return torch.mm(rows.t(), columns).view(shape)
