@@ -111,8 +111,8 @@ def _masked(scale: float | None, *given: Tensor) -> Tensor:
 
 
 def _has_dropout(query: Tensor, _key: Tensor, _value: Tensor, mask: Tensor | None) -> bool:
-    """Whether dropout of probabilities has a kernel that is not PyTorch's, whose numbers are drawn
-    outside of CUDA graphs.
+    """Whether dropout of probabilities has a kernel of our own: PyTorch's draw their numbers where
+    no CUDA graph can be.
     """
     served = query.device.type in ATTENTION_ON and query.dtype in (torch.float16, torch.bfloat16)
     return (
@@ -228,6 +228,17 @@ def row_maximum(x: Tensor, axis: int, keepdims: bool) -> Tensor:
     return x.detach().amax(axis, keepdims)
 
 
+def strided_slice(
+    x: Tensor,
+    begin: tuple[int, ...],
+    end: tuple[int, ...],
+    strides: tuple[int, ...] | None,
+    *_: Any,
+) -> Tensor:
+    """The arguments are those of `meta.strided_slice`, as converters give them: a bound each."""
+    return x[tuple(map(slice, begin, end, strides or (1,) * len(begin)))]
+
+
 def where(seen: Tensor, x1: Any, x2: Any) -> Tensor:
     """The arguments are those of `meta.where`, of which one is a tensor, and one a number."""
     swaps = not isinstance(x1, Tensor)
@@ -260,7 +271,7 @@ _TORCH_CALLS: TorchCalls = {
     op.maximum: lambda x1, x2, *_: x1.clamp_min(x2),
     op.multiply: torch.mul,
     op.permute_dims: torch.permute,
-    op.strided_slice: lambda x, begin, end, strides, *_: x[tuple(map(slice, begin, end, strides))],
+    op.strided_slice: strided_slice,
     op.subtract: lambda x1, x2, *_: x1 - x2,
     op.where: where,
     op.zeros_like: lambda x, *_: torch.zeros_like(x),
