@@ -24,6 +24,16 @@ from meta.vm.compiler.emit import emit, with_releases
 from tests.vm import test_control_flow as simple
 from tests.vm import test_machine as programs
 
+VIEWS_OF_ANY_SIZE = """
+func @main(%x: float32[a, b], %y: float32[a, 3]) -> (float32[a*b], ()) {
+  %0: float32[a*b] = reshape(%x, shape=(-1,))
+  %1: float32[3*a] = reshape(%y, shape=(-1,))
+  %2: float32[3*a] = relu(%1)
+  %3: () = assign(%1, %2)
+  return (%0, %3)
+}
+"""
+
 
 def code(text: str) -> Code:
     passes = Pipeline(
@@ -72,6 +82,7 @@ def test_a_loop_has_memory_that_all_rounds_use() -> None:
         (programs.CONSTANT_OR_NOT, "main", set(), {1, 2, CONSTANT}),
         (programs.CLOSURE_WRITES, "main", {FRESH}, {0, 2}),
         (programs.CLOSURE_WRITES, "main.write", set(), {0, 1}),
+        (VIEWS_OF_ANY_SIZE, "main", {0}, {1}),
     ],
 )
 def test_who_writes_and_returns_what(

@@ -155,13 +155,13 @@ def view_source(call: Call) -> Expr | None:
     # Only an operator with a declare of its own can return a view.
     if op is None or op.declare_site is None:
         return None
-    slot = _viewed_slot(op, arg_types(op, call))
+    slot = viewed_slot(op, arg_types(op, call))
     source: Expr | None = None if slot is None else flat_atoms(call.args[slot])[0]
     return source
 
 
 @lru_cache(maxsize=4096)
-def _viewed_slot(op: Op, args: tuple[Any, ...]) -> int | None:
+def viewed_slot(op: Op, args: tuple[Any, ...]) -> int | None:
     """Return which argument the result of a call of these types is a view of."""
     out = op.call_values(args, CPU).out
     return out.slot if isinstance(out, View) else None

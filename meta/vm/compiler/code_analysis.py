@@ -21,9 +21,11 @@ from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from meta.base.errors import IRError
-from meta.ir import PRIMITIVES, Effect, type_bytes
+from meta.base.registry import OPERATORS
+from meta.dialect.core.ir_calls import viewed_slot
+from meta.ir import PRIMITIVES, Effect, TensorType, type_bytes
 from meta.vm.compiler import bytecode as bc
-from meta.vm.compiler.code import Code, FunctionCode, FusedRef
+from meta.vm.compiler.code import Code, FunctionCode, FusedRef, KernelRef
 
 CONSTANT, FRESH, CELL = -1, -2, -3
 Roots = frozenset[int]
@@ -82,6 +84,19 @@ def require_writable_constants(code: Code) -> None:
                 )
 
 
+def _viewed(kernel: KernelRef | FusedRef) -> int | None:
+    """Return which argument the result of a kernel that is looked up at run time is a view of. Where
+    all extents are known, that is an instruction of its own, and no kernel.
+    """
+    if isinstance(kernel, FusedRef) or kernel.is_static:
+        return None
+    slot = viewed_slot(OPERATORS[kernel.base], kernel.args)
+    if slot is None:
+        return None
+    before = (p if isinstance(p, tuple) else (p,) for p in kernel.args[:slot])
+    return sum(isinstance(t, TensorType) for part in before for t in part)
+
+
 def _closures(code: Code) -> list[tuple[str, int]]:
     """Return the functions of which closures are made, with their numbers of captured values."""
     made = (i for f in code.functions.values() for i in f.instructions())
@@ -130,6 +145,9 @@ class _Walk:
                     roots = self.of(register)
                     self.writes.append((i, roots))
                     self.written |= roots
+                viewed = _viewed(self.code.kernels[i.kernel])
+                if viewed is not None:
+                    self.roots[i.outs[0]] = self.of(i.args[viewed])
             case bc.CallFunction():
                 self.roots[i.out] = self.call(i)
             case bc.TailCall():

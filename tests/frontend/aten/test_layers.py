@@ -117,6 +117,10 @@ CASES = [
     call("_fake_quantize_per_tensor_affine_cachemask_tensor_qparams", X, torch.tensor([0.1]),
          torch.tensor([3]), torch.tensor([0]), -8, 7),
     call("fake_quantize_per_channel_affine_cachemask", X, VAR, torch.arange(4).int(), 1, -8, 7),
+    call("fake_quantize_per_channel_affine", X, VAR, OFFSET.abs(), 1, -8, 7),  # before it rounds
+    call("fake_quantize_per_channel_affine_cachemask", X, VAR, VAR.half(), 1, 0, 3),
+    call("fake_quantize_per_tensor_affine.tensor_qparams", X, torch.tensor(0.2),
+         torch.tensor(3.7), -8, 7),
     call("fake_quantize_per_tensor_affine_cachemask_backward", X, X > 0),
     call("_embedding_bag_forward_only", TABLE, INDICES, BAGS, False, 0, False, None, True),
 ]  # fmt: skip

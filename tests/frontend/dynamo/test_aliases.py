@@ -176,6 +176,24 @@ def test_a_write_to_rows_of_a_transposed_input() -> None:
         torch.testing.assert_close(*seen)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_an_input_with_gaps_is_written_through_a_view(dynamic: bool) -> None:
+    """The program has a copy without gaps: what it writes there is written back."""
+
+    def function(x: Tensor) -> Tensor:
+        flat = x.view(-1)
+        flat.scatter_(0, flat.argsort(stable=True), flat.clone())
+        return flat
+
+    run = torch.compile(function, backend="meta", dynamic=dynamic, fullgraph=True)
+    for n in (3, 5):
+        seen = []
+        for f in (function, run):
+            x = rows(n).mul(7).remainder(23)[:, ::2]
+            seen.append((f(x), x))
+        torch.testing.assert_close(*seen, rtol=0, atol=0)
+
+
 def test_an_input_with_an_offset() -> None:
     """The view of a view lies where it does in the memory of both."""
     run = torch.compile(lambda x: x[x.shape[0] // 2 :], backend="meta", dynamic=True)

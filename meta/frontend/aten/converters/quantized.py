@@ -5,6 +5,7 @@ is refused.
 import numpy as np
 
 from meta import op
+from meta.base.dtype import is_float
 from meta.frontend.aten.arguments import cast
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
@@ -13,7 +14,8 @@ from meta.frontend.core import Unconvertible
 def _rounded(x, scale, zero_point, quant_min, quant_max):
     """Return x rounded to multiples of a scale within bounds, and which elements are within.
 
-    As torch: products with 1 / scale, in float32, halves to even.
+    As torch: products with 1 / scale, in float32, halves to even. A zero point of integers is added
+    to what is rounded, one of floating point before.
     """
     if x.dtype == "float64":
         raise Unconvertible("torch computes it of float64 in parts in float32")
@@ -22,7 +24,13 @@ def _rounded(x, scale, zero_point, quant_min, quant_max):
         scale, inverse = float(scale), float(np.float32(1.0) / scale)
     else:
         inverse = op.reciprocal(scale)
-    places = op.add(op.round(op.multiply(cast(x, "float32"), inverse)), zero_point)
+    places = op.multiply(cast(x, "float32"), inverse)
+    if isinstance(zero_point, float) or not is_float(zero_point.dtype):
+        zero_point = zero_point if isinstance(zero_point, float) else cast(zero_point, "float32")
+        places = op.add(op.round(places), zero_point)
+    else:
+        zero_point = cast(zero_point, "float32")
+        places = op.round(op.add(places, zero_point))
     mask = op.logical_and(
         op.greater_equal(places, float(quant_min)), op.less_equal(places, float(quant_max))
     )
@@ -32,7 +40,7 @@ def _rounded(x, scale, zero_point, quant_min, quant_max):
 
 def _per_channel_view(t, x, axis):
     shape = tuple(-1 if i == axis % len(x.shape) else 1 for i in range(len(x.shape)))
-    return op.reshape(cast(t, "float32"), shape)
+    return op.reshape(t, shape)
 
 
 @aten("fake_quantize_per_tensor_affine", op.round, op.clip)
@@ -46,8 +54,8 @@ def fake_quantize_with_mask(x, *, scale, zero_point, quant_min, quant_max):
 
 
 def _of_tensors(x, scale, zero_point, quant_min, quant_max):
-    scale, zero_point = (op.reshape(cast(t, "float32"), ()) for t in (scale, zero_point))
-    return _rounded(x, scale, zero_point, quant_min, quant_max)
+    scale, zero_point = (op.reshape(t, ()) for t in (scale, zero_point))
+    return _rounded(x, cast(scale, "float32"), cast(zero_point, "int32"), quant_min, quant_max)
 
 
 @aten("fake_quantize_per_tensor_affine.tensor_qparams", op.round, op.clip)
@@ -64,7 +72,7 @@ def fake_quantize_if_enabled(x, scale, zero_point, enabled, *, quant_min, quant_
 
 def _per_channel(x, scale, zero_point, axis, quant_min, quant_max):
     scale, zero_point = (_per_channel_view(t, x, axis) for t in (scale, zero_point))
-    return _rounded(x, scale, zero_point, quant_min, quant_max)
+    return _rounded(x, cast(scale, "float32"), zero_point, quant_min, quant_max)
 
 
 @aten("fake_quantize_per_channel_affine", op.round, op.clip)
