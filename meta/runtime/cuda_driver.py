@@ -37,8 +37,8 @@ def load(cubin: bytes, name: str, device: int, shared: int = 0) -> Function:
     """Return the kernel ``name`` of machine code, on a device; ``shared`` as in `Function`."""
     module, handle = ctypes.c_void_p(), ctypes.c_void_p()
     with _lock, torch.cuda.device(device):
-        # A call of the runtime makes the device's context current, which threads of torch's autograd
-        # may have none of; an allocation from torch's cache is no such call.
+        # A call of the runtime makes the device's context current: threads of torch's autograd may
+        # have none. An allocation from torch's cache is no such call.
         torch.cuda.mem_get_info(device)
         check(library().cuModuleLoadData(ctypes.byref(module), cubin), "cuModuleLoadData")
         found = library().cuModuleGetFunction(ctypes.byref(handle), module, name.encode())

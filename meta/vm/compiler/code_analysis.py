@@ -85,8 +85,8 @@ def require_writable_constants(code: Code) -> None:
 
 
 def _viewed(kernel: KernelRef | FusedRef) -> int | None:
-    """Return which argument the result of a kernel that is looked up at run time is a view of. Where
-    all extents are known, that is an instruction of its own, and no kernel.
+    """Return which argument the result of a kernel that is looked up at run time is a view of.
+    Where all extents are known, that is an instruction of its own, and no kernel.
     """
     if isinstance(kernel, FusedRef) or kernel.is_static:
         return None
