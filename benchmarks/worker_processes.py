@@ -7,7 +7,6 @@ the others may wait in a collective, some of them for ever.
 
 from __future__ import annotations
 
-import compileall
 import importlib.util
 import json
 import os
@@ -47,10 +46,10 @@ def compile_bytecode() -> None:
     """Compile what is imported in a first call to bytecode, as installing does unless told not to:
     else the first processes do, in the time that is measured.
     """
-    for name in ("meta", "tvm", "tvm_ffi"):
-        found = importlib.util.find_spec(name)
-        for folder in (found and found.submodule_search_locations) or ():
-            compileall.compile_dir(folder, quiet=2, workers=0)
+    found = map(importlib.util.find_spec, ("meta", "tvm", "tvm_ffi"))
+    folders = [f for spec in found for f in (spec and spec.submodule_search_locations) or ()]
+    # In a process of its own: forks of one that has a CUDA context take a minute.
+    subprocess.run([sys.executable, "-m", "compileall", "-qq", "-j", "0", *folders], check=False)
 
 
 def rank_environments(ranks: int, folder: str, **more: str) -> list[dict[str, str]]:
