@@ -70,7 +70,16 @@ def _forward(
     return loss, *_statistics(scores, dtype)
 
 
-def of_rows(x: Tensor, dim: int, dtype: torch.dtype) -> tuple[list[Any], torch.dtype]:
+def _fake_forward(
+    x: Tensor, target: Tensor, _weight: Any, dim: int, reduction: int, _ignore_index: int,
+    dtype: torch.dtype, _classes: Any = None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    shape, wide = _of_rows(x, dim, dtype)
+    loss = x.new_empty(target.shape if REDUCTIONS[reduction] == "none" else (), dtype=dtype)
+    return loss, x.new_empty(shape, dtype=wide), x.new_empty(shape, dtype=wide)
+
+
+def _of_rows(x: Tensor, dim: int, dtype: torch.dtype) -> tuple[list[Any], torch.dtype]:
     """Return the shape and the dtype of what there is of the scores of each label."""
     outer, inner = prod(x.shape[:dim]), prod(x.shape[dim + 1 :])
     shape = [outer] if type(inner) is int and inner == 1 else [outer, inner]
@@ -78,7 +87,7 @@ def of_rows(x: Tensor, dim: int, dtype: torch.dtype) -> tuple[list[Any], torch.d
 
 
 def _statistics(scores: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    shape, wide = of_rows(scores, 1, dtype)
+    shape, wide = _of_rows(scores, 1, dtype)
     scores = scores.to(wide)
     largest = scores.amax(1, keepdim=True)
     total = (scores - largest).exp().sum(1)
@@ -110,6 +119,24 @@ def _backward(
     return found
 
 
+def _fake_backward(
+    _dy: Tensor, x: Tensor, _target: Tensor, _largest: Tensor, _total: Tensor, _weight: Any,
+    dim: int, _reduction: int, _ignore_index: int, _dtype: torch.dtype, classes: int | None = None,
+) -> Tensor:  # fmt: skip
+    count = x.shape[dim] if classes is None else classes
+    return x.new_empty((*x.shape[:dim], count, *x.shape[dim + 1 :]))
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    x, target, weight, *ctx.options = inputs
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.save_for_backward(x, target, *output[1:], weight)
+
+
+def _differentiate(ctx: Any, dy: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+    return CROSS_ENTROPY_BACKWARD(dy, *ctx.saved_tensors, *ctx.options), *[None] * 7
+
+
 _OPTIONS = (
     "Tensor? weight, int dim, int reduction, SymInt ignore_index, ScalarType dtype, "
     "int? classes=None"
@@ -118,9 +145,12 @@ CROSS_ENTROPY = define(
     f"cross_entropy(Tensor x, Tensor target, {_OPTIONS}) -> "
     "(Tensor loss, Tensor largest, Tensor total)",
     _forward,
+    _fake_forward,
+    (_differentiate, _save),
 )
 CROSS_ENTROPY_BACKWARD = define(
     "cross_entropy_backward(Tensor dy, Tensor x, Tensor target, Tensor largest, Tensor total, "
     f"{_OPTIONS}) -> Tensor",
     _backward,
+    _fake_backward,
 )

@@ -12,10 +12,12 @@ returns new tensors, and counts what it writes (`torch.autograd.graph.increment_
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import torch
+
+from meta.base.errors import GradientError
 
 NAMESPACE = "meta"
 _LIBRARY: Any = torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
@@ -35,7 +37,7 @@ def define(
     autocast changes no dtype. said: returns results of the right types, uninitialised, for tensors
     without data; by default ``run`` does.
     gradient: what computes the gradients of its arguments, and what saves something for that, as
-    `torch.library.register_autograd` takes them. Without, it has no gradient.
+    `torch.library.register_autograd` takes them. Without, who asks for one gets a GradientError.
     """
     name = schema[: schema.index("(")]
 
@@ -49,8 +51,12 @@ def define(
     full = f"{NAMESPACE}::{name}"
     if said is not None:
         torch.library.register_fake(full, said, lib=_LIBRARY)
-    if gradient is not None:
-        backward, save = gradient
-        torch.library.register_autograd(full, backward, setup_context=save, lib=_LIBRARY)
     overload: torch._ops.OpOverload = getattr(getattr(torch.ops, NAMESPACE), name).default
+    if not overload._schema.is_mutable:
+        backward, save = gradient or (partial(_refuse, full), None)
+        torch.library.register_autograd(full, backward, setup_context=save, lib=_LIBRARY)
     return overload
+
+
+def _refuse(name: str, *_: Any) -> Any:
+    raise GradientError(f"{name} has no gradient", hint="torch.compile computes first orders only")

@@ -17,7 +17,7 @@ from torch._functorch import config as functorch
 from torch._guards import TracingContext, tracing
 from torch._logging._internal import trace_structured
 from torch.autograd import Function
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass
 
 from meta.base import config
 from meta.base.gc_pause import gc_paused
@@ -40,15 +40,12 @@ from meta.frontend.dynamo.extents import (
     unguarded_extents,
 )
 from meta.frontend.dynamo.fuse_attention import fuse_attention
+from meta.frontend.dynamo.fuse_losses import fuse_losses
+from meta.frontend.dynamo.fx_nodes import fake_value, is_tensor
 from meta.frontend.dynamo.options import Options, read_options
 from meta.frontend.dynamo.outputs import Readers
 from meta.frontend.dynamo.partition import partition, rewrite
-from meta.frontend.dynamo.saved_tensors import (
-    SavedTensors,
-    bundle_saved_tensors,
-    opened_backward,
-    opened_forward,
-)
+from meta.frontend.dynamo.saved_tensors import bundle_saved_tensors, open_backward, open_forward
 from meta.frontend.dynamo.training import NON_ALIAS_KINDS, TrainingGraph
 from meta.frontend.dynamo.training_memory import MemoryPool
 from meta.runtime.ndarray import ndarray
@@ -73,8 +70,10 @@ def backend(
     mode, options: those of `torch.compile`; see `meta.frontend.dynamo.options`.
     """
     given = read_options(mode, options)
-    fuse_attention(graph)
-    fuse_composites(graph)
+    if not _is_transformed(graph):
+        fuse_attention(graph)
+        fuse_composites(graph)
+        fuse_losses(graph)
     graphs: dict[str, GraphCompiler] = {}
     compiler = partial(_compile_graph, graphs, options=given, static=set(), pool=MemoryPool())
     compile_graph = aot_autograd(
@@ -103,6 +102,15 @@ def backend(
         TrainingGraph(compiled, graphs, example_inputs), reason="do not trace a graph's program"
     )
     return training
+
+
+def _is_transformed(graph: fx.GraphModule) -> bool:
+    """Whether tensors are wrapped, by functorch or as subclasses, whose rules are for PyTorch's
+    operators alone.
+    """
+    values = [fake_value(n) for n in graph.graph.nodes if is_tensor(n)]
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    return any(wrapped(v) or is_traceable_wrapper_subclass(v) for v in values)
 
 
 def _compile_graph(
@@ -259,9 +267,7 @@ class GraphCompiler:
         self.metadata: Any = None if context is None else context.fw_metadata
         self.inputs = [n.meta.get("val") for n in graph.graph.find_nodes(op="placeholder")]
         self.given = [n is not None for n in _outputs(graph)]
-        self.kept: SavedTensors | None = None
-        if role != "inference":
-            graph, self.kept = (opened_forward if role == "forward" else opened_backward)(graph)
+        self.kept = (open_backward if role == "backward" else open_forward)(graph)
         self.graph, self.role, self.options = graph, role, options
         self.said = [n.meta.get("val") for n in graph.graph.nodes if n.op == "placeholder"]
         self.for_all: CompiledGraph | TorchGraph | None = None

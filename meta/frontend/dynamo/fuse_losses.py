@@ -1,369 +1,225 @@
-"""`fuse_losses`: the cross entropy of labels in a graph of AOTAutograd's becomes one call, and its
-gradient another.
+"""`fuse_losses`: the cross entropy of labels in a graph of Dynamo's becomes one operator, before
+AOTAutograd takes it apart (`meta.frontend.aten.cross_entropy`).
 
-In a joint graph it is a log_softmax, the likelihood of labels, and the gradients of both. Between
-them are casts, such as autocast's, views, and arrays of the size of the scores; the logarithms are
-saved for the gradient. The two calls read the scores, and nothing else of that size is saved. A
-log_softmax that something else reads, too, stays as it is.
+The operator is given the scores as they were computed, before casts, such as those to float32,
+views, and slices that leave a few rows out, the labels of which do not count then. So these scores
+are saved for the gradient, and nothing else of their size is. A log_softmax that something else
+reads, too, stays as it is.
 """
 
 from __future__ import annotations
 
+import inspect
 import operator
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import torch
 from torch import fx
 from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.nn import functional
 from torch.utils.checkpoint import CheckpointPolicy
 
 from meta.base.dtype import FROM_TORCH
-from meta.frontend.aten.cross_entropy import (
-    CROSS_ENTROPY,
-    CROSS_ENTROPY_BACKWARD,
-    REDUCTIONS,
-    of_rows,
-)
-from meta.frontend.aten.registry import bind_arguments
-from meta.frontend.dynamo.fx_nodes import erase, fake_value, insert_call, replace_call
+from meta.frontend.aten.cross_entropy import CROSS_ENTROPY, CROSS_ENTROPY_BACKWARD, REDUCTIONS
+from meta.frontend.dynamo.fx_nodes import erase, fake_value, insert_call, is_tensor, storage_of
+from meta.frontend.dynamo.graph_program import disturbs, target_name
 from meta.passes.pad_products import LEAST_WORK, is_on_tensor_cores, missing
 
-_aten = torch.ops.aten
-VIEWS = {
-    _aten.view.default,
-    _aten._unsafe_view.default,
-    _aten.reshape.default,
-    _aten.unsqueeze.default,
-    _aten.squeeze.dim,
-    _aten.squeeze.dims,
-    _aten.detach.default,
-    _aten.alias.default,
-    _aten.clone.default,
-}
-"""Overloads whose result has the elements of their argument, in its order."""
+_ATEN = torch.ops.aten
+LOSSES = (functional.cross_entropy, functional.nll_loss)
+SAME_ELEMENTS = frozenset(
+    ["clone", "contiguous", "flatten", "float", "reshape", "squeeze", "to", "unsqueeze", "view"]
+)
+"""Functions and methods whose result has the elements of their argument, in its order."""
 LEAST_SHARE = 0.75
 """The part of the rows that is enough to compute with all of them."""
-LOSSES = {_aten.nll_loss_forward.default, _aten.nll_loss2d_forward.default}
-GRADIENTS = {_aten.nll_loss_backward.default, _aten.nll_loss2d_backward.default}
 
 
 def fuse_losses(graph: fx.GraphModule) -> None:
-    """Write one call in the place of each cross entropy, and of its gradient."""
-    for node in graph.graph.find_nodes(op="call_function", target=_aten._log_softmax.default):
-        found = _Loss.of(node)
-        if found is not None:
-            found.replace()
-    graph.recompile()
+    """Write one call in the place of each cross entropy in a graph, and in graphs within."""
+    for part in graph.modules():
+        if isinstance(part, fx.GraphModule):
+            losses = [n for n in part.graph.nodes if n.target in LOSSES]
+            for node in losses:
+                _fuse(node)
+            if losses:
+                part.recompile()
 
 
-def passed(node: fx.Node) -> bool:
-    """Whether a call gives the elements of its argument, in its order, or casts them."""
-    if node.op != "call_function" or node.target not in (*VIEWS, _aten._to_copy.default):
-        return False
-    source = node.args[0]
-    assert isinstance(source, fx.Node)
-    before, said = fake_value(source), fake_value(node)
-    cast = before.dtype.is_floating_point and said.dtype.is_floating_point
-    found: bool = said.device == before.device and (cast or said.dtype == before.dtype)
-    return found
+def _fuse(node: fx.Node) -> None:
+    """Write one call in the place of a loss, if it is one of labels, by all of its options."""
+    target: Any = node.target
+    bound = inspect.signature(target).bind(*node.args, **node.kwargs)
+    bound.apply_defaults()
+    given = bound.arguments
+    x, labels, reduction = given["input"], given["target"], given["reduction"]
+    if not (is_tensor(x) and is_tensor(labels)):
+        return
+    rows, kind = fake_value(x), fake_value(labels).dtype
+    deprecated = given["size_average"] is not None or given["reduce"] is not None
+    if deprecated or given.get("label_smoothing") or kind.is_floating_point:
+        return
+    if not rows.is_floating_point() or not rows.ndim or (reduction == "none" and rows.ndim < 2):
+        return
+    before = set(_undisturbed(node))
+    scores: _Scores | None = _Scores(x, min(rows.ndim - 1, 1))
+    if target is functional.nll_loss:
+        scores = _before_log_softmax(scores, before)
+    if scores is None:
+        return
+    ignored = given["ignore_index"]
+    # No loss of a row is left out of the result, and no label of bytes is left out.
+    sliced = reduction != "none" and kind == torch.int64 and isinstance(ignored, int)
+    with node.graph.inserting_before(node):
+        while (source := scores.source(before, sliced)) is not None:
+            if source.widths:
+                labels = insert_call(node, torch.reshape, labels, source.label_shape)
+                padding = source.widths, "constant", ignored
+                labels = insert_call(node, functional.pad, labels, *padding)
+            scores = source
+        weight, dtype = given["weight"], fake_value(node).dtype
+        if weight is not None:
+            weight = insert_call(node, torch.Tensor.to, weight, dtype)
+        options = scores.dim, REDUCTIONS.index(reduction), ignored, dtype
+        call = insert_call(node, CROSS_ENTROPY, scores.node, labels, weight, *options)
+        node.replace_all_uses_with(insert_call(node, operator.getitem, call, 0))
+    erase(node)
 
 
-def _reads(node: fx.Node) -> Iterator[tuple[fx.Node, fx.Node]]:
-    """Yield what reads the elements of a node, and as which node."""
-    for user in node.users:
-        if passed(user):
-            yield from _reads(user)
-        else:
-            yield user, node
-
-
-def _same(one: Sequence[Any], other: Sequence[Any]) -> bool:
-    """Whether two shapes are known to be one."""
-    pairs = zip(one, other, strict=False)
-    return len(one) == len(other) and all(statically_known_true(a == b) for a, b in pairs)
-
-
-def _axes(said: torch.Tensor, dim: int) -> tuple[Any, Any]:
-    """Return how many classes there are, and how many elements of each follow each other."""
-    return said.shape[dim], prod(said.shape[dim + 1 :])
-
-
-@dataclass(frozen=True)
-class _ScoreSlice:
-    """A slice of scores: along which axis of them, from where, and of how many.
-
-    ``labels`` is the shape of the labels of the part, and ``axis`` that axis of theirs.
+def _undisturbed(node: fx.Node) -> Iterator[fx.Node]:
+    """Iterate backwards over what is before a node, as long as nothing may write a tensor, or
+    switches how PyTorch computes.
     """
-
-    dim: int
-    start: int
-    extent: int
-    labels: tuple[int, ...]
-    axis: int
-
-    @classmethod
-    def of(cls, node: fx.Node, dim: int) -> _ScoreSlice | None:
-        """Return what a call takes of scores with classes on the axis ``dim``: None unless it is
-        most of some rows.
-        """
-        if node.op != "call_function" or node.target is not _aten.slice.Tensor:
-            return None
-        args: Any = (*node.args, *(None, 0, 0, None, 1)[len(node.args) :])
-        source, at, start, _end, step = args
-        said, whole = fake_value(node), fake_value(source)
-        shapes = (*said.shape, *whole.shape)
-        if not isinstance(at, int) or any(type(d) is not int for d in (*shapes, start or 0, step)):
-            return None
-        at, start = at % said.ndim, start or 0
-        start = min(max(start + whole.shape[at] if start < 0 else start, 0), whole.shape[at])
-        if at == dim or step != 1 or said.shape[at] <= LEAST_SHARE * whole.shape[at]:
-            return None
-        labels = (*said.shape[:dim], *said.shape[dim + 1 :])
-        return cls(at, start, whole.shape[at], labels, at - (at > dim))
-
-    def undone_by(self, node: fx.Node) -> bool:
-        """Whether a call puts the gradient of the part among zeros."""
-        if node.op != "call_function" or node.target is not _aten.slice_backward.default:
-            return False
-        args: Any = node.args
-        _, sizes, dim, start, _end, step = args
-        known = type(start) is int and sizes[self.dim] == self.extent
-        begins = start in (self.start, self.start - self.extent)  # from the front or the end
-        return known and begins and (dim % len(sizes), step) == (self.dim, 1)
-
-    def widths(self) -> list[int]:
-        """Return how the labels of the part are padded to those of the whole."""
-        length = self.labels[self.axis]
-        found = [0] * (2 * (len(self.labels) - 1 - self.axis))
-        return [*found, self.start, self.extent - self.start - length]
+    while (node := node.prev).op != "root" and not disturbs(node):
+        yield node
 
 
 @dataclass(frozen=True)
 class _Scores:
-    """A node whose elements, but for rows that ``parts`` leave out, are scores of classes on the
-    axis ``dim``.
+    """A node whose elements are scores of classes on the axis ``dim``.
+
+    ``label_shape``, ``widths``: how labels of the scores that were made of these are shaped, and
+    padded to be labels of these; none where there are as many.
     """
 
     node: fx.Node
     dim: int
-    parts: tuple[_ScoreSlice, ...] = ()
+    label_shape: tuple[int, ...] = ()
+    widths: tuple[int, ...] = ()
 
-    def source(self) -> _Scores | None:
-        """Return what the scores are made of without a change of their values, if they are."""
-        if passed(self.node):
-            node: Any = self.node.args[0]
-            before, said = fake_value(node), fake_value(self.node)
-            if torch.promote_types(before.dtype, said.dtype) != said.dtype:
-                return None
-            wanted = _axes(said, self.dim)
-            dims = (d for d in range(before.ndim) if _same(_axes(before, d), wanted))
-            dim = next(dims, None)
-            return None if dim is None else replace(self, node=node, dim=dim)
-        part = _ScoreSlice.of(self.node, self.dim)
-        if part is None:
-            return None
-        (source,) = self.node.all_input_nodes
-        return replace(self, node=source, parts=(*self.parts, part))
-
-
-def _sources(scores: _Scores) -> Iterator[_Scores]:
-    found: _Scores | None = scores
-    while found is not None:
-        yield found
-        found = found.source()
-
-
-def _flow(gradient: fx.Node, parts: Sequence[_ScoreSlice]) -> Iterator[tuple[fx.Node, int]]:
-    """Yield the nodes that have the elements of a gradient, and of how many parts that is the
-    gradient, as long as nothing else reads them.
-    """
-    undone, node = 0, gradient
-    while True:
-        yield node, undone
-        if len(node.users) != 1:
-            return
-        (user,) = node.users
-        if undone < len(parts) and parts[undone].undone_by(user):
-            undone += 1
-        elif not passed(user):
-            return
-        node = user
-
-
-@dataclass
-class _Loss:
-    """A cross entropy: the nodes that it is made of.
-
-    Attributes
-    ----------
-    scores: what the log_softmax is of. loss: the node of the loss. target, weight, reduction,
-    ignore_index: those of the likelihood. dy, gradient: the nodes of the gradients of the loss and
-    of the scores; None where there are none.
-    """
-
-    scores: _Scores
-    loss: fx.Node
-    target: fx.Node
-    weight: fx.Node | None
-    reduction: int
-    ignore_index: int
-    dy: fx.Node | None = None
-    gradient: fx.Node | None = None
-
-    @classmethod
-    def of(cls, softmax: fx.Node) -> _Loss | None:
-        """Return the cross entropy that a log_softmax is of, if all that reads it is part of it."""
-        reads = list(_reads(softmax))
-        by_target = {user.target: (user, read) for user, read in reads}
-        losses = [pair for target, pair in by_target.items() if target in LOSSES]
-        known = {*LOSSES, *GRADIENTS, _aten._log_softmax_backward_data.default}
-        if len(losses) != 1 or len(by_target) != len(reads) or not known >= set(by_target):
-            return None
-        likelihood, read = losses[0]
-        found = cls._of_likelihood(softmax, likelihood, read)
-        if found is None:
-            return None
-        rest = [user for user, _ in reads if user is not likelihood]
-        return found if not rest or found._is_gradient(likelihood, rest) else None
-
-    @classmethod
-    def _of_likelihood(cls, softmax: fx.Node, likelihood: fx.Node, read: fx.Node) -> _Loss | None:
-        """Return the loss, without its gradient."""
-        said, dim = fake_value(softmax), softmax.args[1]
-        assert isinstance(dim, int) and isinstance(likelihood.target, torch._ops.OpOverload)
-        operands, options = bind_arguments(likelihood.target, likelihood.args, likelihood.kwargs)
-        results = [u for u in likelihood.users if u.target is operator.getitem and u.args[1] == 0]
-        plain = said.ndim > 0 and fake_value(read).ndim > 0
-        if not plain or operands[0] is not read or len(results) != 1:
-            return None
-        classes = fake_value(read)
-        dim, axis = dim % said.ndim, 1 if classes.ndim > 1 else 0
-        if not _same(_axes(said, dim), _axes(classes, axis)) or (
-            REDUCTIONS[options["reduction"]] == "none" and classes.ndim < 2
-        ):
-            return None
-        (source,) = softmax.all_input_nodes
-        return cls(_Scores(source, dim), results[0], *operands[1:], **options)
-
-    def _is_gradient(self, likelihood: fx.Node, rest: list[fx.Node]) -> bool:
-        """Whether other readers are the gradient of the loss, which is kept then."""
-        by = {user.target in GRADIENTS: user for user in rest}
-        if len(rest) != 2 or len(by) != 2:
-            return False
-        backward, softmax_dx = by[True], by[False]
-        assert isinstance(backward.target, torch._ops.OpOverload)
-        operands, options = bind_arguments(backward.target, backward.args, backward.kwargs)
-        total, own = operands[4], {"reduction": self.reduction, "ignore_index": self.ignore_index}
-        same = operands[2:4] == (self.target, self.weight) and options == own
-        if not same or total.target is not operator.getitem or total.args[0] is not likelihood:
-            return False
-        flow = list(_reads(backward))
-        scores = fake_value(self.scores.node)
-        dim, dtype = softmax_dx.args[2:4]
-        assert isinstance(dim, int)
-        alone = [user for user, _ in flow] == [softmax_dx] and flow[0][1] is softmax_dx.args[0]
-        if not alone or dim % scores.ndim != self.scores.dim or dtype != scores.dtype:
-            return False
-        self.dy, self.gradient = operands[0], softmax_dx
-        return True
-
-    def replace(self) -> None:
-        """Write the calls in the place of the nodes, and take those away that nothing reads."""
-        scores, gradient = self._from()
-        target = self._labels(scores.parts)
-        options = (
-            self.weight,
-            scores.dim,
-            self.reduction,
-            self.ignore_index,
-            fake_value(self.loss).dtype,
-        )
-        call, results = self._call(scores, target, *options)
-        if gradient is not None:
-            given = self.dy, scores.node, target, *results[1:], *options
-            sources = gradient.all_input_nodes
-            backward = replace_call(gradient, CROSS_ENTROPY_BACKWARD, *given)
-            erase(*sources)
-            _pad(scores, [call, backward])
-
-    def _call(self, scores: _Scores, *args: Any) -> tuple[fx.Node, list[fx.Node]]:
-        """Write the call of the loss in its place; return it, and its results."""
-        graph, said = self.loss.graph, fake_value(scores.node)
-        shape, dtype = of_rows(said, scores.dim, fake_value(self.loss).dtype)
-        types = [fake_value(self.loss), *(said.new_empty(shape, dtype=dtype) for _ in range(2))]
-        with graph.inserting_before(self.loss):
-            call = graph.call_function(CROSS_ENTROPY, (scores.node, *args))
-            results = [graph.call_function(operator.getitem, (call, i)) for i in range(3)]
-        for node, value in zip((call, *results), (tuple(types), *types), strict=True):
-            node.meta = {**self.loss.meta, "val": value}
-        self.loss.replace_all_uses_with(results[0])
-        erase(self.loss)
-        return call, results
-
-    def _from(self) -> tuple[_Scores, fx.Node | None]:
-        """Return the scores as they were made, before casts, views and slices, as far as their
-        gradient is there, and this.
+    def source(self, before: set[fx.Node], sliced: bool) -> _Scores | None:
+        """Return what the scores are made of, by a call of ``before``, without a change of their
+        values: None if they are not. sliced: whether they may be a part of some.
         """
-        found, gradient = self.scores, self.gradient
-        for scores in _sources(self.scores):
-            # No loss of a row is left out of the result, and no label of bytes is left out.
-            whole = (
-                REDUCTIONS[self.reduction] == "none" or fake_value(self.target).dtype != torch.int64
-            )
-            if scores.parts and whole:
-                break
-            if self.gradient is None:
-                found = scores
-                continue
-            said, count = fake_value(scores.node), len(scores.parts)
-            for node, undone in _flow(self.gradient, scores.parts):
-                own = fake_value(node)
-                if undone == count and own.dtype == said.dtype and _same(own.shape, said.shape):
-                    found, gradient = scores, node
-        return found, gradient
+        node, args = self.node, self.node.args
+        if node not in before or not args or not is_tensor(args[0]):
+            return None
+        source: Any = args[0]
+        said, whole = fake_value(node), fake_value(source)
+        if target_name(node) in ("getitem", "narrow"):
+            return self._whole(source, said, whole) if sliced else None
+        if target_name(node) not in SAME_ELEMENTS or said.device != whole.device:
+            return None
+        # Gradients add up in the dtype of what is read several times.
+        widens = torch.promote_types(whole.dtype, said.dtype) == said.dtype and len(node.users) == 1
+        if not whole.is_floating_point() or not (widens or whole.dtype == said.dtype):
+            return None
+        own = _axes(said, self.dim)
+        for dim in range(whole.ndim):
+            pairs = zip(own, _axes(whole, dim), strict=True)
+            if all(statically_known_true(a == b) for a, b in pairs):
+                return _Scores(source, dim)
+        return None
 
-    def _labels(self, parts: Sequence[_ScoreSlice]) -> fx.Node:
-        """Return the labels of all rows: those that parts leave out do not count."""
-        target, graph = self.target, self.loss.graph
-        (likelihood,) = self.loss.all_input_nodes
-        with graph.inserting_before(likelihood):
-            for part in parts:
-                target = insert_call(likelihood, _aten.reshape.default, target, list(part.labels))
-                padding = part.widths(), self.ignore_index
-                target = insert_call(likelihood, _aten.constant_pad_nd.default, target, *padding)
-        return target
+    def _whole(self, source: fx.Node, said: torch.Tensor, whole: torch.Tensor) -> _Scores | None:
+        """Return scores that these are most rows of."""
+        begin = said.storage_offset() - whole.storage_offset()
+        extents = (*said.shape, *whole.shape, *said.stride(), begin)
+        if not all(type(n) is int for n in extents) or not whole.is_contiguous():
+            return None
+        alike = storage_of(self.node) == storage_of(source) and said.stride() == whole.stride()
+        classes = alike and said.shape[self.dim] == whole.shape[self.dim]
+        if not classes or said.numel() <= LEAST_SHARE * whole.numel():
+            return None
+        widths: list[int] = []
+        for axis in range(whole.ndim):
+            start = begin // max(whole.stride(axis), 1) % whole.shape[axis]
+            if axis != self.dim:
+                widths = [start, whole.shape[axis] - start - said.shape[axis], *widths]
+        shape = (*said.shape[: self.dim], *said.shape[self.dim + 1 :])
+        return _Scores(source, self.dim, shape, tuple(widths))
+
+
+def _axes(said: torch.Tensor, dim: int) -> tuple[Any, ...]:
+    """Return how many elements there are before, along and behind an axis."""
+    return prod(said.shape[:dim]), said.shape[dim], prod(said.shape[dim + 1 :])
+
+
+def _before_log_softmax(logs: _Scores | None, before: set[fx.Node]) -> _Scores | None:
+    """Return the scores that a log_softmax is of whose result, and nothing else, becomes these."""
+    while logs is not None and len(logs.node.users) == 1:
+        node = logs.node
+        if target_name(node) == "log_softmax" and node in before and node.args:
+            args: Any = node.args
+            axis = args[1] if len(args) > 1 else node.kwargs.get("dim")
+            own = isinstance(axis, int) and axis % fake_value(node).ndim == logs.dim
+            known = own and is_tensor(args[0]) and fake_value(args[0]).is_floating_point()
+            return _Scores(args[0], logs.dim) if known else None
+        logs = logs.source(before, sliced=False)
+    return None
 
 
 PADDED_ON = ("cuda",)
 """Kinds of device on which rows of products are padded to where libraries are fast."""
+_VIEWS = (_ATEN.view.default, _ATEN._unsafe_view.default)
 
 
-def _pad(scores: _Scores, calls: list[fx.Node]) -> None:
+def pad_scores(joint: fx.GraphModule) -> None:
     """Save scores for their gradient with the columns that a product has in a program.
 
-    Of scores that only these calls read, and whose rows begin anywhere, both programs pad what is
-    read and written (`meta.passes.align_products`), as long as what goes from one to the other is
-    padded, too.
+    Of scores that only a loss and its gradient read, and whose rows begin anywhere, both programs
+    pad what is read and written (`meta.passes.align_products`), as long as what goes from one to
+    the other is padded, too.
     """
-    node = scores.node
-    if node.target not in (_aten.mm.default, _aten.addmm.default) or scores.dim != 1:
-        return
-    said = fake_value(node)
-    rows, columns = said.shape
-    inner = fake_value(node.all_input_nodes[-1]).shape[0]
-    if any(type(d) is not int for d in (rows, columns, inner)) or said.device.type not in PADDED_ON:
-        return
-    more, large = missing(columns), rows * columns * inner >= LEAST_WORK
-    if not more or not large or not is_on_tensor_cores(FROM_TORCH[said.dtype]):
-        return
-    if set(node.users) != set(calls):
-        return
-    with node.graph.inserting_after(node):
-        wide = insert_call(node, _aten.constant_pad_nd.default, node, [0, more], 0.0)
+    for loss in joint.graph.find_nodes(op="call_function", target=CROSS_ENTROPY):
+        product = scores = loss.args[0]
+        gradients = [n for n in scores.users if n.target is CROSS_ENTROPY_BACKWARD]
+        last = loss.args[3] == fake_value(scores).ndim - 1
+        if not last or len(gradients) != 1 or {*scores.users} != {loss, *gradients}:
+            continue
+        while product.target in _VIEWS and len(product.args[0].users) == 1:
+            product = product.args[0]
+        more = _missing_columns(product, fake_value(scores).shape[-1])
+        if more:
+            _pad(product, more, loss, gradients[0])
+
+
+def _missing_columns(product: fx.Node, columns: Any) -> int:
+    """Return how many columns the scores of a product lack to be multiplied fast."""
+    if product.target not in (_ATEN.mm.default, _ATEN.addmm.default):
+        return 0
+    said, inner = fake_value(product), fake_value(product.all_input_nodes[-1]).shape[0]
+    known = all(type(d) is int for d in (*said.shape, inner)) and said.shape[1] == columns
+    if not known or said.device.type not in PADDED_ON or said.numel() * inner < LEAST_WORK:
+        return 0
+    return missing(columns) if is_on_tensor_cores(FROM_TORCH[said.dtype]) else 0
+
+
+def _pad(product: fx.Node, more: int, loss: fx.Node, gradient: fx.Node) -> None:
+    """Let a loss and its gradient read a product with more columns."""
+    columns = fake_value(product).shape[1]
+    with product.graph.inserting_after(product):
+        wide = insert_call(product, _ATEN.constant_pad_nd.default, product, [0, more], 0.0)
     wide.meta["recompute"] = CheckpointPolicy.MUST_SAVE  # not what it is made of
-    for call in calls:
-        call.replace_input_with(node, wide)
-        call.args = (*call.args, columns)
+    for call, x, dim in ((loss, 0, 3), (gradient, 1, 6)):
+        args = [*call.args, columns]
+        args[x], args[dim] = wide, 1
+        call.args = tuple(args)
+    said = gradient.meta["val"]
+    gradient.meta["val"] = said.new_empty(fake_value(product).shape)
+    with product.graph.inserting_after(gradient):
+        shaped = insert_call(gradient, _ATEN.view.default, gradient, list(said.shape))
+    gradient.replace_all_uses_with(shaped, delete_user_cb=lambda user: user is not shaped)

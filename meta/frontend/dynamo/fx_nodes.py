@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, cast
 
 import torch
 from torch import Tensor, fx
@@ -26,12 +27,27 @@ def storage_of(node: Any) -> int | None:
     return found
 
 
+def arguments_of(node: fx.Node) -> dict[str, Any]:
+    """Return the arguments of a call of an overload by name, with defaults."""
+    schema = cast(torch._ops.OpOverload, node.target)._schema.arguments
+    given = zip((a.name for a in schema), node.args, strict=False)
+    return {a.name: a.default_value for a in schema} | dict(given) | dict(node.kwargs)
+
+
+def set_arguments(node: fx.Node, given: Mapping[str, Any]) -> None:
+    """Set all arguments of a call of an overload."""
+    schema = cast(torch._ops.OpOverload, node.target)._schema.arguments
+    node.args = tuple(given[a.name] for a in schema if not a.kwarg_only)
+    node.kwargs = {a.name: given[a.name] for a in schema if a.kwarg_only}
+
+
 def insert_call(like: fx.Node, target: Any, *args: Any) -> fx.Node:
     """Return a call, with its value, where the graph inserts; what else is said of it is what is
     said of another node.
     """
     made = like.graph.call_function(target, args)
-    made.meta = {**like.meta, "val": target(*fx.map_arg(args, fake_value))}
+    name = "val" if "val" in like.meta else "example_value"
+    made.meta = {**like.meta, name: target(*fx.map_arg(args, fake_value))}
     return made
 
 

@@ -28,7 +28,7 @@ from meta.frontend.aten.graph import convert
 from meta.frontend.aten.registry import aten, name_of, overload_of
 from meta.frontend.core import Unconvertible
 from meta.frontend.dynamo.extents import Extents, NotForAllSizes
-from meta.frontend.dynamo.fx_nodes import erase, fake_value
+from meta.frontend.dynamo.fx_nodes import erase, fake_value, insert_call
 from meta.ir import (
     Binding,
     Block,
@@ -113,6 +113,13 @@ def _adds_to_own(node: fx.Node) -> bool:
         return False
     source = node.args[0]
     return list(source.users) == [node] and target_name(source) in ("add", "mul", "div", "matmul")
+
+
+def disturbs(node: fx.Node) -> bool:
+    """Whether a node may write a tensor that others read, or switches how PyTorch computes."""
+    switches = getattr(node.target, "__name__", "") in SWITCHES
+    opaque = isinstance(node.target, torch._ops.OpOverload)
+    return switches or opaque or (may_write(node) and not _adds_to_own(node))
 
 
 class GraphProgram:
@@ -256,10 +263,7 @@ class GraphProgram:
         node = root
         while missing:
             missing.discard(node)
-            switches = getattr(node.target, "__name__", "") in SWITCHES
-            opaque = isinstance(node.target, torch._ops.OpOverload)
-            gone = node.op == "root"  # the start: a node is not there any more
-            if gone or switches or opaque or (may_write(node) and not _adds_to_own(node)):
+            if node.op == "root" or disturbs(node):  # the start: a node is not there any more
                 return False
             node = node.prev
         return True
@@ -384,11 +388,8 @@ class GraphProgram:
             given = value.value, value.index
         else:
             function, given = calls[value.callee], value.args
-        args: Any = tuple(nodes.get(a, a) if isinstance(a, Expr) else a for a in given)
-        node = root.graph.call_function(function, args)
-        fakes: Any = fx.map_arg(args, fake_value)
-        node.meta = {**root.meta, "example_value": function(*fakes)}
-        return node
+        args = (nodes.get(a, a) if isinstance(a, Expr) else a for a in given)
+        return insert_call(root, function, *args)
 
 
 def _atoms(value: Expr) -> list[Expr]:

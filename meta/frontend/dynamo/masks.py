@@ -4,19 +4,21 @@ those that hide what follows become a flag.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, fx
 from torch.utils._python_dispatch import _disable_current_modes
 
 import meta.frontend.dynamo.attention_operators  # noqa: F401  (registers operators)
+from meta.frontend.dynamo.fx_nodes import arguments_of, set_arguments
 from meta.passes.attention.masks import own_masks_of
 
 LARGEST = 1 << 22
 """Elements of tensors that are computed to look at a mask."""
-_NAMES = "attn_mask", "attn_bias"
 _ATEN = torch.ops.aten
 _WITH_MASK = tuple(
     overload.default
@@ -43,90 +45,67 @@ def drop_masks(module: fx.GraphModule) -> None:
     libraries make numbers of a mask of truth values before each call. Calls with dropout, which may
     run in PyTorch, keep theirs.
     """
-    known = _Constants(module)
-    changed = False
+    value_of, changed = _constants(module), False
     for target in _WITH_MASK:
-        names = [a.name for a in target._schema.arguments]
         for node in module.graph.find_nodes(op="call_function", target=target):
-            name = next(n for n in _NAMES if n in names)
-            mask = _argument(node, names, name, None)
-            if not isinstance(mask, fx.Node) or _argument(node, names, "dropout_p", 0.0) != 0.0:
+            given = arguments_of(node)
+            name = "attn_mask" if "attn_mask" in given else "attn_bias"
+            mask = given[name]
+            if not isinstance(mask, fx.Node) or given.get("dropout_p"):
                 continue
-            causal, window = known.own_masks(mask) or (False, ())
-            ours = "window" in names
+            causal, window = _own_masks(value_of, mask) or (False, ())
+            ours = "window" in given
             if window == () or (window is not None and not ours):
                 continue
             queries, keys = mask.meta["val"].shape[-2:]
             if causal and not ours and queries != keys:  # whose end is aligned is the kernel's
                 continue
-            if not causal and window is None:
-                _set_argument(node, names, name, None)
-            elif not _argument(node, names, "is_causal", False):
-                _set_argument(node, names, name, None)
-                _set_argument(node, names, "is_causal", causal)
-                if window is not None:
-                    _set_argument(node, names, "window", list(window))
-            else:
+            hides = causal or window is not None
+            if hides and given["is_causal"]:
                 continue
+            given[name] = None
+            given["is_causal"] |= causal
+            if window is not None:
+                given["window"] = list(window)
+            set_arguments(node, given)
             changed = True
     if changed:
         module.graph.eliminate_dead_code()
         module.recompile()
 
 
-def _argument(node: fx.Node, names: list[str], name: str, default: Any) -> Any:
-    """Return an argument of a call, given by its place or its name."""
-    at = names.index(name) if name in names else len(node.args)
-    return node.args[at] if at < len(node.args) else node.kwargs.get(name, default)
+_Values = Callable[[fx.Node], Tensor | None]
 
 
-def _set_argument(node: fx.Node, names: list[str], name: str, value: Any) -> None:
-    """Set an argument of a call."""
-    at = names.index(name)
-    if at < len(node.args):
-        node.update_arg(at, value)
-    else:
-        node.update_kwarg(name, value)
+def _own_masks(value_of: _Values, mask: fx.Node) -> tuple[bool, Any] | None:
+    """Return what says the same as a mask, if it is known: `own_masks_of`."""
+    # AOTAutograd has graphs divided and compiled while its trace of fake tensors is on.
+    with _disable_current_modes(), torch.no_grad():
+        value = value_of(mask)
+        if value is None:
+            return None
+        hides = ~value if value.dtype == torch.bool else value != 0
+        return own_masks_of(value) if bool(hides.any()) else (False, None)
 
 
-class _Constants:
-    """The tensors of a graph that depend on none of its inputs."""
+def _constants(module: fx.GraphModule) -> _Values:
+    """Return what returns the value of a node that depends on no input of a graph, None of others,
+    and of large ones.
+    """
 
-    def __init__(self, module: fx.GraphModule) -> None:
-        self._module = module
-        self._found: dict[fx.Node, Tensor | None] = {}
-
-    def own_masks(self, mask: fx.Node) -> tuple[bool, Any] | None:
-        """Return what says the same as a mask, if it is known: `own_masks_of`."""
-        # AOTAutograd has graphs divided and compiled while its trace of fake tensors is on.
-        with _disable_current_modes(), torch.no_grad():
-            value = self._value(mask)
-            if value is None:
-                return None
-            hides = ~value if value.dtype == torch.bool else value != 0
-            return own_masks_of(value) if bool(hides.any()) else (False, None)
-
-    def _value(self, node: fx.Node) -> Tensor | None:
-        """Return the value of a node, None if it is not known."""
-        if node not in self._found:
-            self._found[node] = self._computed(node)
-        return self._found[node]
-
-    def _computed(self, node: fx.Node) -> Tensor | None:
+    @cache
+    def value_of(node: fx.Node) -> Tensor | None:
+        found = None
         if node.op == "get_attr":
-            found = getattr(self._module, str(node.target), None)
-            return found if isinstance(found, Tensor) else None
-        said = node.meta.get("val")
-        if node.op != "call_function" or not _is_small(said) or not _is_deterministic(node.target):
-            return None
-        values = {n: self._value(n) for n in node.all_input_nodes}
-        if any(value is None for value in values.values()):
-            return None
-        args: Any = fx.map_arg(node.args, values.__getitem__)
-        kwargs: Any = fx.map_arg(node.kwargs, values.__getitem__)
-        target: Any = node.target
-        found = target(*args, **kwargs)
+            found = getattr(module, str(node.target), None)
+        elif _is_small(node.meta.get("val")) and _is_deterministic(node.target):
+            values = {n: value_of(n) for n in node.all_input_nodes}
+            if all(value is not None for value in values.values()):
+                args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), values.__getitem__)
+                found = cast(Any, node.target)(*args, **kwargs)
         return found if isinstance(found, Tensor) else None
+
+    return value_of
 
 
 def _is_small(said: Any) -> bool:

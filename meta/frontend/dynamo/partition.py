@@ -19,7 +19,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from meta.frontend.dynamo.conversion import correct_fake_results
 from meta.frontend.dynamo.custom_operators import reduce_saved_tensors
-from meta.frontend.dynamo.fuse_losses import fuse_losses
+from meta.frontend.dynamo.fuse_losses import pad_scores
 from meta.frontend.dynamo.fx_nodes import insert_call, replace_call, storage_of
 from meta.frontend.dynamo.images import lay_out_images
 from meta.frontend.dynamo.masks import drop_masks
@@ -37,7 +37,6 @@ _DIFFERENT = {
 def rewrite(whole: fx.GraphModule) -> None:
     """Write what is whole in a graph, joint or for inference, as programs do best."""
     correct_fake_results(whole)  # its types become those of what one graph saves for the other
-    fuse_losses(whole)
     plain_views(whole)
     drop_masks(whole)
 
@@ -46,6 +45,7 @@ def partition(joint: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
     """Return the graphs of the result and of the gradient."""
     rewrite(joint)
     reduce_saved_tensors(joint)
+    pad_scores(joint)
     lay_out_images(joint)
     merge_equal_calls(joint.graph)
     with functorch.patch(recompute_views=True, cse=False):  # torch's imports Inductor's lowering

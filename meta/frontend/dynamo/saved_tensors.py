@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from meta.frontend.dynamo.training_memory import TrainingMemory
 
 _ALIGNED = 16
+_OPENED = "saved tensors"
+"""What a graph has in its ``meta`` when it was opened, which may be compiled once more."""
 
 
 @fx.has_side_effect
@@ -123,57 +125,37 @@ def _has_symbols(node: Any) -> bool:
     return any(isinstance(n, torch.SymInt | torch.SymFloat | torch.SymBool) for n in sizes)
 
 
-def opened_forward(graph: fx.GraphModule) -> tuple[fx.GraphModule, SavedTensors | None]:
-    """Return a forward graph whose last outputs are what its token stands for, and what those are;
-    another graph as it is.
+def open_forward(module: fx.GraphModule) -> SavedTensors | None:
+    """Let a forward graph return what its token stands for, behind its other outputs; return what
+    that is, None for a graph without a token.
     """
-    tokens = graph.graph.find_nodes(op="call_function", target=token_of)
-    if not tokens:
-        return graph, None
-    (token,) = tokens
-    kept: list[fx.Node] = list(cast(Any, token.args[0]))
-    own = fx.Graph()
-    copies: dict[fx.Node, fx.Node] = {}
-    for node in graph.graph.nodes:
-        if node is token:
-            continue
-        if node.op == "output":
-            outputs = [*node.args[0][:-1], *kept]
-            result = own.output(tuple(fx.map_arg(outputs, copies.__getitem__)))
-            result.meta = dict(node.meta)
-        else:
-            copies[node] = own.node_copy(node, copies.__getitem__)
-    first = len(outputs) - len(kept)
-    return _module(graph, own), SavedTensors(first, [n.meta["val"] for n in kept])
+    for token in module.graph.find_nodes(op="call_function", target=token_of):
+        (last,) = module.graph.find_nodes(op="output")
+        outputs, kept = list(last.args[0])[:-1], list(cast(Any, token.args[0]))
+        last.args = ((*outputs, *kept),)
+        module.graph.erase_node(token)
+        module.meta[_OPENED] = SavedTensors(len(outputs), [n.meta["val"] for n in kept])
+    return module.meta.get(_OPENED)
 
 
-def opened_backward(graph: fx.GraphModule) -> tuple[fx.GraphModule, SavedTensors | None]:
-    """Return a gradient's graph that takes what its token stands for, in the token's place, and
-    what those are; another graph as it is.
+def open_backward(module: fx.GraphModule) -> SavedTensors | None:
+    """Let a gradient's graph take what its token stands for, in the token's place; return what that
+    is, None for a graph without a token.
     """
-    members = graph.graph.find_nodes(op="call_function", target=member_of)
-    if not members:
-        return graph, None
-    members.sort(key=lambda n: cast(int, n.args[1]))
-    token, first = members[0].args[0], 0
-    own = fx.Graph()
-    copies: dict[fx.Node, fx.Node] = {}
-    for at, node in enumerate(graph.graph.nodes):
-        if node is token:
-            first = at
-            for n in members:
-                copies[n] = own.placeholder(n.name)
-                copies[n].meta = dict(n.meta)
-        elif node not in copies:
-            copies[node] = own.node_copy(node, copies.__getitem__)
-    return _module(graph, own), SavedTensors(first, [n.meta["val"] for n in members])
-
-
-def _module(graph: fx.GraphModule, own: fx.Graph) -> fx.GraphModule:
-    """Return a module of what another one has, with a graph."""
-    module = fx.GraphModule(graph, own)
-    module.meta.update(graph.meta)
-    return module
+    members = module.graph.find_nodes(op="call_function", target=member_of)
+    if members:
+        members.sort(key=lambda n: cast(int, n.args[1]))
+        token: Any = members[0].args[0]
+        first = module.graph.find_nodes(op="placeholder").index(token)
+        module.meta[_OPENED] = SavedTensors(first, [n.meta["val"] for n in members])
+        for node in members:
+            with module.graph.inserting_before(token):
+                place = module.graph.placeholder(node.name)
+            place.meta = dict(node.meta)
+            node.replace_all_uses_with(place)
+            module.graph.erase_node(node)
+        module.graph.erase_node(token)
+    return module.meta.get(_OPENED)
 
 
 @dataclass(frozen=True)

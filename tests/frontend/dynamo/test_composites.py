@@ -337,6 +337,22 @@ def test_a_norm_is_one_operator_each_way(norm: type[Norm]) -> None:
     assert not any("rsqrt" in t for t in (*found["forward"], *found["backward"]))
 
 
+def test_in_a_transform_of_functorchs() -> None:
+    """It has rules for PyTorch's operators alone."""
+    model = Square()
+
+    def loss(x: Tensor, times: int) -> Tensor:
+        if times:
+            return torch.func.grad(loss)(x, times - 1).square().sum()
+        return model(x).pow(3).sum()
+
+    torch.manual_seed(0)
+    x = torch.randn(3, 8)
+    for times in (1, 2):
+        found = torch.compile(loss, backend="meta", fullgraph=True)(x, times)
+        assert_close(found, loss(x, times), rtol=1e-4, atol=1e-4)
+
+
 def test_a_weight_of_another_axis_is_no_scale() -> None:
     torch.manual_seed(0)
     x, model = torch.rand(8, 8, requires_grad=True), Image()

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from meta.base.errors import GradientError
 from meta.frontend.aten.cross_entropy import CROSS_ENTROPY, CROSS_ENTROPY_BACKWARD
 from meta.frontend.dynamo import attention_operators
 from meta.frontend.dynamo.custom_operators import BATCH_NORM_DXWB, BATCH_NORM_UPDATE, MAX_POOL_DX
@@ -36,6 +37,14 @@ def pooled() -> tuple[Any, ...]:
 
 CASES: dict[str, tuple[torch._ops.OpOverload, tuple[Any, ...]]] = {
     "loss": (CROSS_ENTROPY, (number(4, 5), labels(4), None, 1, 1, -100, torch.float32)),
+    "trained loss": (
+        CROSS_ENTROPY,
+        (number(4, 5).requires_grad_(), labels(4), None, 1, 2, -100, torch.float32),
+    ),
+    "trained losses of places": (
+        CROSS_ENTROPY,
+        (number(2, 5, 3).requires_grad_(), labels(2, 3), None, 1, 0, 1, torch.float32),
+    ),
     "loss of places": (
         CROSS_ENTROPY,
         (number(2, 5, 3), labels(2, 3), number(5).abs(), 1, 0, 1, torch.float32),
@@ -112,6 +121,14 @@ def test_autocast_leaves_dtypes(name: str) -> None:
     with torch.autocast("cpu", torch.bfloat16):
         found = overload(*own[1])
     torch.testing.assert_close(found, expected)
+
+
+def test_what_has_no_gradient_refuses() -> None:
+    x = number(2, 8).requires_grad_()
+    y = RMS_NORM(x, None, 1, 1e-5)
+    (dx,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
+    with pytest.raises(GradientError, match="rms_norm_dx has no gradient"):
+        dx.sum().backward()
 
 
 def test_what_is_written_is_counted() -> None:

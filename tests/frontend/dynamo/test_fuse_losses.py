@@ -350,6 +350,52 @@ def test_without_a_gradient() -> None:
     assert sum("cross_entropy" in str(c) for c in called) == 1
 
 
+TRANSFORMS: dict[str, Callable[[Loss], Callable[[Tensor, Tensor], Tensor]]] = {
+    "grad": lambda loss: lambda x, t: torch.func.grad(loss)(x, t),
+    "grad of grad": lambda loss: torch.func.grad(
+        lambda x, t: torch.func.grad(loss)(x, t).square().sum()
+    ),
+    "a gradient of each": lambda loss: torch.func.vmap(torch.func.grad(loss)),
+}
+
+
+@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_transforms_of_functorchs(name: str, trained: bool) -> None:
+    transformed = TRANSFORMS[name](lambda x, t: F.cross_entropy(x.view(-1, CLASSES), t.view(-1)))
+    results = []
+    for run in (torch.compile(transformed, backend="meta", fullgraph=True), transformed):
+        x = torch.randn(3, 9, CLASSES, generator=torch.Generator().manual_seed(2))
+        y = run(x.requires_grad_(trained), LABELS)
+        if trained:
+            y.square().sum().backward()
+        results.append([y.detach(), x.grad])
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("between", ["nothing", "a write", "no gradient", "a second reader"])
+def test_what_is_between_scores_and_loss(between: str) -> None:
+    """Scores are read where they were before a cast, unless that is another thing."""
+
+    def loss(x: Tensor, labels: Tensor) -> Tensor:
+        scores = (x @ x.mT).flatten(0, 1)
+        with torch.set_grad_enabled(between != "no gradient"):
+            wide = scores.double()[:, :].to(torch.float64)
+        if between == "a write":
+            scores.mul_(2.0)
+        found = F.cross_entropy(wide, labels.flatten())
+        return found + wide.square().mean() if between == "a second reader" else found + x.sum()
+
+    x = torch.randn(3, 9, 9, generator=GENERATOR)
+    results = []
+    for run in (torch.compile(loss, backend="meta"), loss):
+        given = x.clone().requires_grad_()
+        y = run(given, LABELS.clamp(max=8))
+        y.backward()
+        results.append([y.detach(), given.grad])
+    torch.testing.assert_close(*results, rtol=1e-5, atol=1e-5)
+
+
 def test_in_pytorch_where_a_graph_is_no_program(monkeypatch: pytest.MonkeyPatch) -> None:
     """The two operators run there as well."""
 
