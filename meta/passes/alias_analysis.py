@@ -16,6 +16,7 @@ from meta.ir import (
     Binding,
     Call,
     Constant,
+    DefUse,
     Effect,
     Expr,
     Function,
@@ -341,7 +342,7 @@ class Definitions:
     """
 
     def __init__(self, function: Function, buffers: AliasSets) -> None:
-        self._buffers = buffers
+        self._function, self._buffers = function, buffers
         self._values: dict[Var, Expr] = {}
         self._readers: dict[Expr, list[Var]] = {}
         # A closure runs later than it is written down, when more may have been written.
@@ -350,6 +351,14 @@ class Definitions:
     def get(self, atom: object) -> Expr | None:
         """Return the value that an atom was bound to; None if it is unknown or out of date."""
         return self._values.get(atom) if isinstance(atom, Var) else None
+
+    def is_read_once(self, atom: object) -> bool:
+        """Whether an atom is a variable that one binding of the function, as it was, reads."""
+        return isinstance(atom, Var) and len(self._uses.users(atom)) == 1
+
+    @cached_property
+    def _uses(self) -> DefUse:
+        return DefUse(self._function)
 
     def add(self, binding: Binding) -> None:
         """Take note of a binding, and of what it writes."""

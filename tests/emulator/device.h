@@ -26,6 +26,7 @@
 #define __shfl_up_sync(mask, value, ...) shuffle_up(__LINE__, mask, value, __VA_ARGS__)
 #define __shfl_sync(mask, value, ...) shuffle(__LINE__, mask, value, __VA_ARGS__)
 #define __ballot_sync(mask, value) ballot(__LINE__, mask, value)
+#define __match_any_sync(mask, value) match_any(__LINE__, mask, value)
 
 typedef unsigned int uint;
 typedef unsigned char uchar;
@@ -202,6 +203,12 @@ SHUFFLE(shuffle, lane() / width * width + by % width)
 static inline unsigned ballot(int site, unsigned mask, bool value) {
   unsigned found;
   exchange(site, mask, value, lane(), &found);
+  return found;
+}
+static inline unsigned match_any(int site, unsigned mask, unsigned value) {
+  unsigned found = 0, any;
+  for (unsigned k = 0; k < 32; ++k)
+    if (mask >> k & 1) found |= (unsigned)(exchange(site, mask, value, k, &any) == value) << k;
   return found;
 }
 // Rounding to 10 bits of mantissa, away from 0 at ties; and a product of such numbers, of which each

@@ -172,6 +172,13 @@ CALLS = [
         "%a = permute_dims(%t, (0, 2, 1))\n %r = batch_matmul(%t, %a)",
         "%r = batch_matmul_nt(%t, %t)",
     ),
+    ("%a = matmul_nt(%x, %y)\n %r = permute_dims(%a)", "%r = dense(%y, %x)"),
+    ("%a = matmul_tn(%x, %y)\n %r = swapaxes(%a, 0, 1)", "%r = matmul_tn(%y, %x)"),
+    (
+        "%a = batch_matmul_tn(%t, %t)\n %c = exp(%a)\n %d = batch_matmul_nt(%t, %c)\n"
+        " %r = permute_dims(%d, (0, 2, 1))",
+        "%a = batch_matmul_tn(%t, %t)\n %c = exp(%a)\n %r = batch_matmul_nt(%c, %t)",
+    ),
     ("%a = stack((%x,), 0)\n %r = exp(%a)", "%a = reshape(%x, (1, 2, 3))\n %r = exp(%a)"),
 ]
 
@@ -207,6 +214,8 @@ KEPT = [
     "%r = strided_slice(%x, (1, 0), (-3, 3), (-1, 1))",
     "%a = permute_dims(%t, (0, 2, 1))\n %c = permute_dims(%t, (1, 0, 2))\n"
     " %r = concat((%c, %c), 0)",
+    "%a = dense(%x, %y)\n %c = permute_dims(%a)\n %r = add(%c, %a)",  # is read twice
+    "%a = batch_matmul_tn(%t, %t)\n %r = permute_dims(%a, (1, 0, 2))",
 ]
 
 

@@ -12,7 +12,8 @@
   network, and the gradients of all that.
 - Depthwise convolutions with the channels last, and convolutions in groups of half precision on
   tensor cores, these also with bias, sum and relu; and the gradients.
-- The gradient of an embedding, with the sum behind it; slices written at coordinates in place.
+- The gradient of an embedding, with the sum behind it; slices written at coordinates in place;
+  elements added along rows where indices name them.
 - Batch normalisation folded into the weights of all layers of a network in one launch.
 - `fuse_tensor`, and attention in float32 on tensor cores (its gradients with META_TF32).
 

@@ -12,10 +12,11 @@ from meta.base.device import Device
 from meta.base.dtype import is_float
 from meta.dialect.core import OpEnv, Unsupported, decline_if, require_static, shared_patterns
 from meta.dialect.core.dialect import overwrites_capture
+from meta.dialect.core.ir_calls import called_op
 from meta.dialect.cudnn import cudnn as dialect
 from meta.dialect.cudnn.graph import Graph, Operand
 from meta.dialect.cudnn.plans import planned
-from meta.ir import Function
+from meta.ir import Function, bindings
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 from meta.op.core.check import pair
@@ -184,12 +185,14 @@ shared_patterns.register_conv_epilogues(dialect, _followed)
 
 
 def _is_over_addend(function: Function, device: Device) -> bool:
-    """Whether a convolution in half precision is to be written over what it adds: NVIDIA says of
-    these kernels that the two may be one. Those in float32 may add up several parts in the result.
+    """Whether a convolution is to be written over what it adds: in half precision with relu, which
+    is one kernel. Without relu cuDNN rounds the sum before it adds the bias there, and in float32
+    some kernels add up several parts in the result.
     """
     result = function.result_type
     halves = isinstance(result, TensorType) and result.dtype in ("float16", "bfloat16")
-    return halves and overwrites_capture("z", function, device)
+    ends = any(called_op(binding.value) is op.relu for binding in bindings(function))
+    return halves and ends and overwrites_capture("z", function, device)
 
 
 dialect.overwrites = _is_over_addend

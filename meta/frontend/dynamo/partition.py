@@ -16,11 +16,12 @@ import torch
 from torch import fx
 from torch._functorch import config as functorch
 from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from meta.frontend.dynamo.conversion import correct_fake_results
 from meta.frontend.dynamo.custom_operators import reduce_saved_tensors
 from meta.frontend.dynamo.fuse_losses import pad_scores
-from meta.frontend.dynamo.fx_nodes import insert_call, replace_call, storage_of
+from meta.frontend.dynamo.fx_nodes import fake_value, insert_call, replace_call, storage_of
 from meta.frontend.dynamo.images import lay_out_images
 from meta.frontend.dynamo.masks import drop_masks
 
@@ -47,6 +48,7 @@ def partition(joint: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
     reduce_saved_tensors(joint)
     pad_scores(joint)
     lay_out_images(joint)
+    drop_clones(joint.graph)
     merge_equal_calls(joint.graph)
     with functorch.patch(recompute_views=True, cse=False):  # torch's imports Inductor's lowering
         forward, backward = min_cut_rematerialization_partition(joint, *args, **kwargs)
@@ -104,6 +106,28 @@ def _narrow_source(node: Any) -> fx.Node | None:
     same = known and before.stride() == said.stride() and before.device == said.device
     halves = before.is_floating_point() and before.itemsize < said.itemsize
     return source if same and halves and said.is_floating_point() else None
+
+
+def drop_clones(graph: fx.Graph) -> None:
+    """Let what reads a copy read what it is of, so that not both are saved, such as the copy that
+    dropout with a probability of 0 is. Copies stay where the memory of one of the two is an
+    input's, is written, or is returned, and where the copy lies in another order.
+    """
+    calls = [n for n in graph.nodes if n.op != "placeholder"]
+    mutable = [
+        n for n in calls if getattr(n.target, "_schema", None) and n.target._schema.is_mutable
+    ]
+    (output,) = graph.find_nodes(op="output")
+    inputs = graph.find_nodes(op="placeholder")
+    seen = {*inputs, *(a for n in (output, *mutable) for a in n.all_input_nodes)}
+    stays = {None, *map(storage_of, seen)}
+    for node in graph.find_nodes(op="call_function", target=_ATEN.clone.default):
+        source = node.args[0]
+        strides = (fake_value(n).stride() for n in (node, source))
+        same = all(statically_known_true(a == b) for a, b in zip(*strides, strict=True))
+        if same and not {storage_of(node), storage_of(source)} & stays:
+            node.replace_all_uses_with(source)
+            graph.erase_node(node)
 
 
 def merge_equal_calls(graph: fx.Graph) -> None:

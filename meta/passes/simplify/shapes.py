@@ -189,6 +189,20 @@ def transposed_operand(at: RuleSite) -> Expr | None:
     return new_call(_BY_EQUATION[f"{terms[0]},{terms[1]}->{result}"], *operands)
 
 
+@RULES.rule(*PERMUTATIONS)
+def transposed_product(at: RuleSite) -> Expr | None:
+    """A transposed product that nothing else reads is one of the transposed matrices, exchanged."""
+    made = at.made_by(at.args[0], *PRODUCTS)
+    if made is None or not at.known.is_read_once(at.args[0]):
+        return None
+    if order_of(at) != _SWAPPED[at.type.ndim]:
+        return None
+    renamed = PRODUCTS[made.op].translate(str.maketrans("ac", "ca"))
+    first, second, _ = product_terms(renamed)
+    _, _, result = product_terms(PRODUCTS[made.op])
+    return new_call(_BY_EQUATION[f"{second},{first}->{result}"], *reversed(made.args))
+
+
 _GROUPED = {stored: product for product, stored in GROUPED.items()}
 
 

@@ -287,21 +287,33 @@ def test_which_calls_are_fused(
 
 
 @pytest.mark.parametrize(
-    ("read", "expected"), [("%0", [3]), ("%y", [])], ids=["dies", "is read later"]
+    ("dtype", "ends", "read", "expected"),
+    [
+        ("float16", "relu(%2)", "%0", [3]),
+        ("bfloat16", "relu(%2)", "%0", [3]),
+        ("float16", "relu(%2)", "%y", []),  # is read later
+        ("float16", "%2", "%0", []),  # cuDNN rounds twice
+        ("float32", "relu(%2)", "%0", []),
+    ],
 )
 def test_a_sum_is_written_over_what_is_added(
-    frontend: list[Node], monkeypatch: pytest.MonkeyPatch, read: str, expected: list[int]
+    frontend: list[Node],
+    monkeypatch: pytest.MonkeyPatch,
+    dtype: str,
+    ends: str,
+    read: str,
+    expected: list[int],
 ) -> None:
     monkeypatch.setitem(cudnn.__dict__, "unavailable", None)
-    y, window = "float16[2, 5, 6, 4]", 'layout="NHWC", kernel_layout="OHWI", out_layout="NHWC"'
+    y, window = f"{dtype}[2, 5, 6, 4]", 'layout="NHWC", kernel_layout="OHWI", out_layout="NHWC"'
     program = f"""
-    func @main(%x: {y}, %w: float16[4, 1, 1, 4], %b: float16[4]) -> {y} {{
+    func @main(%x: {y}, %w: {dtype}[4, 1, 1, 4], %b: {dtype}[4]) -> {y} {{
       %y: {y} = conv2d(%x, %w, {window})
       %x2: {y} = conv2d(%y, %w, {window})
       %0: {y} = conv2d(%x2, %w, {window})
       %1: {y} = bias_add(%0, %b, axis=3)
       %2: {y} = add(%1, %y)
-      %3: {y} = relu(%2)
+      %3: {y} = {ends}
       %4: {y} = conv2d(%3, %w, {window})
       %5: {y} = conv2d({read.replace("%0", "%4")}, %w, {window})
       %6: {y} = add(%4, %5)

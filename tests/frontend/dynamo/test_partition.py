@@ -130,6 +130,47 @@ def test_equal_calls_are_one() -> None:
     assert_close(found, run(x, torch.zeros(3, 3)))
 
 
+def test_clones_of_what_nobody_writes_are_dropped() -> None:
+    aten = torch.ops.aten
+
+    def run(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        a, c, d, e, f = (aten.exp(x * n) for n in range(5))
+        inner = aten.sin(aten.clone(a))  # the only one that goes
+        before = aten.clone(y)
+        aten.copy_(y, x)
+        returned, source = aten.clone(c), aten.cos(aten.clone(d))
+        turned = aten.clone(aten.t(e), memory_format=torch.contiguous_format)
+        view = aten.view(aten.clone(f), [9])
+        return inner, before + x, returned, c + 1, d, source, turned * 2, view
+
+    inputs = torch.rand(3, 3), torch.zeros(3, 3)
+    traced = make_fx(run, tracing_mode="fake")(*inputs)
+    partition.drop_clones(traced.graph)
+    traced.recompile()
+    assert len(traced.graph.find_nodes(op="call_function", target=aten.clone.default)) == 5
+    assert_close(traced(*(t.clone() for t in inputs)), run(*inputs))
+
+
+def test_dropout_of_nothing_saves_nothing_more() -> None:
+    """Probabilities are saved once, and a user may write what is a copy of what is saved."""
+
+    def attend(x: Tensor) -> tuple[Tensor, ...]:
+        p = torch.softmax(x @ x.mT, -1)
+        copied = torch.exp(x)
+        return F.dropout(p, 0.0) @ x, copied.clone(), copied
+
+    x = torch.rand(3, 5, 4, requires_grad=True)
+    with compiler.record_compiled_graphs() as graphs:
+        y, written, other = torch.compile(attend, backend="meta", fullgraph=True)(x)
+        written.detach().zero_()
+        found = torch.autograd.grad((y, other), x, (y, y))
+    (backward,) = (g for g in graphs if g.role == "backward")
+    shapes = [tuple(s.shape) for s in backward.said if isinstance(s, Tensor)]
+    assert shapes.count((3, 5, 5)) == 1
+    expected, _, copied = attend(x)
+    assert_close(found, torch.autograd.grad((expected, copied), x, (expected, expected)))
+
+
 def test_inductor_is_not_imported() -> None:
     lines = (
         "import sys, torch, meta",
