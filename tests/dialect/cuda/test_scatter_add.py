@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 import torch
 
@@ -16,7 +18,8 @@ from meta.op.core.call import CallValues
 TOLERANCES = {"float32": 1e-6, "float16": 1e-3, "bfloat16": 8e-3}
 
 
-def call(x: TensorType, index: TensorType, src: TensorType, axis: int = -1) -> CallValues:
+def call(types: Iterable[TensorType], axis: int = -1) -> CallValues:
+    x, index, src = types
     return op.scatter_add.call_values((x, axis, index, src), Device("cuda:0"))
 
 
@@ -44,7 +47,7 @@ def test_as_torch(
     x, src = (t.to(TO_TORCH[dtype]) for t in draw)
     of = "int32" if distinct else "int64"
     types = [TensorType(tuple(t.shape), dtype) for t in (x, src)]
-    made = rows(call(types[0], TensorType(tuple(indices.shape), of), types[1]))
+    made = rows(call([types[0], TensorType(tuple(indices.shape), of), types[1]]))
     out = torch.full_like(x, float("nan"))
     made.run(x, indices.to(TO_TORCH[of]), src, out)
     expected = x.double().scatter_add(-1, indices, src.double())
@@ -60,7 +63,7 @@ def test_indices_outside_mean_the_nearest_place() -> None:
         TensorType((1, 3), "int64"),
         TensorType((1, 3), "float32"),
     )
-    made = rows(call(*types))
+    made = rows(call(types))
     out = torch.empty(1, 4)
     made.run(x, index, src, out)
     assert out.tolist() == [[1, 1, 0, 1]]
@@ -81,4 +84,4 @@ def test_declines(
 ) -> None:
     types = [TensorType(x, dtype), TensorType(index, "int64"), TensorType(index, dtype)]
     with pytest.raises(Unsupported, match=why):
-        rows(call(*types, axis))
+        rows(call(types, axis))
