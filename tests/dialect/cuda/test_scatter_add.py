@@ -20,7 +20,8 @@ TOLERANCES = {"float32": 1e-6, "float16": 1e-3, "bfloat16": 8e-3}
 
 def call(types: Iterable[TensorType], axis: int = -1) -> CallValues:
     x, index, src = types
-    return op.scatter_add.call_values((x, axis, index, src), Device("cuda:0"))
+    found: CallValues = op.scatter_add.call_values((x, axis, index, src), Device("cuda:0"))
+    return found
 
 
 @pytest.mark.usefixtures("emulated")
