@@ -1,16 +1,13 @@
 """What converters do to their arguments: promotion, axes, numbers in a dtype, extents, layouts.
 
-Operands are promoted as torch promotes before base operators see them, which take one dtype.
-Tensors with axes decide; a 0-d tensor, and after it a Python number, counts only where its kind
-(bool, integer, floating point, complex) is above that of what decides. Source:
+Operands are promoted as torch promotes before base operators see them (`promote`), which take one
+dtype. Tensors with axes decide; a 0-d tensor, and after it a Python number, counts only where its
+kind (bool, integer, floating point, complex) is above that of what decides. Source:
 https://docs.pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc
 
-An extent of a symbolic shape is no number to operators where it is a value, as in ``x * n``:
-`value_of` makes a scalar of it, which a program computes from its arguments' shapes.
-
-torch takes a Python number beside a tensor of any dtype, and wraps it around where an integer dtype
-cannot hold it; an extent counts as a number, too. Base operators take a number that fits, and no
-extents. `promote_operands` promotes as torch does and makes what is left of numbers fit.
+torch wraps a number around where an integer dtype cannot hold it, and takes an extent of a symbolic
+shape for a number: base operators are given a number that fits, and of an extent a scalar, which a
+program computes from its arguments' shapes.
 """
 
 from __future__ import annotations
@@ -30,7 +27,6 @@ from meta.base.dtype import COMPLEX, FROM_TORCH, REAL_OF, TO_TORCH, has_gradient
 from meta.frontend.core import CallSite, Unconvertible, active_trace
 from meta.frontend.core.arithmetic import cast_number
 from meta.ir.dims import Quotient, SymbolicDim
-from meta.op.core import Op
 from meta.op.core.check import normalize_axes, normalize_axis
 from meta.op.core.tracing import Trace
 from meta.runtime.ndarray import array
@@ -99,16 +95,6 @@ def as_float(dtype: str) -> str:
 def cast(x: Any, dtype: str) -> Any:
     """Return an operand in a dtype; a number stays one."""
     return x if x is None or is_number(x) or x.dtype == dtype else op.astype(x, dtype)
-
-
-def promote(*operands: Any, floating: bool = False) -> tuple[Any, ...]:
-    """Return operands in the dtype that torch computes in; numbers stay numbers, None stays None.
-
-    floating: integers are computed in torch's default for floating point, as by `torch.sin`.
-    """
-    dtype = result_dtype(*operands)
-    dtype = as_float(dtype) if floating else dtype
-    return tuple(cast(x, dtype) for x in operands)
 
 
 # Arguments.
@@ -230,12 +216,6 @@ def real_dtype(dtype: str) -> str:
     return REAL_OF.get(dtype, dtype)
 
 
-def shape_vector(dims: Sequence[int | SymbolicDim]) -> Any:
-    """Return numbers and dimensions as one vector of int64, in the active trace."""
-    scalars = (op.reshape(value_of(d), (1,)) for d in dims)
-    return op.concat(tuple(scalars), 0)
-
-
 # Operands.
 
 
@@ -256,9 +236,7 @@ def as_tensor(value: Any, dtype: str, device: str) -> Any:
     return op.full((), value, dtype, device) if is_number(value) else value
 
 
-def promote_operands(
-    *values: Any, floating: bool = False, dtype: str | None = None
-) -> tuple[Any, ...]:
+def promote(*values: Any, floating: bool = False, dtype: str | None = None) -> tuple[Any, ...]:
     """Return operands in the dtype that torch computes in, or in ``dtype``; numbers that fit it
     stay numbers, None stays None.
 
@@ -270,15 +248,14 @@ def promote_operands(
     return tuple(number(x, found, device) if is_number(x) else cast(x, found) for x in values)
 
 
-def require_supported(base: Op, *tensors: Any) -> None:
-    """Raise Unconvertible for complex tensors that a base operator does not take."""
-    found = next((x.dtype for x in tensors if getattr(x, "dtype", "") in COMPLEX), None)
-    if found is not None and not base.complex:
-        raise Unconvertible(f"the base operator {base.name!r} does not take {found}")
+def complex_dtype(values: Any) -> str | None:
+    """Return the dtype of the first complex tensor among values, None if there is none."""
+    dtypes = (getattr(x, "dtype", None) for x in tree_leaves(values))
+    return next((dtype for dtype in dtypes if dtype in COMPLEX), None)
 
 
 def require_real(*values: Any) -> None:
     """Raise Unconvertible for complex tensors."""
-    found = next((x.dtype for x in values if getattr(x, "dtype", None) in COMPLEX), None)
+    found = complex_dtype(values)
     if found is not None:
         raise Unconvertible(f"it is not converted for {found}")

@@ -2,14 +2,12 @@
 
 PyTorch has an operator for neither: to AOTAutograd a cross entropy is a log_softmax and the
 likelihood of labels, and its gradient is theirs, with arrays of the size of the scores between
-them. `meta::cross_entropy` and `meta::cross_entropy_backward` stand for both in a graph
-(`meta.frontend.dynamo.fuse_losses` puts them there), and become base operators. They also run in
-PyTorch, where a graph is no program.
+them. Where a graph is no program, these run in PyTorch.
 
 Scores have their classes on the axis ``dim``. Labels are in any shape of as many elements as there
 are scores of a class, in their order. ``dtype`` is that of the loss: the scores are cast to it
-where it is the wider one. ``reduction`` is torch's number of it. Where ``classes`` is given, only
-so many of the first scores are of classes; the others are padding, and have no gradient.
+where it is the wider one. ``reduction`` is torch's number of it. Where ``classes`` is given, the
+scores of others behind them are padding, and have no gradient.
 
 Beside the loss there are, of the scores of each label, the largest, and the sum of the exponentials
 of all less that, in at least float32: (n,), or (n, m) where m labels share the axes behind ``dim``.
@@ -22,23 +20,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import log_softmax
+from torch.nn import functional
 
 from meta.frontend.aten.definitions import define
 
 REDUCTIONS = ("none", "mean", "sum")
 """By torch's numbers of them."""
-
-
-def _likelihood(
-    logs: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int
-) -> tuple[Tensor, Tensor]:
-    """Return torch's loss of (n, c, m) logarithms and (n, m) labels, and the sum of weights."""
-    overload = torch.ops.aten.nll_loss2d_forward
-    found: tuple[Tensor, Tensor] = overload(
-        logs.unsqueeze(3), target.unsqueeze(2), weight, reduction, ignore_index
-    )
-    return found
 
 
 def _flat(
@@ -51,7 +38,7 @@ def _flat(
         x = x.narrow(dim, 0, classes)
     outer, inner = prod(x.shape[:dim]), prod(x.shape[dim + 1 :])
     scores = x.reshape(outer, x.shape[dim], inner).to(torch.promote_types(x.dtype, dtype))
-    return scores, log_softmax(scores, 1), target.reshape(outer, inner)
+    return scores, functional.log_softmax(scores, 1), target.reshape(outer, inner)
 
 
 def _forward(
@@ -65,8 +52,10 @@ def _forward(
     classes: int | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     scores, logs, labels = _flat(x, target, dim, dtype, classes)
-    loss, _ = _likelihood(logs.to(dtype), labels, weight, reduction, ignore_index)
-    loss = loss.reshape(target.shape) if REDUCTIONS[reduction] == "none" else loss.clone()
+    kind = REDUCTIONS[reduction]
+    logs = logs.to(dtype)
+    loss = functional.nll_loss(logs, labels, weight, ignore_index=ignore_index, reduction=kind)
+    loss = loss.reshape(target.shape) if kind == "none" else loss
     return loss, *_statistics(scores, dtype)
 
 
@@ -108,14 +97,14 @@ def _backward(
     classes: int | None = None,
 ) -> Tensor:
     _, logs, labels = _flat(x, target, dim, dtype, classes)
-    _, total = _likelihood(logs.to(dtype), labels, weight, reduction, ignore_index)
-    dy = dy.reshape(labels.unsqueeze(2).shape) if REDUCTIONS[reduction] == "none" else dy
-    options = labels.unsqueeze(2), weight, reduction, ignore_index, total
-    share = torch.ops.aten.nll_loss2d_backward(dy, logs.to(dtype).unsqueeze(3), *options)
-    share = share.squeeze(3).to(logs.dtype)
-    dx = torch.ops.aten._log_softmax_backward_data(share, logs, 1, logs.dtype)
-    shape = *x.shape[:dim], dx.shape[1], *x.shape[dim + 1 :]
-    found: Tensor = dx.to(x.dtype).reshape(shape)
+    counted, kind = labels != ignore_index, REDUCTIONS[reduction]
+    labels = labels.long().where(counted, 0)
+    share = torch.ones_like(labels, dtype=logs.dtype) if weight is None else weight[labels]
+    share = share.where(counted, 0)
+    dy = dy.reshape(labels.shape) if kind == "none" else dy
+    share = (share * dy / (share.sum() if kind == "mean" else 1)).where(counted, 0).unsqueeze(1)
+    dx = (logs.exp() * share).scatter_add(1, labels.unsqueeze(1), -share.to(logs.dtype))
+    found: Tensor = dx.to(x.dtype).reshape(*x.shape[:dim], dx.shape[1], *x.shape[dim + 1 :])
     return found
 
 

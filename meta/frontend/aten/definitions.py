@@ -1,12 +1,10 @@
 """`define`: an operator of our own among PyTorch's, in its namespace ``meta``.
 
-Such an operator stands in a graph of PyTorch's for what PyTorch has no operator for. A converter
-makes base operators of it, as of any other. It also runs in PyTorch, for tensors of every device:
-in a graph that is no program, or as a call back.
-
-Operators are defined by their schema, below what `torch.library.custom_op` adds: a call takes 3 us
-of the host, where that takes 9 and more. What it does for its callers an operator does itself: it
-returns new tensors, and counts what it writes (`torch.autograd.graph.increment_version`).
+It stands in a graph for what PyTorch has no operator for. A converter makes base operators of it,
+as of any other; it also runs in PyTorch: in a graph that is no program, or as a call back. It is
+defined by its schema, below what `torch.library.custom_op` adds: a call takes 3 us of the host,
+where that takes 9 and more. What that does for its callers an operator does itself: it returns new
+tensors, and counts what it writes (`torch.autograd.graph.increment_version`).
 """
 
 from __future__ import annotations

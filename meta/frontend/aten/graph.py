@@ -22,7 +22,7 @@ from meta.base.call_context import current
 from meta.base.dtype import FROM_TORCH
 from meta.base.errors import ArgumentError, MetaError, TypeInferError
 from meta.base.progress import bar
-from meta.frontend.aten.arguments import device_of
+from meta.frontend.aten.arguments import complex_dtype, device_of
 from meta.frontend.aten.control_flow import converter_of
 from meta.frontend.aten.registry import AtenError, aten, bind_arguments, name_of
 from meta.frontend.aten.symint_arithmetic import evaluate
@@ -85,17 +85,26 @@ was made for something else, but for its end.
 ConverterFallback = Callable[[fx.Node, tuple[Any, ...], dict[str, Any], Unconvertible], Any]
 
 
+def _calls(module: fx.GraphModule) -> list[fx.Node]:
+    """Return the calls of a graph, and of functions that it calls."""
+    graphs = [m.graph for m in module.modules() if isinstance(m, fx.GraphModule)]
+    return [n for graph in graphs for n in graph.nodes if n.op == "call_function"]
+
+
 def unsupported(module: fx.GraphModule) -> list[Failure]:
     """Return a failure for each call of an overload that is not converted, in functions that the
     graph calls too.
     """
     failures = []
-    graphs = [m.graph for m in module.modules() if isinstance(m, fx.GraphModule)]
-    for node in (n for graph in graphs for n in graph.nodes if n.op == "call_function"):
+    for node in _calls(module):
+        target, name = node.target, target_name(node.target)
         try:
-            _require_converter(node.target)
+            if isinstance(target, torch._ops.HigherOrderOperator):
+                converter_of(target)
+            elif isinstance(target, torch._ops.OpOverload) and name not in CHECKS:
+                aten.require(name, {})
         except Unconvertible as error:
-            failures.append(Failure(target_name(node.target), error.why, error.hint, node.name))
+            failures.append(Failure(name, error.why, error.hint, node.name))
     return failures
 
 
@@ -103,18 +112,9 @@ def missing_converters(module: fx.GraphModule) -> set[torch._ops.OpOverload]:
     """Return the overloads in a graph, and in functions that it calls, that nobody has written a
     converter for; not those that are refused for a reason.
     """
-    graphs = [m.graph for m in module.modules() if isinstance(m, fx.GraphModule)]
-    targets = {n.target for graph in graphs for n in graph.nodes if n.op == "call_function"}
+    targets = {n.target for n in _calls(module)}
     overloads = (t for t in targets if isinstance(t, torch._ops.OpOverload))
     return {t for t in overloads if name_of(t) not in CHECKS and name_of(t) not in aten}
-
-
-def _require_converter(target: Any) -> None:
-    """Raise Unconvertible for an operator without one."""
-    if isinstance(target, torch._ops.HigherOrderOperator):
-        converter_of(target)
-    elif isinstance(target, torch._ops.OpOverload) and name_of(target) not in CHECKS:
-        aten.require(name_of(target), {})
 
 
 class Walker:
@@ -306,7 +306,8 @@ def convert(
         # Which operators take complex numbers is theirs to know, not of each converter.
         if error.what != NOT_COMPLEX:
             raise
-        raise Unconvertible(f"{error.op} does not take complex numbers", error.hint) from error
+        what = complex_dtype(operands) or "complex numbers"
+        raise Unconvertible(f"{error.op!r} does not take {what}", error.hint) from error
 
 
 def target_name(target: Any) -> str:

@@ -1,13 +1,12 @@
-"""The registry of ATen's converters, which the families in `converters/` fill.
+"""The registry of ATen's converters (`meta.frontend.core.converter`), which the families in
+`converters/` fill.
 
 An overload is named as torch prints it, without what goes without saying: "add.Tensor" is
 ``torch.ops.aten.add.Tensor``, "relu" is ``torch.ops.aten.relu.default``, "torchvision.nms" is of
-another namespace. torch's own schema tells arguments apart. Operands are those of type ``Tensor``,
-``Tensor?``, ``Tensor[]`` and ``Tensor?[]``, and every ``Scalar`` without a default: a converter's
-positional parameters, in the schema's order (None if absent, tuples for lists). All others are its
-keyword-only parameters, by the schema's names, with the schema's defaults filled in. Dtypes are our
-names of them, devices our `Device`; a ``SymInt`` is an int or a dimension of ours. See
-`meta.frontend.core.converter`.
+another namespace. Operands, the positional parameters of a converter in the schema's order, are the
+arguments of type ``Tensor``, ``Tensor?``, ``Tensor[]`` and ``Tensor?[]``, and every ``Scalar``
+without a default. All others are keyword-only, by the schema's names. Dtypes are our names of them,
+devices our `Device`; a ``SymInt`` is an int or a dimension of ours.
 
     @aten("add.Tensor", "add.Scalar", op.add, op.multiply)
     def add(x, y, *, alpha):
@@ -16,6 +15,7 @@ names of them, devices our `Device`; a ``SymInt`` is an int or a dimension of ou
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
@@ -34,14 +34,8 @@ class AtenError(FormatError):
     """A program of PyTorch's operators that cannot be converted."""
 
 
-class _Required:
-    """The default of an argument that every call states."""
-
-    def __repr__(self) -> str:
-        return "required"
-
-
-REQUIRED = _Required()
+REQUIRED = inspect.Parameter.empty
+"""The default of an argument that every call states."""
 _LONG = 4
 """What a schema has for int64, the only dtype that is a default."""
 

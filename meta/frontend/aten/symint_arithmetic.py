@@ -18,14 +18,6 @@ from meta.base.errors import TypeInferError
 from meta.ir.dims import UNKNOWN, SymbolicDim, UnknownDim
 
 
-def _min(a: Any, b: Any) -> Any:
-    return a if a <= b else b
-
-
-def _max(a: Any, b: Any) -> Any:
-    return a if a >= b else b
-
-
 def _power(base: Any, exponent: Any) -> Any:
     if not isinstance(exponent, int) or exponent < 0:
         raise TypeError
@@ -33,8 +25,8 @@ def _power(base: Any, exponent: Any) -> Any:
 
 
 SYMINT_FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
-    torch.sym_min: _min,
-    torch.sym_max: _max,
+    torch.sym_min: min,
+    torch.sym_max: max,
     torch.sym_int: lambda a: a,
     math.trunc: lambda a: a,
     math.floor: lambda a: a,

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from meta import op
+
 Order = tuple[int, ...]
 
 
@@ -69,6 +71,11 @@ def inverse(order: Order) -> Order:
 def is_contiguous_order(order: Order) -> bool:
     """Whether axes are in their own order."""
     return order == tuple(range(len(order)))
+
+
+def permuted(x: Any, order: Order) -> Any:
+    """Return a value of a program with its axes in an order."""
+    return x if is_contiguous_order(order) else op.permute_dims(x, order)
 
 
 def copy_with_strides(values: Tensor, strides: Sequence[int]) -> Tensor:

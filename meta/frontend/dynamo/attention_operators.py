@@ -23,10 +23,6 @@ from meta.op.attention import score_scale
 from meta.runtime.ndarray import ndarray
 
 
-def _scale(query: Tensor, scale: float | None) -> float:
-    return score_scale(scale, query.shape[3])
-
-
 def _weights(
     query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool, window: Any, scale: float
 ) -> tuple[Tensor, Tensor]:
@@ -38,20 +34,14 @@ def _weights(
         mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device)
         mask = mask.tril(0 if is_causal else right).triu(-left)
     if mask is not None:
-        mask = _tiled(mask, query.shape[0])
+        if mask.ndim == 4 and mask.shape[0] not in (1, query.shape[0]):  # again and again
+            mask = mask.repeat(query.shape[0] // mask.shape[0], 1, 1, 1)
         scores = (
             scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
         )
     logsumexp = scores.logsumexp(-1)
     nothing = logsumexp[..., None] == -torch.inf  # where a query sees no key
     return (scores - logsumexp[..., None]).exp().masked_fill(nothing, 0), logsumexp
-
-
-def _tiled(mask: Tensor, batch: int) -> Tensor:
-    """Return a mask, which may be that of a part of the batch, again and again."""
-    if mask.ndim < 4 or mask.shape[0] in (1, batch):
-        return mask
-    return mask.repeat(batch // mask.shape[0], 1, 1, 1)
 
 
 def _repeated(query: Tensor, x: Tensor) -> Tensor:
@@ -85,7 +75,8 @@ def _attention(
     """Attention of query [b, h, s, d] to key and value [b, h / n, t, d], and the logsumexp of its
     scores, [b, h, s]. window, dropout_key, dropout_p: as of `meta.fused_attention`.
     """
-    weights, logsumexp = _weights(query, key, attn_mask, is_causal, window, _scale(query, scale))
+    factor = score_scale(scale, query.shape[3])
+    weights, logsumexp = _weights(query, key, attn_mask, is_causal, window, factor)
     weights = weights * _dropout(weights, dropout_key, dropout_p)
     result = _memory(query, value.shape[3], heads_later)
     return result.copy_(weights @ _repeated(query, value)), logsumexp
@@ -100,8 +91,8 @@ def _dropout(weights: Tensor, key: Tensor | None, p: float) -> Tensor | float:
 
 
 def _fake_forward(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Any, is_causal: bool, scale: Any,
-    heads_later: bool, window: Any = None, dropout_key: Any = None, dropout_p: float = 0.0,
+    query: Tensor, _key: Any, value: Tensor, _mask: Any, _is_causal: Any, _scale: Any,
+    heads_later: bool, *_: Any,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     dtype = torch.promote_types(query.dtype, torch.float32)
     result = _memory(query, value.shape[3], heads_later)
@@ -125,7 +116,7 @@ def _attention_dx(
     dropout_p: float = 0.0,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients by query, key and value, and by the mask, if it is trained."""
-    factor = _scale(query, scale)
+    factor = score_scale(scale, query.shape[3])
     weights, _ = _weights(query, key, attn_mask, is_causal, window, factor)
     dropped = _dropout(weights, dropout_key, dropout_p)
     slope = dy.to(weights.dtype)
@@ -145,9 +136,8 @@ def _attention_dx(
 
 
 def _fake_backward(
-    dy: Tensor, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, y: Tensor,
-    logsumexp: Tensor, is_causal: bool, scale: Any, heads_later: bool, trains_mask: bool,
-    window: Any = None, dropout_key: Any = None, dropout_p: float = 0.0,
+    _dy: Tensor, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, _y: Tensor,
+    _logsumexp: Any, _is_causal: Any, _scale: Any, heads_later: bool, trains_mask: bool, *_: Any,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     dq, dk, dv = (_memory(t, t.shape[3], heads_later) for t in (query, key, value))
     if attn_mask is None or not trains_mask:
@@ -189,26 +179,21 @@ fused_attention_dx = define(
 @aten("meta.fused_attention", op.fused_attention)
 def _convert(
     query: Any, key: Any, value: Any, mask: Any, dropout_key: Any = None, *, is_causal: bool,
-    scale: Any, heads_later: bool, window: Any = None, dropout_p: float = 0.0,
+    scale: Any, heads_later: bool, **how: Any,
 ) -> Any:  # fmt: skip
-    how = _how(window, dropout_key, dropout_p)
-    y, logsumexp = op.fused_attention(query, key, value, mask, is_causal, scale, **how)
+    given = query, key, value, mask, is_causal, scale
+    y, logsumexp = op.fused_attention(*given, dropout_key=dropout_key, **how)
     return y, cast(logsumexp, "float64" if query.dtype == "float64" else "float32")
-
-
-def _how(window: Any, dropout_key: Any, dropout_p: float) -> dict[str, Any]:
-    near = None if window is None else tuple(window)
-    return {"window": near, "dropout_key": dropout_key, "dropout_p": dropout_p}
 
 
 @aten("meta.fused_attention_dx", op.fused_attention_dx, op.fused_attention_dmask, op.zeros)
 def _convert_dx(
     dy: Any, query: Any, key: Any, value: Any, mask: Any, y: Any, logsumexp: Any,
     dropout_key: Any = None, *, is_causal: bool, scale: Any, heads_later: bool, trains_mask: bool,
-    window: Any = None, dropout_p: float = 0.0, call: Any,
+    call: Any, **how: Any,
 ) -> Any:  # fmt: skip
     given = (query, key, value, mask, y, logsumexp, dy, is_causal, scale)
-    how = _how(window, dropout_key, dropout_p)
+    how["dropout_key"] = dropout_key
     dq, dk, dv = op.fused_attention_dx(*given, **how)
     if trains_mask:
         return dq, dk, dv, op.fused_attention_dmask(*given, **how)

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 from meta.frontend.core.memory_order import copy_with_strides
-from meta.frontend.dynamo.binding import InputAdapter
 from meta.frontend.dynamo.conversion import ConvertedGraph
 from meta.frontend.dynamo.outputs import ConstantOutput, InputOutput, Output, Result, View, size_of
 from meta.frontend.dynamo.saved_tensors import Bundle, SavedTensors
 from meta.frontend.dynamo.training_memory import TrainingMemory
 from meta.passes.plan_memory import ALIGNMENT
 from meta.runtime.allocate import storage_address
+from meta.vm.bound_executable import InputAdapter
 
 OutputAdapter = Callable[[Tensor], Tensor]
 
@@ -110,8 +110,7 @@ class Returns:
         self._pick_given = picker([o.number for o in given])
         self._copied_given: list[tuple[int, OutputAdapter]] = []
         if takes is not None:  # nobody else has what comes from a bundle
-            within = range(takes.first, takes.first + takes.count)
-            owned = [(i, o.number) for i, o in enumerate(given) if o.number in within]
+            owned = [(i, o.number) for i, o in enumerate(given) if o.number in takes.numbers]
             self._copied_given = [(i, takes.copier(n - takes.first)) for i, n in owned]
         self._known = [o.value for o in outputs if isinstance(o, ConstantOutput)]
         self._is_known = not any(hasattr(value, "evaluate") for value in self._known)
@@ -225,24 +224,18 @@ class SavedTensorsPacker:
 
 def _output_adapter(output: Result, copied: Collection[int]) -> OutputAdapter | None:
     """Return what makes an output of a result; None if nothing is to be done."""
-    steps: list[OutputAdapter] = []
-    if output.number in copied:
-        steps.append(torch.clone)
-    if output.axes is not None:
-        axes = output.axes
-        steps.append(lambda t: t.permute(axes))
-    elif output.strides is not None:
-        strides = output.strides
-        steps.append(lambda t: copy_with_strides(t, strides))
-    if output.device is not None:
-        device = output.device
-        steps.append(lambda t: t.to(device))
-    if len(steps) < 2:
-        return steps[0] if steps else None
+    axes, strides, device = output.axes, output.strides, output.device
+    clones = output.number in copied
+    if not clones and axes is None and strides is None and device is None:
+        return None
 
-    def form(tensor: Tensor) -> Tensor:
-        for step in steps:
-            tensor = step(tensor)
-        return tensor
+    def adapt(tensor: Tensor) -> Tensor:
+        if clones:
+            tensor = tensor.clone()
+        if axes is not None:
+            tensor = tensor.permute(axes)
+        elif strides is not None:
+            tensor = copy_with_strides(tensor, strides)
+        return tensor if device is None else tensor.to(device)
 
-    return form
+    return adapt

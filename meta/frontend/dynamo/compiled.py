@@ -9,12 +9,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from operator import itemgetter
 from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch._C._autograd import _get_current_graph_task_keep_graph
+from torch.fx.experimental.symbolic_shapes import has_free_symbols
 
 from meta.frontend.aten import AtenError
 from meta.frontend.core import Failure
@@ -24,22 +25,17 @@ from meta.frontend.core.memory_order import (
     is_contiguous_order,
     order_of,
 )
-from meta.frontend.dynamo.binding import Binding, InputAdapter, arrays_of
 from meta.frontend.dynamo.calling_convention import Arguments, Returns, compact, picker
 from meta.frontend.dynamo.conversion import ConvertedGraph
 from meta.frontend.dynamo.images import traced_value
 from meta.frontend.dynamo.outputs import ConstantOutput, Result, symbol_sources
 from meta.frontend.dynamo.saved_tensors import Bundle, SavedTensors
-from meta.frontend.dynamo.training_memory import (
-    MemoryPool,
-    TrainingMemory,
-    is_retained,
-    result_offsets,
-)
+from meta.frontend.dynamo.training_memory import MemoryPool, TrainingMemory
 from meta.ir import TensorType, TupleType
 from meta.runtime.allocate import storage_address
+from meta.vm.bound_executable import BoundExecutable, InputAdapter, arrays_of
 from meta.vm.compilation import LoweredProgram
-from meta.vm.compiler.code_analysis import summaries
+from meta.vm.compiler.code_analysis import result_offsets, summaries
 from meta.vm.executable import Executable
 from meta.vm.run.workspace import LentTensors
 
@@ -86,7 +82,7 @@ class TorchGraph:
         """Run the graph on its inputs; return its outputs. See `CompiledGraph`."""
         given, kept = list(args), self._kept
         if kept is not None and self._role == "backward":
-            part = slice(kept.first, kept.first + kept.count)
+            part = slice(kept.first, kept.numbers.stop)
             given[part] = kept.permuted(given[part])
         for i, strides in self._strides.items():
             if given[i].stride() != strides:
@@ -108,8 +104,7 @@ def _has_gaps(said: Any) -> bool:
     """Whether an input is a tensor of known sizes that is dense in no order of its axes."""
     if not isinstance(said, Tensor) or said.layout is not torch.strided:
         return False
-    known = all(isinstance(n, int) for n in (*said.shape, *said.stride()))
-    return known and order_of(said) is None
+    return not has_free_symbols(said) and order_of(said) is None
 
 
 @dataclass
@@ -119,14 +114,15 @@ class _Form:
     Attributes
     ----------
     lowered: the program. places: the numbers of the graph's inputs that it takes. arguments: what
-    they are for it. written: those that it writes. returns: what a call returns; None before the
-    first one.
+    they are for it. written: those that it writes. offsets: of its results in its workspace.
+    returns: what a call returns; None before the first one.
     """
 
     lowered: LoweredProgram | None
     places: list[int]
     arguments: Arguments
     written: tuple[int, ...] = ()
+    offsets: Sequence[int | None] = ()
     returns: Returns | None = None
 
 
@@ -178,7 +174,7 @@ class CompiledGraph:
         self._extents = _extents(places, converted)
         # By whether it has memory in turn with another one.
         self._forms: dict[bool, _Form] = {}
-        self._alone: Binding | None = None
+        self._alone: dict[str, BoundExecutable] = {}
         if not converted.bound and pool is None:
             self._form(None, ())
 
@@ -193,7 +189,7 @@ class CompiledGraph:
         bound: it is compiled with them.
         """
         shared = None if self._pool is None else self._pool.first(self._role)
-        found = self._alone if shared is None else shared
+        found = self._alone.get(self._role) if shared is None else shared
         return None if found is None else found.executable
 
     def __call__(self, args: Sequence[Any], bundle: Bundle | None = None) -> Any:
@@ -209,7 +205,9 @@ class CompiledGraph:
             return None
         if bundle is None:
             return self._pool.free(self.converted.device) if self._takes is None else None
-        if bundle.memory is None or is_retained():
+        # What is saved stays as it is where a gradient may be computed once more: so it is with
+        # backward(retain_graph=True), and outside of a backward pass.
+        if bundle.memory is None or _get_current_graph_task_keep_graph():
             return None
         bundle.memory.spend()
         return bundle.memory
@@ -236,10 +234,12 @@ class CompiledGraph:
             binding.follow(bound)
             results = binding.executable.on_tensors(tensors)
             for i in form.written:
-                self._bring_back(i, tensors[i], args[form.places[i]])
+                input_ = args[form.places[i]]
+                if storage_address(tensors[i]) != storage_address(input_):  # a copy was written
+                    input_.copy_(tensors[i].permute(inverse(converted.orders[i])))
             if form.returns is None:
                 taken = [*tensors, *(a.tensor for a in binding.arrays)]
-                copied = self._shared(form.lowered, binding.executable, results, taken)
+                copied = self._shared(form, binding.executable, results, taken)
                 returns = self._returning(form, copied)
         form.returns = returns
         copies = self._pool is not None and self._pool.copies_gradients
@@ -260,9 +260,7 @@ class CompiledGraph:
             first = self._takes.first
             resident = {first + i: at for i, at in memory.bundle.offsets.items()}
         own = [(i, p) for i, p in enumerate(self._inputs[: self._given]) if p not in resident]
-        ready = range(0)
-        if self._takes is not None:
-            ready = range(self._takes.first, self._takes.first + self._takes.count)
+        ready = range(0) if self._takes is None else self._takes.numbers
         places = [place for _, place in own]
         arguments = Arguments(places, [self._fits[i] for i, _ in own], ready)
         if self._lower is None:
@@ -276,7 +274,8 @@ class CompiledGraph:
         code = lowered.bound.code
         effects = summaries(code)[code.entry]
         written = tuple(sorted(i for i in effects.written if 0 <= i < len(own)))
-        return _Form(replace(lowered, arrays=()), places, arguments, written)
+        lowered = replace(lowered, arrays=())
+        return _Form(lowered, places, arguments, written, result_offsets(code))
 
     def _staying(self) -> list[int]:
         """Return the results that may stay in memory that is used again: those that are kept for
@@ -291,26 +290,20 @@ class CompiledGraph:
 
     def _binding(
         self, lowered: LoweredProgram, memory: TrainingMemory | None, bound: Sequence[Tensor]
-    ) -> Binding:
-        found = self._alone if memory is None else memory.programs.get(self._role)
-        if found is not None:
-            return found
-        workspace = None if memory is None else memory.workspace
-        found = Binding(lowered, workspace, bound, self._fits_bound)
-        if memory is None:
-            self._alone = found
-        else:
-            memory.programs[self._role] = found
-        return found
+    ) -> BoundExecutable:
+        programs = self._alone if memory is None else memory.programs
+        if self._role not in programs:
+            workspace = None if memory is None else memory.workspace
+            programs[self._role] = BoundExecutable(lowered, workspace, bound, self._fits_bound)
+        return programs[self._role]
 
     def _lent(self, form: _Form, returns: Returns, memory: TrainingMemory) -> LentTensors:
         """Return the results in a memory that are lent, as tensors with storages of their own."""
         assert form.lowered is not None
-        code = form.lowered.bound.code
-        offsets, tensors = result_offsets(code), []
-        assert isinstance(code.result, TupleType)
+        result, tensors = form.lowered.bound.code.result, []
+        assert isinstance(result, TupleType)
         for output in returns.lent:
-            type_, at = code.result.fields[output.number], offsets[output.number]
+            type_, at = result.fields[output.number], form.offsets[output.number]
             assert isinstance(type_, TensorType)
             assert at is not None
             tensor = memory.workspace.outside(type_, at)
@@ -319,19 +312,12 @@ class CompiledGraph:
         return LentTensors(tensors)
 
     def _returning(self, form: _Form, copied: Collection[int]) -> Returns:
-        offsets: Sequence[int | None] = ()
-        if form is self._forms.get(True) and form.lowered is not None:
-            offsets = result_offsets(form.lowered.bound.code)
+        offsets = form.offsets if form is self._forms.get(True) else ()
         return Returns(self.converted, copied, offsets, gives=self._gives, takes=self._takes)
-
-    def _bring_back(self, number: int, tensor: Tensor, given: Tensor) -> None:
-        """Copy what was written to an input, if it was not written where it lies."""
-        if storage_address(tensor) != storage_address(given):
-            given.copy_(tensor.permute(inverse(self.converted.orders[number])))
 
     def _shared(
         self,
-        lowered: LoweredProgram,
+        form: _Form,
         executable: Executable,
         results: Sequence[Tensor],
         tensors: Sequence[Tensor],
@@ -342,13 +328,13 @@ class CompiledGraph:
         taken = {storage_address(t) for t in tensors}
         before = set(executable.kept_memory)
         staying = self._staying() if self._gives is not None else ()
-        within, offsets = executable.workspace.addresses(), result_offsets(lowered.bound.code)
+        within = executable.workspace.addresses()
         among_kept: set[int] = set()
         copied = []
         for output, result in zip(self.converted.results, results, strict=True):
             where = storage_address(result)
             if where in within:
-                if offsets[output.number] is None:  # as of a branch: nobody looks after it there
+                if form.offsets[output.number] is None:  # as of a branch, which nobody looks after
                     copied.append(output.number)
                     continue
                 where = result.data_ptr()
@@ -379,12 +365,8 @@ def _no_token(_: Tensor | None) -> Tensor:
 
 def _fit(said: Tensor, order: tuple[int, ...], device: torch.device) -> InputAdapter:
     """Return what gives an input as the program takes it."""
-    if (
-        said.device == device
-        and is_contiguous_order(order)
-        and not said.is_conj()
-        and not said.is_neg()
-    ):
+    plain = said.device == device and not said.is_conj() and not said.is_neg()
+    if plain and is_contiguous_order(order):
         return compact
 
     def fit(tensor: Tensor) -> Tensor:
@@ -393,22 +375,17 @@ def _fit(said: Tensor, order: tuple[int, ...], device: torch.device) -> InputAda
     return fit
 
 
-def _extent(number: int, axis: int, args: Any) -> int:
-    extent: int = args[number].shape[axis]
-    return extent
-
-
 def _extents(
     places: Sequence[fx.Node], converted: ConvertedGraph
 ) -> dict[str, Callable[[Any], int]]:
     """Return by the name of a symbol what finds its extent among a call's inputs."""
-    sizes = any(
-        isinstance(o, ConstantOutput) and hasattr(o.value, "evaluate") for o in converted.outputs
-    )
-    if not sizes and not converted.sizes:
+    known = (o.value for o in converted.outputs if isinstance(o, ConstantOutput))
+    if not converted.sizes and not any(hasattr(value, "evaluate") for value in known):
         return {}
+
+    def reader(number: int, axis: int | None) -> Callable[[Any], int]:
+        return itemgetter(number) if axis is None else lambda args: args[number].shape[axis]
+
     at = {place: i for i, place in enumerate(places)}
-    return {
-        str(symbol): itemgetter(at[n]) if axis is None else partial(_extent, at[n], axis)
-        for symbol, (n, axis) in symbol_sources(places).items()
-    }
+    sources = symbol_sources(places).items()
+    return {str(symbol): reader(at[node], axis) for symbol, (node, axis) in sources}

@@ -16,7 +16,6 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import config as functorch
 from torch._guards import TracingContext, tracing
 from torch._logging._internal import trace_structured
-from torch.autograd import Function
 from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass
 
 from meta.base import config
@@ -25,20 +24,9 @@ from meta.dialect.core import warm_up
 from meta.frontend.dynamo.calling_convention import picker
 from meta.frontend.dynamo.compiled import CompiledGraph, TorchGraph
 from meta.frontend.dynamo.composites import fuse_composites
-from meta.frontend.dynamo.conversion import (
-    ConvertedGraph,
-    NoProgram,
-    convert_graph,
-    device_of,
-)
+from meta.frontend.dynamo.conversion import ConvertedGraph, NoProgram, convert_graph, device_of
 from meta.frontend.dynamo.decompositions import decompositions
-from meta.frontend.dynamo.extents import (
-    Extents,
-    NotForAllSizes,
-    ranges_of,
-    symbols_of,
-    unguarded_extents,
-)
+from meta.frontend.dynamo.extents import Extents, NotForAllSizes, ranges_of, unguarded_extents
 from meta.frontend.dynamo.fuse_attention import fuse_attention
 from meta.frontend.dynamo.fuse_losses import fuse_losses
 from meta.frontend.dynamo.fx_nodes import fake_value, is_tensor
@@ -69,13 +57,13 @@ def backend(
 
     mode, options: those of `torch.compile`; see `meta.frontend.dynamo.options`.
     """
-    given = read_options(mode, options)
+    graphs: dict[str, GraphCompiler] = {}
+    own = partial(GraphCompiler, options=read_options(mode, options), graphs=graphs)
+    compiler = partial(own, static=set[str](), pool=MemoryPool())
     if not _is_transformed(graph):
         fuse_attention(graph)
         fuse_composites(graph)
         fuse_losses(graph)
-    graphs: dict[str, GraphCompiler] = {}
-    compiler = partial(_compile_graph, graphs, options=given, static=set(), pool=MemoryPool())
     compile_graph = aot_autograd(
         fw_compiler=partial(compiler, role="forward"),
         bw_compiler=partial(compiler, role="backward"),
@@ -97,11 +85,10 @@ def backend(
         compiled: Callable[..., Any] = compile_graph(graph, example_inputs)
     if "forward" not in graphs:
         return compiled
-    own: Any = disable
-    training: Callable[..., Any] = own(
-        TrainingGraph(compiled, graphs, example_inputs), reason="do not trace a graph's program"
-    )
-    return training
+    training: Any = TrainingGraph(compiled, graphs, example_inputs)
+    untraced: Any = disable
+    found: Callable[..., Any] = untraced(training, reason="do not trace a graph's program")
+    return found
 
 
 def _is_transformed(graph: fx.GraphModule) -> bool:
@@ -111,14 +98,6 @@ def _is_transformed(graph: fx.GraphModule) -> bool:
     values = [fake_value(n) for n in graph.graph.nodes if is_tensor(n)]
     wrapped = torch._C._functorch.is_functorch_wrapped_tensor
     return any(wrapped(v) or is_traceable_wrapper_subclass(v) for v in values)
-
-
-def _compile_graph(
-    graphs: dict[str, GraphCompiler], graph: fx.GraphModule, inputs: Any, **given: Any
-) -> GraphCompiler:
-    """Return a graph, compiled, and note it by its role."""
-    found = graphs[given["role"]] = GraphCompiler(graph, inputs, **given)
-    return found
 
 
 def _partition(joint: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
@@ -150,18 +129,6 @@ them in place, and copy what else they are given.
 """
 
 
-def _outputs(graph: fx.GraphModule) -> list[Any]:
-    last: Any = next(iter(graph.graph.find_nodes(op="output")))
-    return list(last.args[0])
-
-
-def _static_names(graph: fx.GraphModule, metadata: Any) -> list[str]:
-    """Return the names of the inputs of a forward graph that are the same tensors in each call."""
-    places = [n.name for n in graph.graph.nodes if n.op == "placeholder"]
-    indices = [] if metadata is None else metadata.static_input_indices
-    return [places[i] for i in indices if i < len(places)]
-
-
 def _readers(role: str, metadata: Any) -> Readers:
     """Return who gets a graph's outputs: the user, but what a forward graph saves for its gradient.
     What a gradient returns is added up, and shares memory with nothing.
@@ -182,8 +149,8 @@ def _hide_views(role: str, metadata: Any) -> list[int]:
 
     AOTAutograd's wrapper makes views so by tensors with a count of writes of their own. Who writes
     one that is a view of what is kept for the gradient, or the other way round, would get a wrong
-    gradient without an error. So the wrapper is told that there are none, and `_as_no_views` does
-    it.
+    gradient without an error. So the wrapper is told that there are none, and they are detached
+    here, which shares the count: autograd raises if what it keeps was written.
     """
     if role == "backward" or metadata is None:
         return []
@@ -195,18 +162,6 @@ def _hide_views(role: str, metadata: Any) -> list[int]:
         for i, output in enumerate(metadata.output_info)
         if output.output_type.name in NON_ALIAS_KINDS and issubclass(output.raw_type, torch.Tensor)
     ]
-
-
-def _as_no_views(outputs: Sequence[Any], own: Sequence[int]) -> list[Any]:
-    """Return outputs of which these are no views for autograd, and share the count of writes with
-    what they are views of: autograd raises if what it keeps was written, as it does without
-    torch.compile.
-    """
-    found = list(outputs)
-    for i in own:
-        if found[i]._is_view():
-            found[i] = found[i].detach()
-    return found
 
 
 _recorders: list[list[GraphCompiler]] = []
@@ -225,16 +180,13 @@ def record_compiled_graphs() -> Iterator[list[GraphCompiler]]:
         _recorders.remove(found)
 
 
-class _FirstOrderOnly(Function):
-    """What a gradient returns that is to be differentiated: nobody can."""
-
-    @staticmethod
-    def forward(ctx: Any, run: Callable[[], Any], _: Tensor) -> Any:
-        return run()
-
-    @staticmethod
-    def backward(ctx: Any, *_: Any) -> Any:
-        raise RuntimeError("torch.compile does not currently support double backward")
+def _first_order_only(gradients: Sequence[Tensor | None]) -> Any:
+    """Return gradients whose own gradient is an error: PyTorch 2.11's wrapper sees to that only for
+    what is saved.
+    """
+    error = b"torch.compile does not currently support double backward"
+    refuse: Any = torch._C._functions.DelayedError(error, len(gradients))
+    return refuse(*[t if t is None else t.detach().requires_grad_() for t in gradients])
 
 
 class GraphCompiler:
@@ -256,6 +208,7 @@ class GraphCompiler:
         _example_inputs: Sequence[Any],
         *,
         role: str,
+        graphs: dict[str, GraphCompiler],
         options: Options,
         static: set[str],
         pool: MemoryPool,
@@ -266,7 +219,8 @@ class GraphCompiler:
         context = TracingContext.try_get()
         self.metadata: Any = None if context is None else context.fw_metadata
         self.inputs = [n.meta.get("val") for n in graph.graph.find_nodes(op="placeholder")]
-        self.given = [n is not None for n in _outputs(graph)]
+        outputs: Any = graph.graph.output_node().args[0]
+        self.given = [n is not None for n in outputs]
         self.kept = (open_backward if role == "backward" else open_forward)(graph)
         self.graph, self.role, self.options = graph, role, options
         self.said = [n.meta.get("val") for n in graph.graph.nodes if n.op == "placeholder"]
@@ -274,31 +228,32 @@ class GraphCompiler:
         self.by_sizes: dict[Any, CompiledGraph | TorchGraph] = {}
         for found in _recorders:
             found.append(self)
-        if role != "backward":  # whose inputs have the names of the forward graph
-            static.update(_static_names(graph, self.metadata))
+        if role != "backward" and self.metadata is not None:  # whose inputs have these names
+            names = [n.name for n in graph.graph.find_nodes(op="placeholder")]
+            places = self.metadata.static_input_indices
+            static.update(names[i] for i in places if i < len(names))
         self.static, self.pool = static, pool
         self.readers = _readers(role, self.metadata)
         self._own = _hide_views(role, self.metadata)
-        if not symbols_of(self.said):
-            self._numbers = picker(())
-            self.for_all = self._compiled(Extents({}))
-            return
         self._numbers = picker(unguarded_extents(self.said))
         with suppress(NotForAllSizes):
             self.for_all = self._compiled(Extents.of_all_sizes(self.said))
+        graphs[role] = self
 
     def __call__(self, args: list[Any]) -> Any:
         if self.role == "backward" and torch.is_grad_enabled():
-            once: Any = _FirstOrderOnly.apply  # PyTorch 2.11's wrapper only looks at what is saved
-            return once(lambda: tuple(self(args)), torch.empty(0, requires_grad=True))
+            with torch.no_grad():
+                gradients = self(args)
+            return _first_order_only(gradients)
         run = self.for_all
         if run is None or not all(n > 0 for n in self._numbers(args)):
             run = self._of_sizes(args)
         kept = self.kept
         if kept is None or self.role == "forward":
             found = run(args)
-            if self._own:
-                found = _as_no_views(found, self._own)
+            views = [i for i in self._own if found[i]._is_view()]
+            if views:
+                found = [t.detach() if i in views else t for i, t in enumerate(found)]
         else:
             bundle = kept.bundle(args[kept.first])
             inputs = [*args[: kept.first], *bundle.values, *args[kept.first + 1 :]]
@@ -359,7 +314,7 @@ class GraphCompiler:
         plan: Mapping[str, Any],
     ) -> LoweredProgram:
         """Compile a program for inputs that are bound, ``arrays``. plan: for `plan_memory`."""
-        dims = ranges_of(self.said, map(str, extents.values)) if extents.symbolic else {}
+        dims = ranges_of(self.said) if extents.symbolic else {}
         on_cuda = converted.device.kind == "cuda"
         # What is kept by name here means nothing to another process.
         kept = config.override(META_PROGRAM_CACHE=False) if converted.kept else nullcontext()

@@ -29,21 +29,6 @@ from meta.passes.pattern.replacement import Replacement, traced
 from meta.passes.pattern.scope import Facts
 
 
-def to_dtype(x: Tensor, dtype: str) -> Tensor:
-    """Return x in a dtype of ours."""
-    return x.to(TO_TORCH[dtype])
-
-
-def reshape(x: Tensor, shape: tuple[int, ...], *_: None) -> Tensor:
-    """Return x in a shape."""
-    return x.reshape(shape)
-
-
-def gelu(x: Tensor, approximate: str) -> Tensor:
-    """The arguments are those of `meta.gelu`."""
-    return functional.gelu(x, approximate=approximate)
-
-
 def rms_norm(x: Tensor, scale: Tensor | None, _bias: None, axis: int, eps: float) -> Tensor:
     """The arguments are those of the operator `rms_norm`."""
     y: Tensor = RMS_NORM(x, scale, axis, eps)
@@ -61,10 +46,10 @@ def layer_norm(
 
 TORCH_CALLS: TorchCalls = MappingProxyType(
     {
-        op.astype: to_dtype,
-        op.gelu: gelu,
+        op.astype: lambda x, dtype: x.to(TO_TORCH[dtype]),
+        op.gelu: lambda x, approximate: functional.gelu(x, approximate=approximate),
         op.layer_norm: layer_norm,
-        op.reshape: reshape,
+        op.reshape: lambda x, shape, *_: x.reshape(shape),
         op.rms_norm: rms_norm,
     }
 )

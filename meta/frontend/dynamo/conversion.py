@@ -27,7 +27,7 @@ from meta.base.errors import ArgumentError, MetaError
 from meta.base.source import Span
 from meta.dialect.torch.foreign import ProcessCall, call_text
 from meta.frontend.aten.graph import Walker, convert
-from meta.frontend.aten.registry import AtenError, bind_arguments, name_of
+from meta.frontend.aten.registry import AtenError, name_of
 from meta.frontend.core import Failure, Unconvertible, conversion_error
 from meta.frontend.core.memory_order import (
     Order,
@@ -35,9 +35,11 @@ from meta.frontend.core.memory_order import (
     is_contiguous_order,
     order_by_strides,
     order_of,
+    permuted,
 )
 from meta.frontend.dynamo.custom_operators import update_in_place
 from meta.frontend.dynamo.extents import Extents, NotForAllSizes
+from meta.frontend.dynamo.fx_nodes import arguments_of
 from meta.frontend.dynamo.outputs import NO_READERS, Output, Readers, Result, outputs_of
 from meta.ir import Call, Expr, Function, Module, TensorType, Tuple, Var, type_of
 from meta.ir.dims import SymbolicDim, UnknownDim
@@ -191,19 +193,14 @@ def convert_graph(
         given = [extents.of(v) if isinstance(v, torch.SymInt) else v for v in said]
         for i, order, (_, symbol) in zip(inputs, orders, pairs, strict=True):
             walker.inputs[places[i]] = symbol, order
-            given[i] = (
-                symbol if is_contiguous_order(order) else op.permute_dims(symbol, inverse(order))
-            )
+            given[i] = permuted(symbol, inverse(order))
         walker(*given)
         return walker.write(outputs.values(walker.values))
 
     results = trace.run(walk)
-    if not extents.symbolic:
-        sizes: list[str] = []
-    else:
-        known = {d for p in params for d in cast(TensorType, p.type).shape}
-        names = [str(v) for v in extents.values.values()]
-        sizes = [n for n in names if SymbolicDim(n) not in known]
+    known = {d for p in params for d in cast(TensorType, p.type).shape}
+    dims = [d for d in extents.values.values() if isinstance(d, SymbolicDim)]
+    sizes = [str(d) for d in dims if d not in known]
     carriers = [trace.parameter(TensorType((SymbolicDim(n),), "uint8"), n)[0] for n in sizes]
     body = trace.finish(tuple(results))
     given = len(params) - len(same)
@@ -251,8 +248,8 @@ def correct_fake_results(graph: fx.GraphModule) -> None:
     for target in (aten._embedding_bag.default, aten._embedding_bag_forward_only.default):
         for node in graph.graph.find_nodes(op="call_function", target=target):
             y, bags = node.meta["val"][:2]
-            options = bind_arguments(target, node.args, node.kwargs)[1]
-            sums = not options.get("mode") and options.get("padding_idx", -1) < 0
+            given = arguments_of(node)
+            sums = given["mode"] == 0 and given["padding_idx"] < 0
             if sums and y.dtype == torch.bfloat16 and y.device.type == "cpu" and bags.shape[0]:
                 _set_fake_result(node, 1, bags[:0])
 
@@ -299,12 +296,10 @@ class GraphWalker(Walker):
         said = node.meta.get("val")
         if isinstance(said, torch.SymInt | torch.SymFloat | torch.SymBool):
             return self.extents.of(said)
-        if isinstance(node.target, torch._ops.HigherOrderOperator):
-            args: Any = fx.map_arg(node.args, values.__getitem__)
-            kwargs: Any = fx.map_arg(node.kwargs, values.__getitem__)
-            why = Unconvertible("it takes functions")
-            return self._call_back(node, args, kwargs, why)
         return super()._call(node, values)
+
+    def _higher_order(self, node: fx.Node, target: Any, args: Any, kwargs: Any) -> Any:
+        return self._call_back(node, args, kwargs, Unconvertible("it takes functions"))
 
     def _overload(
         self, node: fx.Node, overload: torch._ops.OpOverload, args: Any, kwargs: Any
@@ -341,9 +336,7 @@ class GraphWalker(Walker):
             raise AtenError("a graph writes to what is no input", found=target.format_node())
         memory, order = self.inputs[target]
         value = op.astype(op.broadcast_to(args[1], tuple(args[0].shape)), args[0].dtype)
-        self.writes[memory.atom] = (
-            value if is_contiguous_order(order) else op.permute_dims(value, order)
-        )
+        self.writes[memory.atom] = permuted(value, order)
         return args[0]
 
     def write(self, results: list[Any]) -> list[Any]:

@@ -1,13 +1,10 @@
 """Custom operators in graphs of AOTAutograd, in the place of those of PyTorch that need more.
 
-PyTorch's gradients of batch normalisation read statistics that ours compute again, and those of a
-maximum over windows read its places, which take longer to write than to find again. So a joint
-graph loses them before it is divided (`reduce_saved_tensors`), and the forward graph does not save
-them; nor what an activation behind a normalisation was of, which is computed again, nor what a gate
+A joint graph gets them before it is divided (`reduce_saved_tensors`), so that less is saved: not
+the statistics of batch normalisation, nor the places of a maximum over windows, which take longer
+to write than to find again, nor what an activation behind a normalisation was of, nor what a gate
 was multiplied by, where the product is saved. The running statistics that a forward graph computes
 and then copies to its inputs are written there at once (`update_in_place`).
-
-Each operator also runs in PyTorch: as a call back, or in a graph that is no program.
 """
 
 from __future__ import annotations
@@ -25,7 +22,7 @@ from meta.frontend.aten import aten
 from meta.frontend.aten.converters import norm
 from meta.frontend.aten.converters.pool import max_pool_gradient
 from meta.frontend.aten.definitions import define
-from meta.frontend.dynamo.fx_nodes import insert_call, replace_call
+from meta.frontend.dynamo.fx_nodes import erase, insert_call, replace_call
 
 _ATEN = torch.ops.aten
 _GRADIENT_OF_NORM = _ATEN.native_batch_norm_backward.default
@@ -233,46 +230,30 @@ def _window_arguments(window: Sequence[Any], x: fx.Node) -> tuple[Any, ...]:
 
 def update_in_place(module: fx.GraphModule) -> None:
     """Write running statistics where they are, which a graph copies there at its end."""
-    graph = module.graph
     changed = False
-    for node in graph.find_nodes(op="call_function", target=_NORM):
-        found = _updates(node)
-        if found is None:
-            continue
-        y, rest = found
+    for node in module.graph.find_nodes(op="call_function", target=_NORM):
         args: Any = node.args
-        x, weight, bias, mean, var, _, momentum, eps = args
-        replace_call(y, BATCH_NORM_UPDATE, x, weight, bias, mean, var, momentum, eps)
-        for other in (*rest, node):
-            graph.erase_node(other)
-        changed = True
+        x, weight, bias, mean, var, training, momentum, eps = args
+        fields: dict[Any, fx.Node] = {
+            user.args[1]: user for user in node.users if user.target is operator.getitem
+        }
+        if not training or mean is var or not len(fields) == len(node.users) == 3:
+            continue
+        copies = [_copy_to(old, fields.get(n), node) for old, n in ((mean, 3), (var, 4))]
+        if 0 in fields and None not in copies:
+            replace_call(fields[0], BATCH_NORM_UPDATE, x, weight, bias, mean, var, momentum, eps)
+            erase(*filter(None, copies))
+            changed = True
     if changed:
         module.recompile()
 
 
-def _updates(node: fx.Node) -> tuple[fx.Node, list[fx.Node]] | None:
-    """Return the result of a normalisation, and the other nodes that it is replaced with: those
-    that copy its running statistics to the inputs that they were, which nobody else reads.
+def _copy_to(old: fx.Node, new: fx.Node | None, norm: fx.Node) -> fx.Node | None:
+    """Return the call that copies a running statistic to the input that it was, if nobody else
+    reads either.
     """
-    args: Any = node.args
-    mean, var, training = args[3:6]
-    if not training or mean is None or mean is var:
+    copies = [] if new is None else list(new.users)
+    if len(copies) != 1 or copies[0].target is not _ATEN.copy_.default or copies[0].users:
         return None
-    fields: dict[Any, fx.Node] = {
-        user.args[1]: user for user in node.users if user.target is operator.getitem
-    }
-    if fields.keys() != {0, 3, 4} or len(node.users) != len(fields):
-        return None
-    rest: list[fx.Node] = []
-    places: tuple[tuple[Any, int], ...] = ((mean, 3), (var, 4))
-    for old, number in places:
-        new = fields[number]
-        copies, readers = list(new.users), set(old.users)
-        if len(copies) != 1 or copies[0].target is not _ATEN.copy_.default or copies[0].users:
-            return None
-        if old.op != "placeholder" or copies[0].args[0] is not old:
-            return None
-        if readers != {node, copies[0]}:
-            return None
-        rest += [copies[0], new]
-    return fields[0], rest
+    alone = old.op == "placeholder" and copies[0].args[0] is old and {*old.users} == {norm, *copies}
+    return copies[0] if alone else None

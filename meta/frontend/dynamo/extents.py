@@ -40,7 +40,7 @@ class Extents:
         dimension is at least 1.
         """
         for size in (value for value in inputs if isinstance(value, torch.SymInt)):
-            if any(_int_or(range_.upper, 1) < 1 for range_ in _guarded_ranges(size)):
+            if any(largest is not None and largest < 1 for _, largest in _ranges(size).values()):
                 raise NotForAllSizes(f"{size} is less than 1")
         names = sorted(symbols_of(inputs), key=str)
         return cls({symbol: SymbolicDim(str(symbol)) for symbol in names})
@@ -162,35 +162,26 @@ def unguarded_extents(values: Sequence[Any]) -> list[int]:
         i
         for i, value in enumerate(values)
         if isinstance(value, torch.SymInt)
-        and any(_int_or(range_.lower, 0) < 1 for range_ in _guarded_ranges(value))
+        and any((least or 0) < 1 for least, _ in _ranges(value).values())
     ]
 
 
-def _guarded_ranges(size: torch.SymInt) -> list[Any]:
-    """Return the ranges that torch has guarded the symbols of a size to be in."""
-    guarded: Any = size.node.shape_env
-    symbols = size.node.expr.free_symbols
-    return [range_ for symbol, range_ in guarded.var_to_range.items() if symbol in symbols]
+def ranges_of(values: Iterable[Any]) -> dict[str, tuple[int, int | None]]:
+    """Return the least and the largest extent of the symbols in what torch says of values, by name,
+    as torch has guarded them.
+    """
+    found = [item for size in _sizes_in(values) for item in _ranges(size).items()]
+    return {name: (max(least or 1, 1), largest) for name, (least, largest) in found}
 
 
-def ranges_of(values: Iterable[Any], named: Iterable[str]) -> dict[str, tuple[int, int | None]]:
-    """Return the least and the largest extent of symbols, by name, as torch has guarded them."""
-    found: dict[str, tuple[int, int | None]] = {}
-    names = set(named)
-    for size in _sizes_in(values):
-        guarded: Any = size.node.shape_env
-        for symbol, range_ in guarded.var_to_range.items():
-            if str(symbol) in names:
-                least = max(_int_or(range_.lower, 1), 1)
-                found[str(symbol)] = least, _upper_bound(range_.upper)
-    return found
+def _ranges(size: torch.SymInt) -> dict[str, tuple[int | None, int | None]]:
+    """Return the ranges that torch has guarded the symbols of a size to be in, by name; None where
+    one has no bound, or one that no extent can be.
+    """
 
+    def known(bound: sympy.Expr) -> int | None:
+        return int(bound) if isinstance(bound, sympy.Integer) and abs(bound) < 2**62 else None
 
-def _int_or(value: sympy.Expr, otherwise: int) -> int:
-    return int(value) if isinstance(value, sympy.Integer) else otherwise  # torch's infinities
-
-
-def _upper_bound(value: sympy.Expr) -> int | None:
-    """Return an upper bound, None for none: infinities, and what no extent can be."""
-    known = isinstance(value, sympy.Integer) and int(value) < 2**62
-    return int(value) if known else None
+    guarded: Any = size.node.shape_env.var_to_range
+    symbols = size.node.expr.free_symbols & guarded.keys()
+    return {str(s): (known(guarded[s].lower), known(guarded[s].upper)) for s in symbols}

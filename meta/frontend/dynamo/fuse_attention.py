@@ -1,15 +1,15 @@
 """Attention in graphs of Dynamo's: PyTorch's calls stay whole, and attention in half precision that
 a model writes out becomes one operator, before AOTAutograd takes them apart.
 
-Which kernel PyTorch has for a mask depends on how the mask lies in memory: without one, attention
-becomes products, whose scores are kept for the gradient. Models repeat the heads of key and value,
-by a copy of each, before they call it; kernels read them where they are. Where a model writes
-attention out, as windows of images have it with what they learn to add to the scores, the scores
-are written several times. Without a gradient the pass `fuse_attention` finds attention in programs.
+PyTorch has a kernel for a mask by how that lies in memory: without one, attention becomes products,
+whose scores are kept for the gradient. Heads of key and value that a model repeats before the call
+are read where they are, without the copies. Attention that a model writes out writes its scores
+several times; without a gradient, the pass `fuse_attention` finds it in programs.
 """
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
@@ -36,9 +36,6 @@ ATTENTION_ON = ("cuda",)
 """Kinds of device on which PyTorch takes attention apart whose mask its own kernels do not have,
 and on which there are kernels for attention and all its gradients.
 """
-_ARGUMENTS = (
-    *("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa"),
-)
 _REPEATS = {"reshape", "view", "repeat_interleave"}
 
 
@@ -75,51 +72,39 @@ def attention(
     With a mask it is the operator of one of PyTorch's kernels in any case, and the mask as it is
     given; with heads that are shared, a mask that is trained, or dropout, one of our own.
     """
+    given = _as_autocast_casts(query, key, value, attn_mask)
+    served = isinstance(query.shape[-2], int) and _has_operator(*given)
     shares = enable_gqa or (key.ndim == 4 and key.shape[1] == 1)  # which is broadcast
+    grouped = shares and _is_grouped(*given)
+    plain = not (dropout_p or is_causal or enable_gqa)
+    options: tuple[Any, ...] = ()
     if 0 < dropout_p < 1:
-        given = _as_autocast_casts(query, key, value, attn_mask)
-        if _has_dropout(*given) and (_has_operator(*given) or (shares and _is_grouped(*given))):
+        if _has_dropout(*given) and (grouped or served):
             drawn = torch.randint(0, torch.iinfo(torch.int64).max, (1,), device=query.device)
             options = is_causal, scale, False, None, drawn, dropout_p
-            result: Tensor = fused_attention(*given, *options)[0]
+    elif grouped and not dropout_p and not (is_causal and attn_mask is not None):
+        options = is_causal, scale, False
+    elif served and plain and attn_mask is not None:
+        if not attn_mask.requires_grad:
+            whole = torch.ops.aten._scaled_dot_product_efficient_attention
+            result: Tensor = whole(*given, True, 0.0, False, scale=scale)[0]
             return result
-    if shares and not dropout_p and not (is_causal and attn_mask is not None):
-        given = _as_autocast_casts(query, key, value, attn_mask)
-        if _is_grouped(*given):
-            result = fused_attention(*given, is_causal, scale, False)[0]
-            return result
-    plain = not (dropout_p or is_causal or enable_gqa) and isinstance(query.shape[-2], int)
-    if plain and attn_mask is not None:
-        given = _as_autocast_casts(query, key, value, attn_mask)
-        if _has_operator(*given):
-            return _masked(scale, *given)
+        options = False, scale, False
+    if options:
+        result = fused_attention(*given, *options)[0]
+        return result
     return scaled_dot_product_attention(
         query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
     )
-
-
-def _masked(scale: float | None, *given: Tensor) -> Tensor:
-    """Return attention of query, key and value with a mask: one that is trained is an argument of
-    our own operator.
-    """
-    if given[-1].requires_grad:
-        result: Tensor = fused_attention(*given, False, scale, False)[0]
-        return result
-    whole = torch.ops.aten._scaled_dot_product_efficient_attention
-    result = whole(*given, True, 0.0, False, scale=scale)[0]
-    return result
 
 
 def _has_dropout(query: Tensor, _key: Tensor, _value: Tensor, mask: Tensor | None) -> bool:
     """Whether dropout of probabilities has a kernel of our own: PyTorch's draw their numbers where
     no CUDA graph can be.
     """
-    served = query.device.type in ATTENTION_ON and query.dtype in (torch.float16, torch.bfloat16)
-    return (
-        served
-        and isinstance(query.shape[-2], int)
-        and not (mask is not None and mask.requires_grad)
-    )
+    half = query.dtype in (torch.float16, torch.bfloat16) and isinstance(query.shape[-2], int)
+    trains = mask is not None and mask.requires_grad
+    return query.device.type in ATTENTION_ON and half and not trains
 
 
 def _has_operator(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> bool:
@@ -148,11 +133,8 @@ def _as_autocast_casts(*tensors: Tensor | None) -> list[Any]:
     kind = query.device.type
     if not torch.is_autocast_enabled(kind):
         return list(tensors)
-    dtype = torch.get_autocast_dtype(kind)
-    return [
-        t.to(dtype) if t is not None and t.is_floating_point() and t.dtype != torch.float64 else t
-        for t in tensors
-    ]
+    dtype, cast = torch.get_autocast_dtype(kind), (torch.float32, torch.float16, torch.bfloat16)
+    return [t.to(dtype) if t is not None and t.dtype in cast else t for t in tensors]
 
 
 def _is_grouped(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> bool:
@@ -206,7 +188,7 @@ def _read_shared_heads(program: GraphProgram, calls: list[fx.Node]) -> None:
     """Let calls read the heads of key and value that are repeated before."""
     found = {m.root: m for m in match(_repeated_heads, program.function, shared=True)}
     for call in calls:
-        given: Any = dict(zip(_ARGUMENTS, call.args, strict=False)) | dict(call.kwargs)
+        given: Any = inspect.signature(attention).bind(*call.args, **call.kwargs).arguments
         copies = [n for n in (given.get("key"), given.get("value")) if isinstance(n, fx.Node)]
         bindings = [b for b in map(program.binding_of, copies) if b is not None]
         repeats = [found[b] for b in bindings if b in found]

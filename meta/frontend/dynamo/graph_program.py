@@ -306,15 +306,13 @@ class GraphProgram:
         with node.graph.inserting_before(node):
             for binding in bindings:
                 nodes = {**self.nodes, **written}
-                call = op_call(binding.value)
+                call, new = op_call(binding.value), None
                 if call is not None and call.op is op.reshape:
                     # Each of two reshapes copies what does not lie as its shape says.
                     origin = origins[binding.var] = origins.get(call.args[0], call.args[0])
                     shape = tensor_of(binding.var).shape
                     binding = Binding(binding.var, new_call(op.reshape, origin, shape))
                     new = nodes[origin] if tensor_of(origin).shape == shape else None
-                else:
-                    new = None
                 if new is None:
                     new = self._call(node, binding, nodes, calls)
                     made.append(new)

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch.fx.experimental.symbolic_shapes import has_free_symbols
 
 from meta.base.dtype import FROM_TORCH
 from meta.frontend.core.memory_order import is_contiguous_order, order_of
@@ -60,8 +61,7 @@ def _type(node: Any) -> TensorType:
 def _is_image(said: Any) -> bool:
     if not isinstance(said, Tensor) or said.ndim != 4 or said.layout != torch.strided:
         return False
-    sizes = (*said.shape, *said.stride())
-    if said.dtype not in FROM_TORCH or not all(isinstance(n, int) for n in sizes):
+    if said.dtype not in FROM_TORCH or has_free_symbols(said):
         return False
     order = order_of(said)
     return order is not None and is_contiguous_order(order) and not said.storage_offset()

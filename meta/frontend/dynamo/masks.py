@@ -13,27 +13,11 @@ import torch
 from torch import Tensor, fx
 from torch.utils._python_dispatch import _disable_current_modes
 
-import meta.frontend.dynamo.attention_operators  # noqa: F401  (registers operators)
 from meta.frontend.dynamo.fx_nodes import arguments_of, set_arguments
 from meta.passes.attention.masks import own_masks_of
 
 LARGEST = 1 << 22
 """Elements of tensors that are computed to look at a mask."""
-_ATEN = torch.ops.aten
-_WITH_MASK = tuple(
-    overload.default
-    for overload in (
-        _ATEN.scaled_dot_product_attention,
-        _ATEN._scaled_dot_product_efficient_attention,
-        _ATEN._scaled_dot_product_efficient_attention_backward,
-        _ATEN._scaled_dot_product_flash_attention_for_cpu,
-        _ATEN._scaled_dot_product_flash_attention_for_cpu_backward,
-        _ATEN._scaled_dot_product_cudnn_attention,
-        _ATEN._scaled_dot_product_cudnn_attention_backward,
-        torch.ops.meta.fused_attention,
-        torch.ops.meta.fused_attention_dx,
-    )
-)
 
 
 def drop_masks(module: fx.GraphModule) -> None:
@@ -46,10 +30,9 @@ def drop_masks(module: fx.GraphModule) -> None:
     run in PyTorch, keep theirs.
     """
     value_of, changed = _constants(module), False
-    for target in _WITH_MASK:
-        for node in module.graph.find_nodes(op="call_function", target=target):
+    for node in module.graph.nodes:
+        for name in _masks_of(node.target):
             given = arguments_of(node)
-            name = "attn_mask" if "attn_mask" in given else "attn_bias"
             mask = given[name]
             if not isinstance(mask, fx.Node) or given.get("dropout_p"):
                 continue
@@ -72,6 +55,15 @@ def drop_masks(module: fx.GraphModule) -> None:
     if changed:
         module.graph.eliminate_dead_code()
         module.recompile()
+
+
+@cache
+def _masks_of(target: Any) -> list[str]:
+    """Return the names of masks of attention among the arguments of what a node calls."""
+    if not isinstance(target, torch._ops.OpOverload):
+        return []
+    names = [a.name for a in target._schema.arguments]
+    return [n for n in names if n in ("attn_mask", "attn_bias") and "is_causal" in names]
 
 
 _Values = Callable[[fx.Node], Tensor | None]
@@ -98,7 +90,7 @@ def _constants(module: fx.GraphModule) -> _Values:
         found = None
         if node.op == "get_attr":
             found = getattr(module, str(node.target), None)
-        elif _is_small(node.meta.get("val")) and _is_deterministic(node.target):
+        elif _is_small_constant(node):
             values = {n: value_of(n) for n in node.all_input_nodes}
             if all(value is not None for value in values.values()):
                 args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), values.__getitem__)
@@ -108,14 +100,11 @@ def _constants(module: fx.GraphModule) -> _Values:
     return value_of
 
 
-def _is_small(said: Any) -> bool:
-    if not isinstance(said, Tensor):
+def _is_small_constant(node: fx.Node) -> bool:
+    """Whether a call gives a small tensor, the same each time, and writes nothing."""
+    said, target = node.meta.get("val"), node.target
+    if not isinstance(said, Tensor) or not isinstance(target, torch._ops.OpOverload):
         return False
-    return all(isinstance(n, int) for n in said.shape) and prod(said.shape) <= LARGEST
-
-
-def _is_deterministic(target: Any) -> bool:
-    """Whether an operator gives the same each time, and writes nothing."""
-    if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
-        return False
-    return torch.Tag.nondeterministic_seeded not in target.tags
+    small = all(isinstance(n, int) for n in said.shape) and prod(said.shape) <= LARGEST
+    varies = torch.Tag.nondeterministic_seeded in target.tags or target._schema.is_mutable
+    return small and not varies

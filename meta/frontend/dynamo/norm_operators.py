@@ -15,7 +15,7 @@ from torch import Tensor
 
 from meta import op
 from meta.frontend.aten import aten
-from meta.frontend.aten.arguments import cast
+from meta.frontend.aten.arguments import cast, promote
 from meta.frontend.aten.definitions import define
 
 
@@ -42,7 +42,7 @@ def _rms_norm(x: Tensor, weight: Tensor | None, axis: int, eps: float) -> Tensor
     return y.to(_dtype(x, weight))
 
 
-def _fake_forward(x: Tensor, weight: Tensor | None, _axis: int, _eps: float) -> Tensor:
+def _fake_forward(x: Tensor, weight: Tensor | None, *_: Any) -> Tensor:
     return torch.empty_like(x, dtype=_dtype(x, weight))
 
 
@@ -59,9 +59,7 @@ def _rms_norm_dx(
     return dx, (slope * xhat).movedim(axis, -1).reshape(-1, len(weight)).sum(0).to(weight.dtype)
 
 
-def _fake_backward(
-    _dy: Tensor, x: Tensor, weight: Tensor | None, _axis: int, _eps: float
-) -> tuple[Tensor, Tensor]:
+def _fake_backward(_: Tensor, x: Tensor, weight: Tensor | None, *_options: Any) -> Any:
     return torch.empty_like(x), x.new_empty(0) if weight is None else torch.empty_like(weight)
 
 
@@ -92,22 +90,15 @@ RMS_NORM = define(
 
 @aten("meta.rms_norm", op.rms_norm)
 def _convert(x: Any, weight: Any, *, axis: int, eps: float) -> Any:
-    x, weight = _promoted(x, weight)
+    x, weight = promote(x, weight)
     return op.rms_norm.plain(x, weight, None, axis, eps)
 
 
 @aten("meta.rms_norm_dx", op.rms_norm_dx, op.zeros)
 def _convert_dx(dy: Any, x: Any, weight: Any, *, axis: int, eps: float, call: Any) -> Any:
-    wide, scale = _promoted(x, weight)
+    wide, scale = promote(x, weight)
     found = op.rms_norm_dx(wide, scale, cast(dy, wide.dtype), axis, eps)
     if weight is None:
         return cast(found, x.dtype), op.zeros((0,), x.dtype, call.device)
     dx, dw = found
     return cast(dx, x.dtype), cast(dw, weight.dtype)
-
-
-def _promoted(x: Any, weight: Any) -> tuple[Any, Any]:
-    if weight is None or x.dtype == weight.dtype:
-        return x, weight
-    wide = "float64" if "float64" in (x.dtype, weight.dtype) else "float32"
-    return cast(x, wide), cast(weight, wide)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from meta.base.errors import ArgumentError, UnknownName
@@ -51,6 +51,19 @@ class Options:
             yield
 
 
+_TAKES: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "fallback": ("'torch' or 'error'", lambda v: v in ("torch", "error")),
+    "cuda_graph": ("True, False or None", lambda v: v is None or isinstance(v, bool)),
+    "dispatch": (
+        "the name of a dialect, or a list of names",
+        lambda v: isinstance(v, str | tuple | list) and all(isinstance(name, str) for name in v),
+    ),
+    "memory_budget": ("a number of bytes, or None", lambda v: v is None or type(v) is int),
+    "tune": ("seconds, or None", lambda v: v is None or (type(v) in (int, float) and v >= 0)),
+}
+"""What each option takes, in words and as a test."""
+
+
 def read_options(mode: str | None, given: Mapping[str, Any] | None) -> Options:
     """Return the options of a call of `torch.compile`.
 
@@ -64,39 +77,21 @@ def read_options(mode: str | None, given: Mapping[str, Any] | None) -> Options:
             found=repr(mode),
             hint="options={...} has what can be said besides: docs/howto/torch_compile.md",
         )
-    known = {field.name for field in fields(Options)}
     options = Options(**_MODES[mode or "default"])
     for name, value in (given or {}).items():
-        if name not in known:
+        if name not in _TAKES:
             raise UnknownName(
                 f"the backend 'meta' has no option {name!r}",
-                expected=", ".join(sorted(known)),
-                hint=nearest(name, known),
+                expected=", ".join(sorted(_TAKES)),
+                hint=nearest(name, _TAKES),
             )
-        options = replace(options, **{name: _read(name, value)})
+        expected, takes = _TAKES[name]
+        if not takes(value):
+            what = f"the option {name!r} is not this"
+            raise ArgumentError(what, expected=expected, found=repr(value))
+        if name == "dispatch":
+            value = (value,) if isinstance(value, str) else tuple(value)
+            with prefer(*value):  # an unknown name is an error, now
+                pass
+        options = replace(options, **{name: value})
     return options
-
-
-def _read(name: str, value: Any) -> Any:
-    """Return the value of an option; ArgumentError for one that it does not take."""
-    if name == "dispatch":
-        names = (value,) if isinstance(value, str) else value
-        if isinstance(names, tuple | list) and all(isinstance(n, str) for n in names):
-            with prefer(*names):  # an unknown name is an error, now
-                return tuple(names)
-        raise _refused(name, "the name of a dialect, or a list of names", value)
-    if name == "fallback" and value not in ("torch", "error"):
-        raise _refused(name, "'torch' or 'error'", value)
-    if name == "cuda_graph" and not (value is None or isinstance(value, bool)):
-        raise _refused(name, "True, False or None", value)
-    if name == "memory_budget" and not (value is None or type(value) is int):
-        raise _refused(name, "a number of bytes, or None", value)
-    if name == "tune":
-        number = type(value) in (int, float) and value >= 0
-        if not (value is None or number):
-            raise _refused(name, "seconds, or None", value)
-    return value
-
-
-def _refused(name: str, expected: str, value: Any) -> ArgumentError:
-    return ArgumentError(f"the option {name!r} is not this", expected=expected, found=repr(value))

@@ -17,10 +17,10 @@ from typing import Any, cast
 import sympy
 import torch
 from torch import fx
+from torch.fx.experimental.symbolic_shapes import has_free_symbols
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
-from meta import op
 from meta.base.device import Device
 from meta.frontend.core.memory_order import (
     Order,
@@ -28,6 +28,7 @@ from meta.frontend.core.memory_order import (
     is_contiguous_order,
     order_by_strides,
     order_of,
+    permuted,
 )
 from meta.frontend.dynamo.extents import Extents, NotForAllSizes
 from meta.frontend.dynamo.fx_nodes import fake_value, is_tensor, storage_of
@@ -96,10 +97,7 @@ class Outputs:
 
     def values(self, value_of: Mapping[fx.Node, Any]) -> list[Any]:
         """Return the program's results, of what the walker found for each node."""
-        found = ((value_of[node], order) for node, order in self.roots)
-        return [
-            v if is_contiguous_order(order) else op.permute_dims(v, order) for v, order in found
-        ]
+        return [permuted(value_of[node], order) for node, order in self.roots]
 
     def unneeded(self, graph: fx.GraphModule) -> set[fx.Node]:
         """Return the views in a graph that PyTorch makes, and that the program does not need."""
@@ -169,33 +167,29 @@ def outputs_of(
         first = node is base and own not in found.each
         return own if first else View(own, view_function(node, base, places))
 
-    for at, node in enumerate(wanted):
+    def output(at: int, node: Any) -> Output:
+        if isinstance(node, fx.Node) and node in places:
+            return InputOutput(places[node])
         if not is_tensor(node):
             known = extents.of(node.meta["val"]) if isinstance(node, fx.Node) else node
-            found.each.append(
-                InputOutput(places[node]) if node in places else ConstantOutput(known)
-            )
-            continue
-        base, said = bases[at], node.meta["val"]
+            return ConstantOutput(known)
+        base, said, aliased = bases[at], node.meta["val"], at < readers.aliases
+        source = base if aliased and base not in written.values() else None
+        if source not in places and at in readers.regenerated:
+            source = written.get(base)
+        if source in places:
+            return View(InputOutput(places[source]), view_function(node, base, places))
+        shared = counts[base] > 1 or at in readers.regenerated or _has_gaps(said, extents)
+        if base in of_base or (shared and aliased):
+            return view(node, base)
         number = wholes.get(storage_of(node), at)
         whole = found.each[number] if number < at else None
-        if node in places:
-            found.each.append(InputOutput(places[node]))
-        elif at < readers.aliases and base in places and base not in written.values():
-            found.each.append(View(InputOutput(places[base]), view_function(node, base, places)))
-        elif at in readers.regenerated and base in written:
-            found.each.append(
-                View(InputOutput(places[written[base]]), view_function(node, base, places))
-            )
-        elif base in of_base or (
-            at < readers.aliases
-            and (counts[base] > 1 or at in readers.regenerated or _has_gaps(said, extents))
-        ):
-            found.each.append(view(node, base))
-        elif isinstance(whole, Result) and _is_plain_alias(said, wanted[number].meta["val"]):
-            found.each.append(View(whole, _by_strides(said, extents)))
-        else:
-            found.each.append(result(node, at >= readers.users))
+        if isinstance(whole, Result) and _is_plain_alias(said, wanted[number].meta["val"]):
+            return View(whole, _by_strides(said, extents))
+        return result(node, at >= readers.users)
+
+    for at, node in enumerate(wanted):
+        found.each.append(output(at, node))
     return found
 
 
@@ -304,14 +298,13 @@ def _result(
     elsewhere = None if str(said.device) == str(device) else said.device
     if order is None and ours:
         order = order_by_strides(said)
-    if order is None:
-        if extents.symbolic:
-            raise NotForAllSizes("an output is not dense")
-        strides = tuple(map(extents.of, said.stride()))
-        return Result(number, None, strides, elsewhere), tuple(range(said.ndim))
-    return Result(
-        number, None if is_contiguous_order(order) else inverse(order), None, elsewhere
-    ), order
+    if order is not None:
+        axes = None if is_contiguous_order(order) else inverse(order)
+        return Result(number, axes, None, elsewhere), order
+    if extents.symbolic:
+        raise NotForAllSizes("an output is not dense")
+    strides = tuple(map(extents.of, said.stride()))
+    return Result(number, None, strides, elsewhere), tuple(range(said.ndim))
 
 
 def _has_gaps(said: torch.Tensor, extents: Extents) -> bool:
@@ -336,8 +329,7 @@ def _shared_outputs(wanted: Sequence[Any], aliases: int, given: Collection[Any])
         if at < aliases or not is_tensor(node) or node.op == "placeholder":
             continue
         said, size = node.meta["val"], node.meta["val"].untyped_storage().nbytes()
-        numbers = (*said.shape, *said.stride(), said.storage_offset(), size)
-        if any(isinstance(number, torch.SymInt) for number in numbers):
+        if has_free_symbols((said, size)):
             continue
         whole = prod(said.shape) * said.itemsize == size
         if whole and order_of(said) is not None and storage_of(node) not in given:

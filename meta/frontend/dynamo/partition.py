@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import fx
 from torch._functorch import config as functorch
 from torch._functorch.partitioners import min_cut_rematerialization_partition
-from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.fx.experimental.symbolic_shapes import has_free_symbols, statically_known_true
 
 from meta.frontend.dynamo.conversion import correct_fake_results
 from meta.frontend.dynamo.custom_operators import reduce_saved_tensors
@@ -101,11 +102,11 @@ def _narrow_source(node: Any) -> fx.Node | None:
         return None
     (source,), said = node.args, node.meta["val"]
     assert isinstance(source, fx.Node)
-    known = all(isinstance(n, int) for n in (*said.shape, *said.stride()))
     before = source.meta["val"]
-    same = known and before.stride() == said.stride() and before.device == said.device
+    if has_free_symbols(said) or (before.stride(), before.device) != (said.stride(), said.device):
+        return None
     halves = before.is_floating_point() and before.itemsize < said.itemsize
-    return source if same and halves and said.is_floating_point() else None
+    return source if halves and said.is_floating_point() else None
 
 
 def drop_clones(graph: fx.Graph) -> None:
@@ -113,13 +114,9 @@ def drop_clones(graph: fx.Graph) -> None:
     dropout with a probability of 0 is. Copies stay where the memory of one of the two is an
     input's, is written, or is returned, and where the copy lies in another order.
     """
-    calls = [n for n in graph.nodes if n.op != "placeholder"]
-    mutable = [
-        n for n in calls if getattr(n.target, "_schema", None) and n.target._schema.is_mutable
-    ]
-    (output,) = graph.find_nodes(op="output")
-    inputs = graph.find_nodes(op="placeholder")
-    seen = {*inputs, *(a for n in (output, *mutable) for a in n.all_input_nodes)}
+    schemas = ((n, getattr(n.target, "_schema", None)) for n in graph.nodes)
+    readers = [n for n, s in schemas if n.op == "output" or (s is not None and s.is_mutable)]
+    seen = {*graph.find_nodes(op="placeholder"), *(a for n in readers for a in n.all_input_nodes)}
     stays = {None, *map(storage_of, seen)}
     for node in graph.find_nodes(op="call_function", target=_ATEN.clone.default):
         source = node.args[0]
@@ -183,62 +180,48 @@ def _permute(node: fx.Node) -> None:
 
 def _in_sizes(node: fx.Node) -> None:
     args: Any = node.args
-    source, sizes, *axis = args
     if not _of_rows(node):
-        replace_call(node, _ATEN.split.sizes, source, sizes, *axis)
+        replace_call(node, _ATEN.split.sizes, *args)
 
 
 def _of_rows(node: fx.Node) -> bool:
     """Let the parts of a permuted array, as of heads whose queries, keys and values lie side by
-    side, be parts of what is permuted: programs read them in its rows then. Return whether it is
-    one whose sizes are known.
+    side, be parts of what is permuted, and all that are unbound parts of a split: programs find
+    them in its rows then. Return whether that is done.
     """
     args: Any = node.args
-    source, axis = args[0], (*args[2:], 0)[0]
-    fields = list(node.users)
-    known = all(isinstance(n, int) for n in node.meta["val"][0].shape)
-    if source.target is not _ATEN.permute.default or not known:
+    unbinds = node.target is _ATEN.unbind.int
+    source, axis = args[0], (*args[1 if unbinds else 2 :], 0)[0]
+    fields, parts = list(node.users), node.meta["val"]
+    order = list(range(source.meta["val"].ndim))
+    permuted = source.target is _ATEN.permute.default
+    served = unbinds or (permuted and all(isinstance(n, int) for n in parts[0].shape))
+    if not served or any(user.target is not operator.getitem for user in fields):
         return False
-    if any(user.target is not operator.getitem for user in fields):
-        return False
-    rows, order = source.args
-    extents = [part.shape[axis] for part in node.meta["val"]]
-    begins = [sum(extents[:i]) for i in range(len(extents))]
-    at = order[axis] % len(order)
+    axis %= len(order)
+    if permuted:
+        order = [a % len(order) for a in source.args[1]]
+        source = source.args[0]
+    at = order[axis]
+    if unbinds:
+        order = [a - (a > at) for a in order if a != at]
+        whole = insert_call(node, _ATEN.split.Tensor, source, 1, at)
+    else:
+        ends = list(accumulate(part.shape[axis] for part in parts))
     for user in fields:
         number: Any = user.args[1]
-        begin, extent = begins[number], extents[number]
-        part = insert_call(node, _ATEN.slice.Tensor, rows, at, begin, begin + extent)
-        user.replace_all_uses_with(insert_call(node, _ATEN.permute.default, part, order))
-        node.graph.erase_node(user)
-    node.graph.erase_node(node)
-    return True
-
-
-def _split(node: fx.Node) -> None:
-    """A split. Of a permuted array, the parts are permuted: programs find them in its rows then."""
-    args: Any = node.args
-    source, axis = args[0], (*args[1:], 0)[0]
-    fields = list(node.users)
-    said = source.meta["val"]
-    order = list(range(said.ndim))
-    if any(user.target is not operator.getitem for user in fields) or not order:
-        return
-    axis %= len(order)
-    if source.target is _ATEN.permute.default:
-        order = [a % len(order) for a in source.args[1]]
-        source, axis = source.args[0], order[axis]
-    rest = [a - (a > axis) for a in order if a != axis]
-
-    whole = insert_call(node, _ATEN.split.Tensor, source, 1, axis)
-    for user in fields:
-        part = insert_call(node, operator.getitem, whole, user.args[1])
-        part = insert_call(node, _ATEN.squeeze.dim, part, axis)
-        if rest != sorted(rest):
-            part = insert_call(node, _ATEN.permute.default, part, rest)
+        if unbinds:
+            part = insert_call(node, operator.getitem, whole, number)
+            part = insert_call(node, _ATEN.squeeze.dim, part, at)
+        else:
+            begin = ends[number] - parts[number].shape[axis]
+            part = insert_call(node, _ATEN.slice.Tensor, source, at, begin, ends[number])
+        if order != sorted(order):
+            part = insert_call(node, _ATEN.permute.default, part, order)
         user.replace_all_uses_with(part)
         node.graph.erase_node(user)
     node.graph.erase_node(node)
+    return True
 
 
 _REWRITES: dict[Any, Callable[[fx.Node], object]] = {
@@ -247,5 +230,5 @@ _REWRITES: dict[Any, Callable[[fx.Node], object]] = {
     _ATEN.transpose.int: _permute,
     _ATEN.split_with_sizes.default: _in_sizes,
     _ATEN.split.Tensor: _of_rows,
-    _ATEN.unbind.int: _split,
+    _ATEN.unbind.int: _of_rows,
 }

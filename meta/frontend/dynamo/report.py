@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from meta.frontend.aten.registry import name_of
+from meta.frontend.aten.graph import target_name
 from meta.frontend.core import Failure
 from meta.frontend.dynamo.compiler import GraphCompiler, backend, record_compiled_graphs
 from meta.vm.compiler.bytecode import Invoke
@@ -138,28 +138,20 @@ def _break_text(reason: Any) -> str:
 
 
 def _report_of(compiler: GraphCompiler) -> GraphReport:
-    operators: Counter[str] = Counter()
-    for node in compiler.graph.graph.nodes:
-        if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
-            operators[name_of(node.target)] += 1
-        elif isinstance(node.target, torch._ops.HigherOrderOperator):
-            operators[str(node.target)] += 1
-    made = compiler.programs()
-    kernels: Counter[tuple[str, str]] = Counter()
-    for one in made:
-        if one.executable is not None:
-            kernels.update(_kernels_of(one.executable))
-    back = tuple(f for one in made for f in one.calls_back)
+    called = [node.target for node in compiler.graph.graph.nodes]
+    kinds = (torch._ops.OpOverload, torch._ops.HigherOrderOperator)
+    operators = Counter(target_name(target) for target in called if isinstance(target, kinds))
+    programs = compiler.programs()
+    executables = [one.executable for one in programs if one.executable is not None]
+    kernels = Counter(kernel for executable in executables for kernel in _kernels_of(executable))
+    back = tuple(f for one in programs for f in one.calls_back)
     return GraphReport(compiler.role, operators, kernels, back, compiler.for_all is not None)
 
 
-def _kernels_of(executable: Executable) -> Counter[tuple[str, str]]:
-    """Return how often each kernel is launched, without the calls back."""
-    found: Counter[tuple[str, str]] = Counter()
+def _kernels_of(executable: Executable) -> Iterator[tuple[str, str]]:
+    """Iterate over the kernels that are launched, without the calls back."""
     for function in executable.code.functions.values():
         for i in function.instructions():
-            if isinstance(i, Invoke):
+            if isinstance(i, Invoke) and executable.code.kernels[i.kernel].base != CALL_BACK:
                 kernel = executable.code.kernels[i.kernel]
-                if kernel.base != CALL_BACK:
-                    found[kernel.dialect, kernel.name] += 1
-    return found
+                yield kernel.dialect, kernel.name

@@ -1,13 +1,10 @@
 """What a forward graph keeps for its gradient, as one value.
 
-Autograd takes a microsecond or two for each tensor that is kept, in a training step that may keep
-hundreds. So the graphs that AOTAutograd gets from the partitioner keep one tensor, a *token*, that
-stands for all that only the gradient reads. It owns them: when autograd lets go of the token, they
-are free.
-
-Hooks on saved tensors get the token, and may copy it or make it anew; so while there are some, the
-token is one tensor of all bytes. What a user may write, inputs and results, is kept by itself, as
-autograd looks whether it was written.
+Autograd takes a microsecond or two for each tensor that is kept. So the graphs that AOTAutograd
+gets from the partitioner keep one tensor, a *token*, that stands for all that only the gradient
+reads, and owns it: when autograd lets go of the token, they are free. While there are hooks on
+saved tensors, which may copy the token or make it anew, it is one tensor of all bytes. What a user
+may write, inputs and results, is kept by itself, as autograd looks whether it was written.
 """
 
 from __future__ import annotations
@@ -16,6 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import accumulate
+from math import prod
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakValueDictionary
 
@@ -24,11 +22,12 @@ import torch
 from torch import Tensor, fx
 from torch._dynamo import compiled_autograd
 from torch._guards import detect_fake_mode
+from torch.fx.experimental.symbolic_shapes import has_free_symbols
 
 from meta.base.device import Device
 from meta.base.errors import ArgumentError
 from meta.frontend.core.memory_order import inverse, order_of
-from meta.frontend.dynamo.fx_nodes import is_tensor, storage_of
+from meta.frontend.dynamo.fx_nodes import fake_value, is_tensor, storage_of
 from meta.frontend.dynamo.outputs import View
 from meta.vm.run.workspace import storage_uses
 
@@ -77,7 +76,8 @@ def bundle_saved_tensors(
     saved, places = outputs[returned:], backward.graph.find_nodes(op="placeholder")
     inputs = forward.graph.find_nodes(op="placeholder")
     others = {storage_of(n) for n in (*inputs, *outputs[:returned])}
-    if not all(map(is_tensor, saved)) or any(map(_has_symbols, (*outputs, *places))):
+    values = [fake_value(n) for n in (*outputs, *places) if isinstance(n, fx.Node)]
+    if not all(map(is_tensor, saved)) or any(map(has_free_symbols, values)):
         return
     kept = [n for n in saved if _is_plain(n, device) and storage_of(n) not in others]
     rest = [n for n in saved if n not in kept]
@@ -117,12 +117,6 @@ def _is_plain(node: fx.Node, device: Device) -> bool:
     said = node.meta["val"]
     plain = said.layout is torch.strided and not said.is_conj() and not said.is_neg()
     return plain and str(said.device) == str(device)
-
-
-def _has_symbols(node: Any) -> bool:
-    said = node.meta.get("val") if isinstance(node, fx.Node) else node
-    sizes = said.shape if isinstance(said, Tensor) else (said,)
-    return any(isinstance(n, torch.SymInt | torch.SymFloat | torch.SymBool) for n in sizes)
 
 
 def open_forward(module: fx.GraphModule) -> SavedTensors | None:
@@ -168,10 +162,7 @@ class _Lies:
 
     @property
     def bytes(self) -> int:
-        count = self.dtype.itemsize
-        for extent in self.shape:
-            count *= extent
-        return count
+        return prod(self.shape) * self.dtype.itemsize
 
 
 class Bundle:
@@ -232,6 +223,7 @@ class SavedTensors:
     Attributes
     ----------
     first: the number of the first of them, among the outputs or inputs of a graph. count: how many.
+    numbers: those of all of them.
     """
 
     def __init__(self, first: int, said: Sequence[Tensor]) -> None:
@@ -241,6 +233,7 @@ class SavedTensors:
             _Lies(tuple(t.shape[a] for a in order), order, t.dtype)
             for t, order in zip(said, orders, strict=True)
         ]
+        self.numbers = range(first, first + self.count)
         sizes = [-(-lies.bytes // _ALIGNED) * _ALIGNED for lies in self._lies]
         self._offsets = [0, *accumulate(sizes)]
 

@@ -1,11 +1,10 @@
 """A training graph as one function of autograd, called without AOTAutograd's wrapper.
 
-That wrapper is for graphs of all kinds: some write to inputs behind the graph, return views of
-inputs, take subclasses of tensors, have effects. Most do nothing of this; and in a step of few
-kernels, to look for it at each call takes as long as the kernels do. What such a graph needs of the
-wrapper is done here, and what else is asked for at a call goes to the wrapper: there are hooks on
-saved tensors, transforms of functorch's, compiled autograd, or the gradient's graph is not compiled
-yet, as at the first call.
+That wrapper is for graphs of all kinds, which write to inputs, return views of them, or take
+subclasses of tensors. To look for that at each call takes as long as the kernels of a small step;
+what a graph that does nothing of it needs is done here. What else is asked for at a call goes to
+the wrapper: there are hooks on saved tensors, transforms of functorch's, compiled autograd, or the
+gradient's graph is not compiled yet, as at the first call.
 """
 
 from __future__ import annotations
@@ -107,19 +106,14 @@ def _is_plain(value: Any) -> bool:
 
 def _is_simple(said: Any, forward: GraphCompiler, backward: GraphCompiler, count: int) -> bool:
     """Whether AOTAutograd's wrapper does nothing but what is done here."""
-    if (
-        any(getattr(said, name) for name in _MUST_BE_EMPTY)
-        or said.grad_enabled_mutation is not None
-    ):
+    if said.grad_enabled_mutation is not None or any(getattr(said, n) for n in _MUST_BE_EMPTY):
         return False
     metas = (said.subclass_inp_meta, said.subclass_fw_graph_out_meta, said.subclass_tangent_meta)
     if any(type(m).__name__ == "SubclassCreationMeta" for part in metas for m in part):
         return False
-    for output in said.output_info:
-        if output.output_type.name not in NON_ALIAS_KINDS or not issubclass(
-            output.raw_type, Tensor
-        ):
-            return False
+    kinds = [(output.output_type.name, output.raw_type) for output in said.output_info]
+    if not all(name in NON_ALIAS_KINDS and issubclass(kind, Tensor) for name, kind in kinds):
+        return False
     if not count == len(said.input_info) == len(forward.inputs) == len(backward.given):
         return False
     # The wrapper detaches these, so that nothing behind them is differentiated.

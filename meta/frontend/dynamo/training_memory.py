@@ -8,14 +8,10 @@ pass takes memory that is free, or else new memory.
 
 from __future__ import annotations
 
-from torch._C._autograd import _get_current_graph_task_keep_graph as _graph_is_retained
-
 from meta.base.device import Device
 from meta.base.errors import GradientError
-from meta.frontend.dynamo.binding import Binding
 from meta.frontend.dynamo.saved_tensors import Bundle, LastingToken
-from meta.vm.compiler import bytecode as bc
-from meta.vm.compiler.code import Code
+from meta.vm.bound_executable import BoundExecutable
 from meta.vm.run.workspace import LentTensors, Workspace
 
 IDLE = 16
@@ -34,7 +30,7 @@ class TrainingMemory:
 
     def __init__(self, device: Device) -> None:
         self.workspace = Workspace(device)
-        self.programs: dict[str, Binding] = {}
+        self.programs: dict[str, BoundExecutable] = {}
         self.bundle = Bundle([], self)
         self.token = LastingToken(self.bundle)
         self.gradients = LentTensors(())
@@ -51,14 +47,6 @@ class TrainingMemory:
                 hint="backward(retain_graph=True) the first time",
             )
         self.is_spent = True
-
-
-def is_retained() -> bool:
-    """Whether what is saved is to stay as it is: a gradient may be computed once more. So it is
-    with backward(retain_graph=True), and outside of a backward pass.
-    """
-    found: bool = _graph_is_retained()
-    return found
 
 
 class MemoryPool:
@@ -95,21 +83,6 @@ class MemoryPool:
         found.idle, found.is_spent = 0, False
         return found
 
-    def first(self, role: str) -> Binding | None:
+    def first(self, role: str) -> BoundExecutable | None:
         """Return a program of a role that runs in the memory; None if there is none yet."""
         return next((m.programs[role] for m in self._all if role in m.programs), None)
-
-
-def result_offsets(code: Code) -> list[int | None]:
-    """Return where in its workspace each result of a program lies; None of one that does not."""
-    *_, block = code.functions[code.entry].blocks
-    found: dict[bc.Register, int] = {}
-    for i in block:
-        if isinstance(i, bc.AllocateTensor) and i.storage is not None:
-            found[i.out] = i.offset
-        elif isinstance(i, bc.ViewTensor) and i.source in found:
-            found[i.out] = found[i.source]
-    last = block[-1]
-    assert isinstance(last, bc.Return)
-    assert isinstance(last.value, tuple)
-    return [found.get(r) if isinstance(r, int) else None for r in last.value]

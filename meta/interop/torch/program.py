@@ -18,13 +18,13 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from meta import op, passes
+from meta import passes
 from meta.base.device import Device
 from meta.base.dtype import FROM_TORCH
 from meta.base.errors import MetaError
 from meta.frontend.aten.graph import convert
 from meta.frontend.core import Unconvertible
-from meta.frontend.core.memory_order import Order, inverse, is_contiguous_order, order_of
+from meta.frontend.core.memory_order import Order, inverse, is_contiguous_order, order_of, permuted
 from meta.interop.torch.overloads import Overload
 from meta.ir import Call, Constant, Expr, Function, Module, Tuple, TupleGetItem, Var, type_of
 from meta.ir.types import TensorType
@@ -131,8 +131,7 @@ def trace_overload(
             if not isinstance(leaf, Tensor):
                 return leaf
             symbol, order = next(given)
-            usual = common is not None or is_contiguous_order(order)
-            return symbol if usual else op.permute_dims(symbol, inverse(order))
+            return symbol if common is not None else permuted(symbol, inverse(order))
 
         ours = pytree.tree_map(stand_in, (tuple(args), dict(kwargs)))
         return convert(overload, *ours)
@@ -292,9 +291,7 @@ def _with_axis_order(call: TracedOverload, found: Any, spec: Spec) -> Any:
     if (tuple(found.shape), found.dtype) != (shape, spec.dtype):
         ours, theirs = f"{found.dtype}{list(found.shape)}", f"{spec.dtype}{list(shape)}"
         raise Unconvertible(f"its converter gives {ours} instead of {theirs}")
-    if call.pointwise is not None or is_contiguous_order(order):
-        return found
-    return call.trace.run(lambda: op.permute_dims(found, order))
+    return found if call.pointwise is not None else call.trace.run(permuted, found, order)
 
 
 class _StepPlanner:

@@ -1,5 +1,5 @@
-"""What is known of code: what a program may write and return, which functions recurse, and whether
-the machine can run it.
+"""What is known of code: what a program may write and return, where its results lie, which
+functions recurse, and whether the machine can run it.
 
 **Aliasing** (`summaries`). For every register: the *roots* whose memory its value may share,
 parameters by number, constants, and memory that is made while the function runs. A function's
@@ -240,6 +240,21 @@ def without_storage(function: FunctionCode) -> FunctionCode:
         for block in function.blocks
     )
     return replace(function, blocks=tuple(blocks))
+
+
+def result_offsets(code: Code) -> list[int | None]:
+    """Return where in its workspace each result of a program lies; None of one that does not."""
+    *_, block = code.functions[code.entry].blocks
+    found: dict[bc.Register, int] = {}
+    for i in block:
+        if isinstance(i, bc.AllocateTensor) and i.storage is not None:
+            found[i.out] = i.offset
+        elif isinstance(i, bc.ViewTensor) and i.source in found:
+            found[i.out] = found[i.source]
+    last = block[-1]
+    assert isinstance(last, bc.Return)
+    assert isinstance(last.value, tuple)
+    return [found.get(r) if isinstance(r, int) else None for r in last.value]
 
 
 def verify_code(code: Code) -> None:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.testing import assert_close
 
+from meta import op
 from meta.frontend.dynamo import compiler, composites
 from tests.passes.composite_forms import FORMS, OTHERS, ROOT, Form
 
@@ -167,7 +168,7 @@ def test_what_the_steps_promote_is_promoted() -> None:
         node.meta["example_value"] = halves if node.op == "placeholder" else X
     composites.fuse_composites(graph)
     called = [n.target for n in graph.graph.nodes if n.op.startswith("call")]
-    assert called == [composites.to_dtype, composites.gelu]
+    assert called == [composites.TORCH_CALLS[o] for o in (op.astype, op.gelu)]
     found = graph(halves)
     assert found.dtype == torch.float32
     assert_close(found, form(torch, halves.float(), None, None), rtol=1e-5, atol=1e-5)

@@ -17,8 +17,8 @@ from meta.frontend.aten.arguments import (
     device_of,
     is_number,
     number,
-    promote_operands,
-    require_supported,
+    promote,
+    require_real,
     result_dtype,
 )
 from meta.frontend.aten.registry import aten
@@ -34,20 +34,18 @@ from meta.runtime.ndarray import array
 @aten("sign", "sgn", op.sign, op.where, op.not_equal)
 def sign(x):
     """As torch has it: 0 of a NaN, of complex ones NaN."""
-    require_supported(op.sign, x)
     found = op.sign(x)
     return op.where(op.not_equal(x, x), 0, found) if is_float(x.dtype) else found
 
 
 @aten("round.decimals", "special_round", op.round)
 def round_(x, *, decimals):
-    require_supported(op.round, x)
     return op.round(x, decimals) if decimals and is_float(x.dtype) else op.round(x)
 
 
 @aten("nan_to_num", op.nan_to_num)
 def nan_to_num(x, *, nan, posinf, neginf):
-    require_supported(op.nan_to_num, x)
+    require_real(x)
     if not is_float(x.dtype):
         return x
     return op.nan_to_num(x, 0.0 if nan is None else nan, posinf, neginf)
@@ -107,21 +105,21 @@ def terms(x, y):
 @aten("add.Tensor", "add.Scalar", op.add, op.multiply)
 def add(x, y, *, alpha):
     dtype = result_dtype(x, y)
-    x, y = promote_operands(x, y)
+    x, y = promote(x, y)
     return op.add(*terms(x, scaled(y, alpha, dtype)))
 
 
 @aten("sub.Tensor", "sub.Scalar", "subtract.Tensor", "subtract.Scalar", op.subtract, op.multiply)
 def subtract(x, y, *, alpha):
     dtype = result_dtype(x, y)
-    x, y = promote_operands(x, y)
+    x, y = promote(x, y)
     return op.subtract(*terms(x, scaled(y, alpha, dtype)))
 
 
 @aten("rsub.Tensor", "rsub.Scalar", op.subtract, op.multiply)
 def rsub(x, y, *, alpha):
     dtype = result_dtype(x, y)
-    x, y = promote_operands(x, y)
+    x, y = promote(x, y)
     return op.subtract(*terms(y, scaled(x, alpha, dtype)))
 
 
@@ -140,9 +138,8 @@ def add_relu(x, y, *, alpha):
 )
 def divide(x, y, *, rounding_mode):
     if rounding_mode is None:
-        require_supported(op.divide, x, y)
-        return op.divide(*promote_operands(x, y, floating=True))
-    x, y = promote_operands(x, y)
+        return op.divide(*promote(x, y, floating=True))
+    x, y = promote(x, y)
     return op.floor_divide(x, y) if rounding_mode == "floor" else truncated_quotient(x, y)
 
 
@@ -152,7 +149,7 @@ POWERS = {2: op.square, 0.5: op.sqrt, -0.5: op.rsqrt, -1: op.reciprocal}
 
 @aten("pow.Tensor_Scalar", op.pow, *POWERS.values())
 def power(x, exponent):
-    x, y = promote_operands(x, exponent)
+    x, y = promote(x, exponent)
     known = POWERS.get(y) if is_number(y) else None
     if known is not None and is_float(x.dtype):
         return known(x)
@@ -163,17 +160,17 @@ def power(x, exponent):
 def float_power(x, y):
     """The power in the widest dtype of its kind."""
     wide = "complex128" if result_dtype(x, y) in COMPLEX else "float64"
-    return op.pow(*promote_operands(x, y, dtype=wide))
+    return op.pow(*promote(x, y, dtype=wide))
 
 
 @aten("ldexp.Tensor", op.pow, op.multiply)
 def ldexp(x, exponent):
-    return op.multiply(*promote_operands(x, op.pow(*promote_operands(2.0, exponent))))
+    return op.multiply(*promote(x, op.pow(*promote(2.0, exponent))))
 
 
 @aten("lerp.Tensor", "lerp.Scalar", op.lerp, op.add, op.multiply, op.subtract)
 def lerp(x, end, weight):
-    x, end, weight = promote_operands(x, end, weight)
+    x, end, weight = promote(x, end, weight)
     if x.dtype in COMPLEX:
         return op.add(x, op.multiply(op.subtract(end, x), weight))
     return op.lerp(x, end, weight)
@@ -181,7 +178,7 @@ def lerp(x, end, weight):
 
 @aten("addcmul", op.addcmul, op.add, op.multiply)
 def addcmul(x, a, b, *, value):
-    x, a, b = promote_operands(x, a, b)
+    x, a, b = promote(x, a, b)
     value = number(value, x.dtype, device_of(x))
     if x.dtype in COMPLEX:
         return op.add(x, op.multiply(op.multiply(a, b), value))
@@ -190,7 +187,7 @@ def addcmul(x, a, b, *, value):
 
 @aten("addcdiv", op.addcdiv, op.add, op.multiply, op.divide)
 def addcdiv(x, a, b, *, value):
-    x, a, b = promote_operands(x, a, b)
+    x, a, b = promote(x, a, b)
     if x.dtype in COMPLEX:
         return op.add(x, op.divide(op.multiply(a, number(value, x.dtype, device_of(x))), b))
     return op.addcdiv(x, a, b, value)
@@ -205,7 +202,6 @@ def bounded(x, low, high):
     """
     dtype, device = result_dtype(x, low, high), device_of(x)
     x = cast(x, dtype)
-    require_supported(op.clip, x)
     if all(b is None or isinstance(b, bool | int | float) for b in (low, high)) and dtype != "bool":
         # The gradient at a bound passes, as torch's does, but not all of that of `maximum`.
         return clip_to_bounds(x, -inf if low is None else low, inf if high is None else high)
@@ -237,7 +233,7 @@ def clamp_max(x, high):
 @aten("gcd", op.fmod, op.where)
 def gcd(x, y):
     """Euclid's algorithm, until no element has a remainder."""
-    x, y = promote_operands(x, y)
+    x, y = promote(x, y)
     shape = broadcast_shapes(x.shape, y.shape)
 
     def step(pair):
@@ -253,7 +249,7 @@ def gcd(x, y):
 @aten("lcm", op.fmod, op.where, op.floor_divide)
 def lcm(x, y):
     """|x / gcd * y|, of at least 32 bits before it is cut off."""
-    x, y = promote_operands(x, y)
+    x, y = promote(x, y)
     dtype = "int64" if x.dtype == "int64" else "int32"
     wide_x, wide_y = cast(x, dtype), cast(y, dtype)
     divisor = gcd(wide_x, wide_y)
@@ -267,14 +263,14 @@ def lcm(x, y):
 
 @aten("special_spherical_bessel_j0", op.sinc, op.multiply)
 def spherical_bessel_j0(x):
-    (x,) = promote_operands(x, floating=True)
+    (x,) = promote(x, floating=True)
     return op.sinc(op.multiply(x, 1 / pi))
 
 
 @aten("mvlgamma", "special_multigammaln", op.lgamma, op.add)
 def mvlgamma(x, *, p):
     """The logarithm of the multivariate gamma function, a sum of lgamma."""
-    (x,) = promote_operands(x, floating=True)
+    (x,) = promote(x, floating=True)
     terms = [op.lgamma(op.subtract(x, i / 2) if i else x) for i in range(p)]
     total = op.add(terms[0], p * (p - 1) / 4 * log(pi))
     for term in terms[1:]:
@@ -297,7 +293,7 @@ def zeta_of(s, q):
 @aten("polygamma", "special_polygamma", op.digamma, op.trigamma, *ZETA)
 def polygamma(x, *, n):
     """The derivative of digamma of order n."""
-    (x,) = promote_operands(x, floating=True)
+    (x,) = promote(x, floating=True)
     if n < 2:
         return op.trigamma(x) if n else op.digamma(x)
     wide = x if x.dtype == "float64" else cast(x, "float32")

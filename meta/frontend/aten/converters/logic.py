@@ -6,8 +6,7 @@ from meta.frontend.aten.arguments import (
     as_tensor,
     device_of,
     is_number,
-    promote_operands,
-    require_supported,
+    promote,
     result_dtype,
 )
 from meta.frontend.aten.registry import aten
@@ -23,25 +22,23 @@ def where(condition, x, y):
     if is_number(x) and is_number(y):
         dtype = result_dtype(x, y)
         x, y = (as_tensor(v, dtype, device_of(condition)) for v in (x, y))
-    return op.where(condition, *promote_operands(x, y))
+    return op.where(condition, *promote(x, y))
 
 
 @aten("isin.Tensor_Tensor", op.isin, ignore=("assume_unique",))
 def isin(x, values, *, invert):
-    require_supported(op.equal, x)
-    return op.isin(*promote_operands(x, values), invert=invert)
+    return op.isin(*promote(x, values), invert=invert)
 
 
 @aten("isin.Tensor_Scalar", op.equal, op.not_equal, ignore=("assume_unique",))
 def isin_number(x, value, *, invert):
     compared = op.not_equal if invert else op.equal
-    require_supported(compared, x)
-    return compared(*promote_operands(x, value))
+    return compared(*promote(x, value))
 
 
 @aten("isin.Scalar_Tensor", op.equal, op.any, op.logical_not, ignore=("assume_unique",))
 def number_isin(value, values, *, invert):
-    found = op.any(op.equal(*promote_operands(values, value)))
+    found = op.any(op.equal(*promote(values, value)))
     return op.logical_not(found) if invert else found
 
 

@@ -6,7 +6,7 @@ from inspect import Parameter, Signature
 
 from meta.dialect.torch.aten_calls import CALLS
 from meta.dialect.torch.correspondence import Promotion, schema_of
-from meta.frontend.aten.arguments import promote_operands, require_supported
+from meta.frontend.aten.arguments import promote
 from meta.frontend.aten.registry import aten, is_operand
 from meta.op.core.op import by_schema
 
@@ -21,8 +21,7 @@ def converter(call):
 
     def converted(*values, **options):
         if call.promotion is not Promotion.NONE:
-            require_supported(call.op, *values)
-            values = promote_operands(*values, floating=floating)
+            values = promote(*values, floating=floating)
         given = dict(zip(operands, values, strict=True))
         given |= {slot: options[name] for name, slot in attributes.items()}
         return by_schema(call.op)(*_in_order(call.op, given))

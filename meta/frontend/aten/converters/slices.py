@@ -16,7 +16,7 @@ from meta.frontend.aten.arguments import (
     cast_or_take_real,
     constant,
     number,
-    shape_vector,
+    value_of,
 )
 from meta.frontend.aten.converters.creation import ranged
 from meta.frontend.aten.registry import aten
@@ -101,7 +101,12 @@ def _number(bound, extent):
 def _vectors(axis, begin, end, step):
     """Bounds of a slice as vectors, for all axes up to one."""
     each = ((0, begin), (SLICE_END, end), (1, step))
-    return (shape_vector((*(whole,) * axis, own)) for whole, own in each)
+    return (_vector((*(whole,) * axis, own)) for whole, own in each)
+
+
+def _vector(dims):
+    """Numbers and extents as one vector of int64."""
+    return op.concat(tuple(op.reshape(value_of(d), (1,)) for d in dims), 0)
 
 
 def _sliced_unknown(x, axis, start, end, step):

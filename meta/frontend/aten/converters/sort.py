@@ -10,7 +10,7 @@ from meta.frontend.aten.arguments import (
     cast,
     device_of,
     is_number,
-    promote_operands,
+    promote,
     require_real,
 )
 from meta.frontend.aten.converters.reduce import elements_at, of_scalar
@@ -210,7 +210,7 @@ for _name in ("quantile", "nanquantile"):
 
 
 def inserted(sequence, values, right, out_int32):
-    sequence, values = promote_operands(sequence, values)
+    sequence, values = promote(sequence, values)
     device = device_of(sequence)
     values = as_tensor(values, sequence.dtype, device)
     dtype = "int32" if out_int32 else "int64"

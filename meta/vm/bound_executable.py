@@ -1,4 +1,4 @@
-"""Inputs that a program knows where to find: parameters, which CUDA graphs use in place."""
+"""A program whose inputs are bound: parameters, which CUDA graphs use where they lie."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ addresses = partial(map, Tensor.data_ptr)
 """The addresses of tensors."""
 
 
-class Binding:
+class BoundExecutable:
     """What runs a program on its bound inputs, which is told if they moved.
 
     Layers of one kind have one program. Where each has a memory of its own, as until its gradient
