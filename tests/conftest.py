@@ -58,18 +58,24 @@ def first_on_path(folder: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
-FORK_SERVER = ForkServer()
+FORK_SERVERS = {False: ForkServer("torch"), True: ForkServer("torch", "tvm")}
 
 
 def python_process(
-    *arguments: object, cwd: Path = ROOT, first: Path = ROOT, timeout: float = 600.0, **more: str
+    *arguments: object,
+    cwd: Path = ROOT,
+    first: Path = ROOT,
+    timeout: float = 600.0,
+    tvm: bool = False,
+    **more: str,
 ) -> subprocess.CompletedProcess[str]:
     """Run Python in a process of its own that imports from ``first``, with more variables in its
-    environment. Torch is imported already, unless the interpreter has options (see `fork_server`).
+    environment. Torch is imported already, unless the interpreter has options (see `fork_server`),
+    and so is TVM if the program compiles anyway.
     """
     words, environment = [*map(str, arguments)], {**first_on_path(first), **more}
-    if FORK_SERVER.can_run(words):
-        return FORK_SERVER.run(words, cwd, environment, timeout)
+    if ForkServer.can_run(words):
+        return FORK_SERVERS[tvm].run(words, cwd, environment, timeout)
     return subprocess.run(
         [sys.executable, *words],
         cwd=cwd,

@@ -1,8 +1,10 @@
-"""Processes that have imported torch already: they are forked from one that has nothing else.
+"""Processes that have imported torch already, or torch and TVM: they are forked from one that has
+nothing else.
 
-Half of what a small program costs is the import of torch, and tests run hundreds of programs. A
-process that is forked here is a fresh one but for that: `meta` is not imported, its arguments, its
-environment, its folder, ``sys.path`` and ``__main__`` are those of ``python ARGUMENTS``.
+Half of what a small program costs is the import of torch, a quarter that of TVM, and tests run
+hundreds of programs. A process that is forked here is a fresh one but for that: `meta` is not
+imported, its arguments, its environment, its folder, ``sys.path`` and ``__main__`` are those of
+``python ARGUMENTS``.
 
 This file is the server's program, too, which tests reach by `ForkServer`.
 """
@@ -44,9 +46,11 @@ def read_early(environment: dict[str, str]) -> dict[str, str]:
 class ForkServer:
     """A process, started when it is first needed, that ends with this one. It serves one
     environment, but for what is read later: a request with another starts a server in its place.
+    modules: what its processes have imported.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *modules: str) -> None:
+        self._modules = modules
         self._lock = Lock()
         self._environment: dict[str, str] = {}
         self._requests: socket.socket | None = None
@@ -96,7 +100,7 @@ class ForkServer:
         self._environment = environment
         with there:
             self._process = subprocess.Popen(
-                [sys.executable, __file__, str(there.fileno())],
+                [sys.executable, __file__, str(there.fileno()), *self._modules],
                 env={**environment, "PYTHONPATH": PATHS},
                 pass_fds=[there.fileno()],
                 stdin=subprocess.DEVNULL,
@@ -175,8 +179,8 @@ def become(arguments: list[str], cwd: str, environment: dict[str, str]) -> None:
 
 
 if __name__ == "__main__":
-    import torch  # noqa: F401  # what the processes need not import
-
+    for module in sys.argv[2:]:
+        importlib.import_module(module)
     gc.freeze()  # pages that no collection writes to are shared
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for who waits for a process
     serve(socket.socket(fileno=int(sys.argv[1])))

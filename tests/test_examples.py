@@ -92,7 +92,7 @@ print(json.dumps([losses, graphs]))
 def test_training_loops_of_other_packages(name: str, package: str, options: dict[str, str]) -> None:
     """Losses are those of eager PyTorch, also after a checkpoint and in mixed precision."""
     pytest.importorskip(package)
-    printed = run_python("-c", LOOPS, f"train_with_{name}", json.dumps(options))
+    printed = run_python("-c", LOOPS, f"train_with_{name}", json.dumps(options), tvm=True)
     losses, graphs = json.loads(printed.splitlines()[-1])
     eager = losses["eager"]
     epoch = len(eager) // 2

@@ -34,7 +34,7 @@ ENDS = {
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ForkServer]:
-    server = ForkServer()
+    server = ForkServer("torch")
     yield server
     server.close()
 

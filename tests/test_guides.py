@@ -49,7 +49,7 @@ def follow(guide: str, folder: Path) -> None:
     """Follow a guide in a folder, on the GPU if there is one."""
     written(GUIDES / guide, folder)
     arguments, printed = FOLLOWED[guide]
-    shown = run_python(*arguments, cwd=folder)
+    shown = run_python(*arguments, cwd=folder, tvm=True)
     assert re.search(printed, shown), shown
 
 
@@ -67,7 +67,7 @@ def test_following_the_guide_on_a_gpu(guide: str, tmp_path: Path) -> None:
 def test_the_template_guide_shows_the_text_that_is_made(tmp_path: Path) -> None:
     page = GUIDES / "template.md"
     written(page, tmp_path)
-    printed = run_python(SCRIPT, cwd=tmp_path)
+    printed = run_python(SCRIPT, cwd=tmp_path, tvm=True)
     (shown,) = re.findall(r"```text\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
     assert printed.startswith(shown)
     assert "num_elements *= x_dim_1;\nlaunch_add_one(out, x, num_elements, stream);" in printed

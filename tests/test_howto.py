@@ -143,7 +143,7 @@ def test_following_the_node_page_adds_a_node_kind(tmp_path: Path) -> None:
 
 def _run(folder: Path, *arguments: str, package: Path | None = None) -> str:
     """Run Python in a folder, with `meta` from there or from ``package``; return what it prints."""
-    return run_python(*arguments, cwd=folder, first=package or folder)
+    return run_python(*arguments, cwd=folder, first=package or folder, tvm=True)
 
 
 def test_the_tuning_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,7 +104,8 @@ def acme(tmp_path: Path) -> Path:
 
 
 def run(code: str, site: Path) -> str:
-    return run_python("-c", f"import sys; sys.path.insert(0, {str(site)!r})\n{dedent(code)}")
+    program = f"import sys; sys.path.insert(0, {str(site)!r})\n{dedent(code)}"
+    return run_python("-c", program, tvm=True)
 
 
 def test_it_is_fuzzed(acme: Path) -> None:

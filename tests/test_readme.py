@@ -73,7 +73,7 @@ def test_command_runs(command: str, tmp_path: Path) -> None:
     program, *arguments = shlex.split(command)
     if program == "torchrun":
         arguments = ["-m", "torch.distributed.run", *arguments]
-    assert run_python(*arguments, cwd=tmp_path).strip()
+    assert run_python(*arguments, cwd=tmp_path, tvm=True).strip()
 
 
 @pytest.mark.parametrize("code", [pytest.param(c, id=heading) for heading, c in blocks("python")])
@@ -81,7 +81,7 @@ def test_python_block_runs(code: str, tmp_path: Path) -> None:
     # In a process of its own: a block may register operators and backends.
     program = tmp_path / "block.py"
     program.write_text(code, "utf-8")
-    run_python(program, cwd=tmp_path)
+    run_python(program, cwd=tmp_path, tvm=True)
 
 
 def test_linked_files_exist() -> None:

@@ -7,7 +7,9 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+from torch._guards import TracingContext, tracing
 from torch._higher_order_ops import effects
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch._subclasses.functional_tensor import dispatch_functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -64,7 +66,10 @@ class Converted:
         )
         # That a check of LAPACK's errors is an effect would stand as a token in the trace.
         without_tokens = patch.object(effects, "has_effects", lambda *_: False)
-        with of_torch(), torch.no_grad(), without_tokens:
+        # Without a context, each node of the trace makes a mode of its own for its metadata, and
+        # each mode reads the stack: a third of the time.
+        context = tracing(TracingContext(FakeTensorMode(allow_fallback_kernels=True)))
+        with of_torch(), torch.no_grad(), without_tokens, context:
             module = trace(*tensors)
         module.graph.eliminate_dead_code()
         return Walker(module)

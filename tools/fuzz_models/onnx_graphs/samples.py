@@ -36,7 +36,13 @@ class NodeSample:
 
     def at(self, opset: int) -> Any:
         """Return the node in another opset; None if onnx cannot say what it is there."""
-        return _converted(self, opset)
+        name = self.node.op_type
+        try:
+            own = onnx.defs.get_schema(name, self.opset).since_version
+            other = onnx.defs.get_schema(name, opset).since_version
+        except onnx.defs.SchemaError:
+            return None
+        return self.node if own == other else _converted(self, other)
 
 
 @cache
@@ -80,14 +86,10 @@ def is_known(sample: NodeSample) -> bool:
 
 @cache
 def _converted(sample: NodeSample, opset: int) -> Any:
+    """Return the node in the opset that defines the operator anew: in those after it, until the
+    next that does, it is the same.
+    """
     name = sample.node.op_type
-    try:
-        own = onnx.defs.get_schema(name, sample.opset).since_version
-        other = onnx.defs.get_schema(name, opset).since_version
-    except onnx.defs.SchemaError:
-        return None
-    if own == other:
-        return sample.node
     kinds = {n: (kind_of(v), v.shape) for n, v in sample.inputs.items()}
     inputs = [onnx.helper.make_tensor_value_info(n, *k) for n, k in kinds.items()]
     outputs = [onnx.helper.make_tensor_value_info(n, kind_of(v), v.shape)
