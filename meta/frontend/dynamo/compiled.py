@@ -141,7 +141,7 @@ class CompiledGraph:
 
     Attributes
     ----------
-    converted: the program as it was converted.
+    converted: the program as it was converted. calls_back: the calls that PyTorch runs, and why.
     """
 
     def __init__(
@@ -154,6 +154,7 @@ class CompiledGraph:
         kept: SavedTensors | None = None,
     ) -> None:
         self.converted, self._role, self._pool = converted, role, pool
+        self.calls_back = converted.calls_back
         self._gives = kept if role == "forward" else None
         self._takes = kept if role == "backward" else None
         self._lower = lower
@@ -177,11 +178,6 @@ class CompiledGraph:
         self._alone: dict[str, BoundExecutable] = {}
         if not converted.bound and pool is None:
             self._form(None, ())
-
-    @property
-    def calls_back(self) -> list[Failure]:
-        """The calls that PyTorch runs, and why."""
-        return self.converted.calls_back
 
     @property
     def executable(self) -> Executable | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -29,14 +29,7 @@ from meta.dialect.torch.foreign import ProcessCall, call_text
 from meta.frontend.aten.graph import Walker, convert
 from meta.frontend.aten.registry import AtenError, name_of
 from meta.frontend.core import Failure, Unconvertible, conversion_error
-from meta.frontend.core.memory_order import (
-    Order,
-    inverse,
-    is_contiguous_order,
-    order_by_strides,
-    order_of,
-    permuted,
-)
+from meta.frontend.core.memory_order import Order, inverse, order_by_strides, order_of, permuted
 from meta.frontend.dynamo.custom_operators import update_in_place
 from meta.frontend.dynamo.extents import Extents, NotForAllSizes
 from meta.frontend.dynamo.fx_nodes import arguments_of
@@ -343,24 +336,23 @@ class GraphWalker(Walker):
         """Write to inputs, at the end; return the results, copies of those that are in the memory
         that is written.
         """
-        written = list(self.writes)
-        if not written:
+        if not self.writes:
             return results
+        made: dict[Expr, Expr] = {b.var: b.value for b in self.trace.builder.bindings}
 
         def before(value: Any) -> Any:
-            memory = self._memory_of(self.trace.lift(value).atom)
-            return op.copy(value) if memory in written else value
+            memory = self._memory_of(self.trace.lift(value).atom, made)
+            return op.copy(value) if memory in self.writes else value
 
         results = [before(r) for r in results]
         values = [before(v) for v in self.writes.values()]
         symbols = {symbol.atom: symbol for symbol, _ in self.inputs.values()}
-        for atom, value in zip(written, values, strict=True):
+        for atom, value in zip(self.writes, values, strict=True):
             op.assign(symbols[atom], value)
         return results
 
-    def _memory_of(self, atom: Expr) -> Expr:
-        """Return what an atom is a view of, if it is one."""
-        made: dict[Expr, Expr] = {b.var: b.value for b in self.trace.builder.bindings}
+    def _memory_of(self, atom: Expr, made: Mapping[Expr, Expr]) -> Expr:
+        """Return what an atom is a view of, if it is one, by what variables are bound to."""
         while isinstance(call := made.get(atom), Call) and isinstance(call.callee, Op):
             given = tuple(a.fields if isinstance(a, Tuple) else a for a in call.args)
             types = map_tensors(call.callee, given, type_of)
@@ -383,14 +375,12 @@ class GraphWalker(Walker):
                 found=node.format_node(),
                 span=span_of(node),
             )
-        if is_contiguous_order(order):
-            return super()._overload(node, overload, args, {})
-        args = (op.permute_dims(args[0], order), *args[1:])
+        args = (permuted(args[0], order), *args[1:])
 
         def run() -> Any:
             result = convert(overload, args, {})
             scatters = name_of(overload) == "as_strided_scatter"
-            return op.permute_dims(result, inverse(order)) if scatters else result
+            return permuted(result, inverse(order)) if scatters else result
 
         return self._checked(node, args, {}, run)
 

@@ -206,13 +206,11 @@ def _maxima(node: fx.Node, pool: Any) -> fx.Node | None:
     """Return the maxima, the places of which a gradient reads, if it may look for them again."""
     args: Any = node.args
     _, x, *window, places = args
-    said = x.meta["val"]
-    if not said.dtype.is_floating_point:
-        return None
     made = places.args[0] if places.target is operator.getitem else None
     if made is None or made.target is not pool or made.args[0] is not x:
         return None
-    if not all(isinstance(n, int) for part in window[:-1] for n in part):
+    sizes = (n for part in window[:-1] for n in part)
+    if not x.meta["val"].dtype.is_floating_point or not all(isinstance(n, int) for n in sizes):
         return None
     fields: list[fx.Node] = list(made.users)
     return next((n for n in fields if n.target is operator.getitem and n.args[1] == 0), None)

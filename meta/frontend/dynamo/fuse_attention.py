@@ -36,6 +36,7 @@ ATTENTION_ON = ("cuda",)
 """Kinds of device on which PyTorch takes attention apart whose mask its own kernels do not have,
 and on which there are kernels for attention and all its gradients.
 """
+_HALVES = (torch.float16, torch.bfloat16)
 _REPEATS = {"reshape", "view", "repeat_interleave"}
 
 
@@ -102,28 +103,24 @@ def _has_dropout(query: Tensor, _key: Tensor, _value: Tensor, mask: Tensor | Non
     """Whether dropout of probabilities has a kernel of our own: PyTorch's draw their numbers where
     no CUDA graph can be.
     """
-    half = query.dtype in (torch.float16, torch.bfloat16) and isinstance(query.shape[-2], int)
+    served = query.device.type in ATTENTION_ON and query.dtype in _HALVES
     trains = mask is not None and mask.requires_grad
-    return query.device.type in ATTENTION_ON and half and not trains
+    return served and isinstance(query.shape[-2], int) and not trains
 
 
 def _has_operator(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> bool:
-    """Whether there is an operator for attention of these."""
-    operands = (query, key, value)
+    """Whether there is an operator for attention of these, and for its gradient by a mask that is
+    trained.
+    """
     return (
         query.device.type in ATTENTION_ON
-        and all(t.ndim == 4 and t.dtype == query.dtype for t in operands)
+        and all(t.ndim == 4 and t.dtype == query.dtype for t in (key, value, query))
         and query.shape[:2] == key.shape[:2] == value.shape[:2]
-        and query.dtype in (torch.float16, torch.bfloat16, torch.float32)
+        and query.dtype in (*_HALVES, torch.float32)
         and key.shape[2] > 0
-        and (mask is None or _has_kernels(mask, query.dtype))
+        and (mask is None or mask.dtype in (torch.bool, query.dtype))
+        and (mask is None or query.dtype in _HALVES or not mask.requires_grad)
     )
-
-
-def _has_kernels(mask: Tensor, dtype: torch.dtype) -> bool:
-    """Whether there are kernels for a mask, and for its gradient if it is trained."""
-    trains = dtype in (torch.float16, torch.bfloat16)
-    return mask.dtype in (torch.bool, dtype) and (trains or not mask.requires_grad)
 
 
 def _as_autocast_casts(*tensors: Tensor | None) -> list[Any]:
@@ -133,7 +130,7 @@ def _as_autocast_casts(*tensors: Tensor | None) -> list[Any]:
     kind = query.device.type
     if not torch.is_autocast_enabled(kind):
         return list(tensors)
-    dtype, cast = torch.get_autocast_dtype(kind), (torch.float32, torch.float16, torch.bfloat16)
+    dtype, cast = torch.get_autocast_dtype(kind), (*_HALVES, torch.float32)
     return [t.to(dtype) if t is not None and t.dtype in cast else t for t in tensors]
 
 
@@ -151,7 +148,7 @@ def _is_grouped(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) 
         and query.shape[0] == key.shape[0] == value.shape[0]
         and query.shape[3] == key.shape[3]
         and key.shape[2] == value.shape[2]
-        and query.dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+        and query.dtype in (*_HALVES, torch.float32, torch.float64)
         and (mask is None or mask.dtype in (torch.bool, query.dtype))
         and (mask is None or (mask.ndim <= 4 and not mask.requires_grad))
         and all(t.numel() > 0 for t in (query, key, value))

@@ -185,7 +185,7 @@ def outputs_of(
         number = wholes.get(storage_of(node), at)
         whole = found.each[number] if number < at else None
         if isinstance(whole, Result) and _is_plain_alias(said, wanted[number].meta["val"]):
-            return View(whole, _by_strides(said, extents))
+            return View(whole, _by_strides(said))
         return result(node, at >= readers.users)
 
     for at, node in enumerate(wanted):
@@ -276,11 +276,9 @@ def _between(node: fx.Node, base: fx.Node) -> list[fx.Node]:
     return calls[::-1]
 
 
-def _by_strides(said: torch.Tensor, extents: Extents) -> ViewFunction:
+def _by_strides(said: torch.Tensor) -> ViewFunction:
     """Return what makes a view of known sizes of all of a memory."""
-    shape = tuple(map(extents.of, said.shape))
-    strides = tuple(map(extents.of, said.stride()))
-    offset = extents.of(said.storage_offset())
+    shape, strides, offset = said.shape, said.stride(), said.storage_offset()
     return lambda whole, _: whole.as_strided(shape, strides, whole.storage_offset() + offset)
 
 
