@@ -105,6 +105,46 @@ def test_what_kernels_write_anywhere(kept: str, later: bool) -> None:
     same_results(before, after)
 
 
+def projected(order: tuple[int, ...], at: int, extra: str = "%y") -> Module:
+    """Return attention of the parts of a joint projection, which is transposed before the split."""
+    rows = {"b": 2, "s": 5, "n": 3, "h": 4, "d": 6}
+    given = tuple(rows.values())
+    turned = [given[axis] for axis in order]
+    part = text(tuple(n for axis, n in enumerate(turned) if axis != at))
+    views = "\n".join(
+        f"%f{i} = %t.{i}\n%{n}: {part} = reshape(%f{i}, shape={part[7:].replace('[', '(')[:-1]}))"
+        for i, n in enumerate("qkv")
+    )
+    return infer_type(
+        parse(
+            f"func @main(%rows: {text(given)}) {{\n%p = permute_dims(%rows, axes={order})\n"
+            f"%t = split(%p, indices_or_sections=(1, 2), axis={at})\n{views}\n"
+            f"%a = fused_attention(%q, %k, %v)\n%0 = %a.0\n%y = permute_dims(%0, {SWAP})\n"
+            f"return (%y, {extra})}}"
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("order", "at", "extra", "split"),
+    [
+        ((2, 0, 3, 1, 4), 0, "%y", True),
+        ((0, 2, 3, 1, 4), 1, "%y", True),
+        ((0, 3, 1, 4, 2), -1, "%y", True),
+        ((2, 0, 3, 1, 4), 0, "%q", False),  # a part is read elsewhere, too
+        ((2, 0, 3, 1, 4), 0, "%f1", False),
+    ],
+)
+def test_a_projection_is_split_before_it_is_transposed(
+    order: tuple[int, ...], at: int, extra: str, split: bool
+) -> None:
+    before = projected(order, at % 5, extra)
+    after = dead_code(simplify(attention_layout(before, device=CPU)))
+    assert ("split(%rows" in str(after)) == split
+    assert (str(after).count("permute_dims") == 0) == split
+    same_results(before, after)
+
+
 def test_a_tuple_that_is_returned_whole_stays() -> None:
     before = forward("qkv", "%a")
     assert str(attention_layout(before, device=CPU)) == str(before)

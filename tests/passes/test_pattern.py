@@ -217,6 +217,20 @@ CASES = {
         }""",
         [["t", "a", "b", "c", "d"]],
     ),
+    "a split that others read, too": (
+        pattern(lambda x: (lambda s: op.reshape(s[0], ...) * op.sigmoid(s[1]))(op.split(x, 2, 1))),
+        """{
+          %t: (float32[2, 1], float32[2, 1]) = split(%x, 2, 1)
+          %a: float32[2, 1] = %t.0
+          %b: float32[2, 1] = %t.1
+          %v: float32[2, 1] = reshape(%a, (2, 1))
+          %c: float32[2, 1] = sigmoid(%b)
+          %d: float32[2, 1] = multiply(%v, %c)
+          %e: float32[2, 1] = exp(%v)
+          return (%d, %e)
+        }""",
+        [["t", "a", "b", "v", "c", "d"]],
+    ),
     "a tuple as an argument": (
         pattern(lambda x, y: op.concat((op.relu(x), y), 1)),
         """{

@@ -179,6 +179,10 @@ CALLS = [
         " %r = permute_dims(%d, (0, 2, 1))",
         "%a = batch_matmul_tn(%t, %t)\n %c = exp(%a)\n %r = batch_matmul_nt(%c, %t)",
     ),
+    (
+        "%a = reshape(%x, (2, 1, 3))\n %c = reshape(%y, (2, 1, 3))\n %r = concat((%a, %c, %a), 1)",
+        "%r = stack((%x, %y, %x), 1)",
+    ),
     ("%a = stack((%x,), 0)\n %r = exp(%a)", "%a = reshape(%x, (1, 2, 3))\n %r = exp(%a)"),
 ]
 
@@ -216,6 +220,7 @@ KEPT = [
     " %r = concat((%c, %c), 0)",
     "%a = dense(%x, %y)\n %c = permute_dims(%a)\n %r = add(%c, %a)",  # is read twice
     "%a = batch_matmul_tn(%t, %t)\n %r = permute_dims(%a, (1, 0, 2))",
+    "%a = reshape(%x, (2, 1, 3))\n %c = reshape(%y, (2, 1, 3))\n %r = concat((%a, %c), 0)",
 ]
 
 

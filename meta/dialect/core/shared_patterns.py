@@ -174,7 +174,7 @@ def _joined(
 ) -> Any:  # fmt: skip
     given = query, key, value, mask, y, logsumexp, dy, causal, scale, layout
     found = op.fused_attention_dx(*given)
-    return op.concat(tuple(op.reshape(found[i], ...) for i in range(THIRDS)), axis)
+    return joined_rows(found, axis)
 
 
 def register_packed_attention(dialect: Dialect, make: Callable[[CallValues], OpEnv]) -> None:

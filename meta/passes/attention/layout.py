@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from meta import op
 from meta.base.device import Device
-from meta.dialect.core.ir_calls import OpCall, new_call, op_call
+from meta.dialect.core.ir_calls import OpCall, leaf_types, new_call, op_call, tensor_of
 from meta.ir import (
     Binding,
     Call,
@@ -21,7 +22,9 @@ from meta.ir import (
     Var,
     type_of,
 )
+from meta.ir.visit import User
 from meta.op.attention import HEADS_FIRST, HEADS_LATER
+from meta.op.core.check import inverse_permutation, normalize_axis, permutation
 from meta.passes.alias_analysis import AliasSets, Definitions, map_functions_with_aliases
 from meta.passes.rewrite import rewrite_function
 
@@ -50,7 +53,8 @@ def attention_layout(
 
     A projection of [b, s, h * d] is a view of it; the transpose to [b, h, s, d] is a copy, which
     kernels on ``devices`` do not need. Results are transposed in their place, which later passes
-    cancel against transposes that follow.
+    cancel against transposes that follow. Where a joint projection is transposed before it is split
+    into query, key and value, it is split first.
 
     >>> from meta.base.device import CPU
     >>> from meta.ir import parse
@@ -85,13 +89,16 @@ class _Rewriting:
     """A function on its way.
 
     changed: by the tuple of a call, the numbers of its fields in the other layout. wholes: what
-    this tuple became.
+    this tuple became. splits, parts: by a split of a transposed projection, and by a part of it,
+    the same of the projection, and how the other axes of a part are transposed.
     """
 
     uses: DefUse
     known: Definitions
     changed: dict[Expr, tuple[int, ...]] = field(default_factory=dict)
     wholes: dict[Expr, Var] = field(default_factory=dict)
+    splits: dict[Expr, tuple[Var, tuple[int, ...]]] = field(default_factory=dict)
+    parts: dict[Expr, tuple[Var, tuple[int, ...]]] = field(default_factory=dict)
 
     def step(self, binding: Binding) -> list[Binding]:
         """Return what takes the place of a binding."""
@@ -104,11 +111,75 @@ class _Rewriting:
         elif isinstance(value, TupleGetItem) and value.value in self.wholes:
             get = TupleGetItem(self.wholes[value.value], value.index)
             made = [Binding(binding.var, get, binding.span)]
-        elif (call := op_call(value)) is not None and call.op in _OPERANDS:
-            made = self._call(call, binding)
+        elif isinstance(value, TupleGetItem) and value.value in self.splits:
+            split, order = self.splits[value.value]
+            assert isinstance(split.type, TupleType)
+            part = Var(binding.var.name, split.type.fields[value.index])
+            self.parts[binding.var] = part, order
+            made = [Binding(part, TupleGetItem(split, value.index), binding.span)]
+        elif (call := op_call(value)) is not None:
+            made = self._of_operator(call, binding)
         for new in made:
             self.known.add(new)
         return made
+
+    def _of_operator(self, call: OpCall, binding: Binding) -> list[Binding]:
+        if call.op in _OPERANDS:
+            return self._call(call, binding)
+        if call.op is op.split:
+            return self._split(call, binding)
+        if call.op is op.reshape and call.args[0] in self.parts:
+            part, order = self.parts[call.args[0]]
+            shape = _undone(tensor_of(binding.var).static_shape, order)
+            rows = Var(part.name, tensor_of(part).with_shape(shape))
+            view = new_call(op.reshape, part, shape)
+            back = new_call(op.permute_dims, rows, order)
+            return [Binding(rows, view, binding.span), Binding(binding.var, back, binding.span)]
+        return [binding]
+
+    def _split(self, call: OpCall, binding: Binding) -> list[Binding]:
+        """Return the split of a projection in the place of one of its transpose, whose parts, each
+        of extent 1, are operands of attention without that axis.
+        """
+        source, sections, at = call.args
+        turned = op_call(self.known.get(source))
+        if turned is None or turned.op is not op.permute_dims or turned.args[1] is None:
+            return [binding]
+        assert binding.var.type is not None
+        order = permutation(turned.args[1], len(turned.args[1]))
+        at = normalize_axis(at, len(order))
+        parts = [t for t in leaf_types(binding.var.type) if isinstance(t, TensorType)]
+        if not all(t.is_static and t.shape[at] == 1 for t in parts):
+            return [binding]
+        if not all(self._is_operand(view, at) for view in self._readers(binding.var)):
+            return [binding]
+        axis = order[at]
+        rest = tuple(a - (a > axis) for a in order if a != axis)
+        types = tuple(t.with_shape(_undone(t.static_shape, order)) for t in parts)
+        split = new_call(op.split, turned.args[0], sections, axis)
+        var = Var(binding.var.name, TupleType(types))
+        self.splits[binding.var] = var, rest
+        return [Binding(var, split, binding.span)]
+
+    def _readers(self, var: Var) -> Iterator[User]:
+        """Yield who reads a variable, or a field of it."""
+        for user in self.uses.users(var):
+            if isinstance(user, Binding) and isinstance(user.value, TupleGetItem):
+                yield from self._readers(user.var)
+            else:
+                yield user
+
+    def _is_operand(self, user: User, at: int) -> bool:
+        """Whether a user drops an axis, for attention and nothing else."""
+        view = op_call(user.value) if isinstance(user, Binding) else None
+        if view is None or view.op is not op.reshape or not isinstance(user, Binding):
+            return False
+        shape = list(tensor_of(view.args[0]).shape)
+        del shape[at]
+        readers = self.uses.users(user.var)
+        calls = [op_call(u.value) for u in readers if isinstance(u, Binding)]
+        reads = len(calls) == len(readers) and all(c and c.op in _OPERANDS for c in calls)
+        return reads and tensor_of(user.var).shape == tuple(shape)
 
     def _call(self, call: OpCall, binding: Binding) -> list[Binding]:
         """Return a call of attention in the other layout, if that is better, and its operands."""
@@ -166,6 +237,11 @@ class _Rewriting:
     def _only_fields(self, var: Var) -> bool:
         users = self.uses.users(var)
         return all(isinstance(u, Binding) and isinstance(u.value, TupleGetItem) for u in users)
+
+
+def _undone(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape of what is of a shape when its axes are permuted in an order."""
+    return tuple(shape[a] for a in inverse_permutation(order, len(shape)))
 
 
 def _swapped(type_: Type | None) -> TensorType:

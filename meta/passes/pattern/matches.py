@@ -16,6 +16,7 @@ from functools import cached_property
 from math import ceil
 from typing import Any
 
+from meta import op
 from meta.base.errors import ArgumentError
 from meta.dialect.core.ir_calls import base_op, called_op, is_pure
 from meta.ir import (
@@ -152,7 +153,8 @@ def match(
     Bindings of one block only make a match. Where matches overlap, the one whose result is computed
     last is taken. These are refused, for their bindings could not become one:
 
-    - an inner value that is used outside, unless ``shared``, or a view of what the match reads;
+    - an inner value that is used outside, unless ``shared``, or a view or a split of what the match
+      reads;
     - several results of which one is needed before the values are there of which another is made;
     - a call that writes an argument, unless ``writing``, or a random one;
     - a write, between the bindings, to what one of them reads, and a use of what one writes;
@@ -282,16 +284,23 @@ class _Finder:
     def replaced(
         self, members: tuple[Binding, ...], results: tuple[Binding, ...]
     ) -> Iterator[Binding]:
-        """Yield the members but for views of what is there anyway that others use too."""
-        gone: set[Expr] = set()
+        """Yield the members but for views and splits of what the match reads that others use too:
+        these stay. Where the others are replaced as well, as a gradient is, they die.
+        """
+        inner = {member.var for member in members}
+        moved: set[Expr] = set()
         for member in members:
-            outside = any(u not in members for u in self.facts.uses.users(member.var))
             view = self.facts.buffers.of(member.var) is not member.var
-            if member in results:
-                yield member
-            elif not (outside and view and gone.isdisjoint(operands(member.value))):
-                gone.add(member.var)
-                yield member
+            sources = inner.intersection(operands(member.value))
+            if (view or called_op(member.value) is op.split) and sources <= moved:
+                moved.add(member.var)
+        stays: set[object] = set()
+        for member in reversed(members):
+            users = self.facts.uses.users(member.var)
+            read = any(user not in members or user in stays for user in users)
+            if read and member not in results and member.var in moved:
+                stays.add(member)
+        yield from (member for member in members if member not in stays)
 
     def problem(self, one: Match, scope: BlockScope) -> str | None:
         """Return why the members cannot be one, or None."""

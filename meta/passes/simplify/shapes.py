@@ -233,6 +233,22 @@ def concat_of_split(at: RuleSite) -> Expr | None:
     return at.same(split.args[0])
 
 
+@RULES.rule(op.concat)
+def stack_of_views(at: RuleSite) -> Expr | None:
+    """Arrays joined along an axis that each gets for it are a stack of them."""
+    parts = fields_of(at.args[0])
+    if at.args[1] is None or len(parts) < 2 or not at.type.is_static:
+        return None
+    axis = normalize_axis(at.args[1], at.type.ndim)
+    views = [at.made_by(part, op.reshape) for part in parts]
+    sources = [view.args[0] for view in views if view is not None]
+    shape = at.type.static_shape
+    alone = {(*shape[:axis], *shape[axis + 1 :])} == {tensor_of(x).shape for x in sources}
+    if not alone or len(parts) != len(sources) or shape[axis] != len(parts):
+        return None
+    return new_call(op.stack, Tuple(tuple(sources)), axis)
+
+
 @RULES.rule(op.stack)
 def single_stack(at: RuleSite) -> Expr | None:
     """A stack of one tensor is a view of it."""

@@ -16,7 +16,7 @@ from meta.dialect.cudnn import cudnn
 from meta.dialect.cudnn import plans as execution_plans
 from meta.dialect.cudnn.attention import sdpa_backward
 from meta.ir import TensorType, parse
-from meta.passes import explain_fusion, fuse_dialect, infer_type
+from meta.passes import dead_code, explain_fusion, fuse_dialect, infer_type
 from tests.dialect.cudnn.test_graph import frontend
 
 __all__ = ["frontend"]
@@ -92,6 +92,21 @@ KERNELS = {
     "saved": "attention_of_rows_saved",
     "gradient": "attention_of_rows_dx",
 }
+
+
+@pytest.mark.parametrize("rows", ROWS)
+def test_attention_and_its_gradient_share_the_rows(rows: str) -> None:
+    """In a whole step of training both read the parts of one split, which then nothing reads."""
+    saved, gradient = (str(program(rows, result)) for result in ("saved", "gradient"))
+    forward = saved[saved.index("{") + 1 : saved.index("return")]
+    backward = gradient[gradient.index("%g") : gradient.rindex("}")]
+    backward = backward.replace("%y", "%o").replace("%l", "%u")
+    step = parse(gradient[: gradient.index("{") + 1] + forward + backward + "}")
+    with only("cudnn"):
+        found = dead_code(fuse_dialect(step, device=CUDA))
+    kernels = [f.attrs["kernel"] for f in found.functions.values() if f.attrs]
+    assert sorted(kernels) == ["attention_of_rows_dx", "attention_of_rows_saved"]
+    assert "split(" not in str(found.main)
 
 
 @pytest.mark.parametrize("rows", ROWS)
