@@ -11,7 +11,7 @@ from importlib.machinery import PathFinder
 from typing import Any
 
 from meta.base.did_you_mean import MissingModules
-from meta.base.errors import UnknownName
+from meta.base.errors import PlatformError, UnknownName
 from meta.base.registry import OPERATORS
 
 __version__ = "0.1.0"
@@ -27,6 +27,13 @@ def _reads_command_line() -> bool:
     return sys.argv[:1] == ["-m"] and given[given.index("-m") + 1] == "meta"
 
 
+if sys.platform == "win32":
+    raise PlatformError(
+        "meta does not run on Windows",
+        expected="Linux on x86-64 or aarch64",
+        found=sys.platform,
+        hint="in the Windows Subsystem for Linux (`wsl --install`), install it as on Linux",
+    )
 if not any(isinstance(finder, MissingModules) for finder in sys.meta_path):
     sys.meta_path.append(MissingModules())
 if not _reads_command_line():

@@ -89,6 +89,10 @@ class DivisionByZero(TypeInferError, ZeroDivisionError, RuntimeError):
     """An integer divided by 0, where the numbers are at hand; to torch it is a RuntimeError."""
 
 
+class PlatformError(MetaError, ImportError):
+    """An operating system that the package does not run on, found when it is imported."""
+
+
 class DeviceError(MetaError, RuntimeError):
     """An unknown or absent device, or arrays on several devices where one is needed."""
 
