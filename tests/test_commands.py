@@ -1,4 +1,4 @@
-"""Commands of the README and of the pages run as they are printed: every `python -m meta ...`, in a
+"""Commands of the README and other pages run as they are printed: every `python -m meta ...`, in a
 block of the shell or in a line, with the files that its page makes and with no other option.
 """
 
@@ -17,7 +17,10 @@ from meta.cli.main import main
 from meta.dialect import vendors
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`((?:\S+ )?python -m meta [^`]*)`")
 COMMAND = re.compile(r"(?:(?P<env>[A-Z_]+=\S+) )?python -m meta (?P<words>.*)")

@@ -1,4 +1,6 @@
-"""The README keeps its word: its commands are the ones that CI runs, its code runs as it stands."""
+"""The README and the tour keep their word: commands are those that CI runs, code runs as it stands,
+figures are those of the page that measures.
+"""
 
 from __future__ import annotations
 
@@ -13,22 +15,26 @@ from tests.conftest import run_python
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
+TOUR = (ROOT / "docs" / "tour.md").read_text("utf-8")
 DEMO = "pip install '.[demo]' && python -m meta demo"
 PROCESSES = "torchrun --standalone --nproc-per-node 2 -m meta demo"
 TEST = "pip install '.[test]' && pytest"
 
 
-def blocks(language: str) -> Iterator[tuple[str, str]]:
-    """Yield (nearest heading above, code) of each fenced block in ``language``."""
+def blocks(language: str, *pages: str) -> Iterator[tuple[str, str]]:
+    """Yield (nearest heading above, code) of each fenced block in ``language`` of the README, or of
+    the texts of pages.
+    """
     pattern = re.compile(rf"^```{language}\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-    for block in pattern.finditer(README):
-        heading = re.findall(r"^#+ (.+)$", README[: block.start()], re.MULTILINE)[-1]
-        yield heading, block[1]
+    for page in pages or (README,):
+        for block in pattern.finditer(page):
+            heading = re.findall(r"^#+ (.+)$", page[: block.start()], re.MULTILINE)[-1]
+            yield heading, block[1]
 
 
-def commands() -> list[str]:
+def commands(*pages: str) -> list[str]:
     """Return the shell commands, without comments."""
-    lines = [line for _, code in blocks("bash") for line in code.splitlines()]
+    lines = [line for _, code in blocks("bash", *pages) for line in code.splitlines()]
     return [re.sub(r"\s+# .*", "", line) for line in lines if line and not line.startswith("#")]
 
 
@@ -76,7 +82,9 @@ def test_command_runs(command: str, tmp_path: Path) -> None:
     assert run_python(*arguments, cwd=tmp_path, tvm=True).strip()
 
 
-@pytest.mark.parametrize("code", [pytest.param(c, id=heading) for heading, c in blocks("python")])
+@pytest.mark.parametrize(
+    "code", [pytest.param(code, id=title) for title, code in blocks("python", README, TOUR)]
+)
 def test_python_block_runs(code: str, tmp_path: Path) -> None:
     # In a process of its own: a block may register operators and backends.
     program = tmp_path / "block.py"
@@ -91,4 +99,15 @@ def test_linked_files_exist() -> None:
 
 
 def test_it_is_short() -> None:
-    assert len(README.splitlines()) < 250
+    assert len(README.splitlines()) <= 150
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/release_notes.md"])
+def test_figures_are_those_of_the_page_on_performance(page: str) -> None:
+    """A time in a table, in ms, and a ratio anywhere."""
+    measured = (ROOT / "docs" / "performance.md").read_text("utf-8")
+    text = (ROOT / page).read_text("utf-8")
+    figures = set(re.findall(r"\b\d+\.\d{3}\b|\b\d\.\d\dx", text))
+    assert figures
+    missing = {figure for figure in figures if not re.search(rf"(?<!\d){figure}\b", measured)}
+    assert not missing, f"{page} has figures that nothing measures: {missing}"

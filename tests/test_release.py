@@ -30,6 +30,12 @@ def test_changelog_is_in_the_format_that_it_names() -> None:
     assert set(re.findall(r"^### (.+)$", text, re.MULTILINE)) <= kinds
 
 
+def test_release_notes_are_a_page_about_this_version() -> None:
+    notes = (ROOT / "docs" / "release_notes.md").read_text("utf-8")
+    versions = re.findall(r"^## (.+)$", notes, re.MULTILINE)
+    assert versions[0] == meta.__version__ and len(notes.split("\n## ")[1].splitlines()) <= 60
+
+
 def test_citation_has_what_its_format_requires() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
     assert citation["cff-version"] == "1.2.0"

@@ -18,7 +18,7 @@ import pytest
 
 from tests.conftest import python_process
 from tests.files.places import PLACES
-from tests.test_readme import README, blocks, commands
+from tests.test_readme import README, TOUR, blocks, commands
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
@@ -225,20 +225,21 @@ COMMANDS: dict[str, Callable[[Path], list[str]]] = {
         str(ROOT / "tests" / "vm" / "test_finite.py"),
     ],
 }
-"""The commands of README.md, in short: a module to run and its arguments."""
+"""The commands of README.md and of the tour, in short: a module to run and its arguments."""
 OUT = "converted"
 SAME = ("op", "ops", "relay info")
 """Those that print the same wherever caches are."""
-CODE = [pytest.param(code, id=heading) for heading, code in blocks("python")]
+CODE = [pytest.param(code, id=title) for title, code in blocks("python", README, TOUR)]
 FAILING = ["full", "read_only", "goes away"]
 
 
-def test_every_command_of_the_readme_is_here() -> None:
+def test_every_command_of_the_readme_and_the_tour_is_here() -> None:
     """Those that are no programs of the project install it, or start several of its processes."""
     named = {c.split()[0] for c in COMMANDS}
-    found = set(re.findall(r"python -m meta ([a-z]+)", README))
-    started = {part.split()[0] for line in commands() for part in line.split(" && ")}
-    known = {"python", "pip", "pytest", "pre-commit", "torchrun", ".ci/run"}
+    found = set(re.findall(r"python -m meta ([a-z]+)", README + TOUR))
+    lines = commands(README, TOUR)
+    started = {part.split()[0] for line in lines for part in line.split(" && ")}
+    known = {"python", "pip", "pytest", "torchrun"}
     assert found <= named and started <= known
 
 
