@@ -64,6 +64,8 @@ def test_ci_has_a_job_for_each_torch_that_is_admitted() -> None:
     assert minors == list(range(minors[0], minors[-1] + 1))
     pin = f'"torch>=2.{minors[0]},<2.{minors[-1] + 1}"'
     assert pin in (ROOT / "pyproject.toml").read_text("utf-8")
+    for page in ("README.md", "docs/install.md"):
+        assert f"'torch<2.{minors[-1] + 1}' --index-url" in (ROOT / page).read_text("utf-8")
 
 
 @pytest.mark.parametrize(
