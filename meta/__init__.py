@@ -10,6 +10,7 @@ import sys
 from importlib.machinery import PathFinder
 from typing import Any
 
+from meta.base.aliases import MODULE
 from meta.base.did_you_mean import MissingModules
 from meta.base.errors import PlatformError, UnknownName
 from meta.base.registry import OPERATORS
@@ -47,4 +48,7 @@ def __getattr__(name: str) -> Any:
     if PathFinder.find_spec(f"{__name__}.{name}", globals()["__path__"]) is not None:
         # The import statement asks for the attribute before it imports the module.
         raise UnknownName(f"meta.{name} is not imported yet", hint=f"import meta.{name}")
+    for module in ("model", "optim", "train", "random", "linalg", "grad", "vm"):
+        if name in globals()[module].__all__ and name not in MODULE:
+            raise UnknownName(f"meta has no {name!r}", hint=f"write meta.{module}.{name}")
     return OPERATORS[name]  # raises UnknownName, which is an AttributeError: what it is called

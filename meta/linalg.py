@@ -12,8 +12,10 @@ from math import inf
 from typing import Any, NamedTuple
 
 from meta import op
+from meta.base.did_you_mean import unknown_attribute
 from meta.base.dtype import COMPLEX, REAL_OF, has_gradient
 from meta.base.errors import TypeInferError
+from meta.base.signature_check import check_signature
 from meta.op.core.check import normalize_axes, normalize_axis
 from meta.op.core.function import as_operand
 from meta.op.products import (
@@ -65,6 +67,11 @@ __all__ = [
     "vecdot",
     "vector_norm",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    raise unknown_attribute("meta.linalg", name, __all__)
+
 
 Array = Any
 """An array, a traced one, or what `meta.array` takes."""
@@ -378,6 +385,7 @@ def matrix_power(x: Array, n: int) -> Array:
         square = square @ square
 
 
+@check_signature
 def lstsq(x1: Array, x2: Array, rtol: float | None = None) -> LstsqResult:
     """Return the y of least norm among those that make ``x1 @ y - x2`` least; see `LstsqResult`.
 

@@ -17,6 +17,8 @@ import torch
 
 import meta
 from meta.base.errors import MetaError
+from tests.together import together
+from tools import spellings
 from tools.names_page import HEADING, PAGE, section
 
 TEXT = PAGE.read_text("utf-8")
@@ -110,3 +112,11 @@ def test_there_are_rows() -> None:
 def test_the_names_are_those_of_the_errors() -> None:
     written = HEADING + TEXT.partition(HEADING)[2]
     assert written == section(), "run `python -m tools.names_page`"
+
+
+@together(spellings.rows())
+def test_a_spelling(side: str, code: str) -> None:
+    found, text = spellings.outcome(side, code)
+    if found not in ("same", "clear"):
+        listed = spellings.DIFFERENT if found == "another result" else spellings.RAW
+        assert code in listed, f"{found}: {text}"

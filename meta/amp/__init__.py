@@ -10,6 +10,7 @@ docs/howto/cast_rule.md walks through it.
 
 import importlib
 import pkgutil
+from typing import Any
 
 from meta.amp.cast_rule import (
     always,
@@ -24,6 +25,7 @@ from meta.amp.cast_rule import (
     rule_of,
 )
 from meta.amp.scope import autocast, autocast_scope
+from meta.base.did_you_mean import unknown_attribute
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
@@ -42,3 +44,7 @@ __all__ = [
     "register_op_cast_rule",
     "rule_of",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    raise unknown_attribute("meta.amp", name, __all__)

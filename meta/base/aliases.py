@@ -77,10 +77,74 @@ LINALG = {
 }
 """By a name of a function or method: its name in `meta.linalg`."""
 
+UFUNC: dict[str, str] = {
+    "accumulate": "meta.cumsum(x, axis), meta.cumprod, meta.cummax, meta.cummin",
+    "at": "x = x.at[index].add(values), or subtract, multiply, divide, power, min, max",
+    "outer": "meta.{name}(x[:, None], y), which broadcasts",
+    "reduce": "meta.sum(x, axis), meta.prod, meta.max, meta.min, meta.all, meta.any",
+    "reduceat": "meta.sum of each slice",
+}
+"""By an attribute of NumPy's functions: what to write for that of the operator ``name``."""
+
+DTYPE: dict[str, str] = {
+    "char": "the dtype itself, a text",
+    "kind": 'meta.isdtype(dtype, "real floating"), or "integral", "bool", ...',
+    "name": "the dtype itself, a text",
+    "newbyteorder": "x: arrays are in the machine's order of bytes",
+    "type": "the dtype itself, a text",
+}
+"""By an attribute of NumPy's dtypes: what to write."""
+
+DEVICE: dict[str, str] = {"type": "device.kind"}
+"""By an attribute of torch's devices: what to write."""
+
 MODULE: dict[str, str] = {
     **{name: f"meta.{own}" for name, own in OTHER_NAMES.items()},
     **{name: f"meta.linalg.{own}" for name, own in LINALG.items()},
     **{n: f"meta.{d}" for n, d in DTYPES.items() if n not in (d, "char")},
+    "DataLoader": "meta.train.Batches(x, y, batch_size)",
+    "backends": "META_* in the environment, docs/configuration.md has them",
+    "block": "meta.concat of rows that meta.concat makes",
+    "c_": "meta.stack(arrays, axis=1)",
+    "checkpoint": "meta.model.checkpoint(block), which recomputes a block in the backward pass",
+    "choose": "meta.where, or meta.take_along_axis",
+    "combinations": "x[i], of indices that itertools.combinations makes",
+    "from_pretrained": "model = meta.model.zoo.<Name>(...), then "
+    "model.load_state_dict(theirs.state_dict()) or meta.model.load_weights(model, path)",
+    "fromiter": "meta.array(list(values))",
+    "gcd": "math.gcd of Python's ints",
+    "gradient_checkpoint": "meta.model.checkpoint(block)",
+    "hessian": "meta.grad.grad of each element of meta.grad.grad(y, x, create_graph=True)",
+    "histc": "meta.histogram(x, bins, range=(low, high))",
+    "indices": 'meta.meshgrid(meta.arange(n), meta.arange(m), indexing="ij")',
+    "iterable": "x.ndim > 0",
+    "ix_": "x[i[:, None], j]",
+    "jacobian": "meta.grad.grad(y[i], x) of each element of y",
+    "jvp": "meta.grad.grad(y, x): gradients are of reverse mode",
+    "lcm": "math.lcm of Python's ints",
+    "losses": "the functions meta.cross_entropy, meta.mse_loss, ...",
+    "lr_scheduler": "meta.optim.schedule",
+    "modf": "meta.trunc(x) and x - meta.trunc(x)",
+    "numpy": "x.numpy()",
+    "optimizer": "meta.optim",
+    "piecewise": "meta.where",
+    "plot": "matplotlib's functions, which take x.numpy()",
+    "poly1d": "sums of powers: meta.sum(c * x[..., None] ** n, -1)",
+    "polygamma": "meta.digamma, or meta.trigamma",
+    "polyval": "sums of powers: meta.sum(c * x[..., None] ** n, -1)",
+    "r_": "meta.concat(arrays)",
+    "ravel_multi_index": "i * m + j",
+    "remat": "meta.model.checkpoint(block)",
+    "savetxt": "numpy.savetxt(path, x.numpy())",
+    "set_device": 'device="cuda:1" at the arrays that are made',
+    "spacing": "meta.nextafter(x, meta.inf) - x",
+    "summary": "print(model), or meta.explain(executable)",
+    "to_numpy": "x.numpy()",
+    "trapezoid": "meta.sum((y[1:] + y[:-1]) / 2 * meta.diff(x))",
+    "unfold": "meta.stack of x[..., i:i + h, j:j + w], or meta.conv2d",
+    "use_deterministic_algorithms": "nothing: results do not depend on the order of threads",
+    "vander": "x[:, None] ** meta.arange(n)",
+    "vjp": "meta.grad.grad(y, x, gradient), or meta.grad.value_and_grad(f)",
     "bool_": "meta.bool",
     "int_": "meta.int64",
     "single": "meta.float32",
@@ -309,51 +373,31 @@ MODULE: dict[str, str] = {
 }
 """By a name of the module: what to write."""
 
-ARGUMENT: dict[str, tuple[str, ...]] = {
-    "a": ("x", "x1"),
-    "a_max": ("max",),
-    "a_min": ("min",),
-    "b": ("x2",),
-    "dim0": ("axis1",),
-    "dim1": ("axis2",),
-    "dim": ("axis",),
-    "diagonal": ("k",),
-    "dims": ("axes", "axis"),
-    "end": ("stop",),
-    "input": ("x", "prediction"),
-    "keepdim": ("keepdims",),
-    "other": ("x2",),
-    "reduce": ("reduction",),
-    "size": ("shape",),
-    "steps": ("num",),
-    "size_average": ("reduction",),
-    "tensors": ("arrays",),
-    "y_pred": ("prediction",),
-    "y_true": ("target",),
-}
-"""By the name of an argument: what it may be called here."""
-
-NO_ARGUMENT: dict[str, str] = {
-    "alpha": "multiply the other operand first: x + alpha * y",
-    "casting": "cast the arguments: x.astype(dtype)",
-    "inplace": "x = f(x): operators return new arrays, and a compiled program reuses memory",
-    "layout": "arrays are dense",
-    "memory_format": "a compiled program chooses the order in memory",
-    "order": "arrays are in row-major order",
-    "out": "x[...] = result, which writes it into x",
-    "pin_memory": "meta.from_dlpack of a pinned torch tensor",
-    "num_workers": "nothing: batches of arrays in memory need no processes",
-    "retain_graph": "nothing: a graph lives as long as a result that leads to it",
-    "requires_grad": "x.requires_grad = True, once the array is there",
-    "rounding_mode": 'meta.floor_divide for "floor", meta.trunc(x / y) for "trunc"',
-    "split_size_or_sections": "indices_or_sections, how many equal parts or where to cut",
-    "set_to_none": "nothing: gradients are set to None",
-    "subok": "arrays have no subclasses",
-}
-"""By the name of an argument that there is not: what to write."""
-
 MODEL: dict[str, str] = {
     "add_module": "self.name = model",
+    "compile": "meta.vm.compile(model, *inputs)",
+    "extra_repr": "repr(model)",
+    "get_buffer": "model.state()[path]",
+    "get_parameter": "dict(model.named_parameters())[path]",
+    "get_submodule": "dict(model.paths())[path]",
+    "named_children": "model.members().items()",
+    **dict.fromkeys(
+        (
+            "register_backward_hook",
+            "register_full_backward_hook",
+            "register_full_backward_pre_hook",
+        ),
+        "meta.grad.grad(loss, h), the gradient of a value h that forward keeps: there are no hooks",
+    ),
+    "register_forward_hook": "a subclass, or a model around this one, whose forward calls it and "
+    "returns or keeps the value: there are no hooks",
+    "register_forward_pre_hook": "a subclass, or a model around this one, whose forward changes "
+    "the arguments: there are no hooks",
+    "register_load_state_dict_post_hook": "model.load_state_dict(state), then what is to follow: "
+    "there are no hooks",
+    "register_state_dict_pre_hook": "a change of what model.state_dict() returns",
+    "share_memory": "meta.distributed.init: ranks have arrays of their own",
+    "type": "model.to(dtype)",
     "apply": "for model in model.models(): ...",
     "bfloat16": 'model.to("bfloat16")',
     "buffers": "model.state(), without model.parameters()",
@@ -384,12 +428,19 @@ LAYERS: dict[str, str] = {
     "NLLLoss": "the function meta.nll_loss",
     "Parameter": "meta.model.parameter",
     "SyncBatchNorm": 'BatchNorm(features, over="dp"), or meta.model.sync_batch_norm(model)',
+    "DataParallel": "torchrun, and meta.distributed.init(): see docs/distributed.md",
+    "Dense": "meta.model.Linear",
+    "from_pretrained": "a model of meta.model.zoo, then model.load_state_dict(theirs.state_dict())",
     "functional": "the functions meta.relu, meta.cross_entropy, ...",
     "utils": "optimizer.step(clip_norm=1.0), which clips and then updates",
 }
 """By a name of `meta.model`: what to write."""
 
+_SCHEDULE = "meta.optim.schedule, or torch's class, which takes our optimizers, too"
 OPTIM: dict[str, str] = {
+    **dict.fromkeys(("CosineAnnealingLR", "LambdaLR", "OneCycleLR", "StepLR"), _SCHEDULE),
+    "Adamax": "meta.optim.Adam, or AdamW",
+    "LBFGS": "meta.optim.AdamW, or scipy.optimize: there is no line search",
     "lr_scheduler": "meta.optim.schedule, whose functions give a factor by the number of the step",
 }
 """By a name of `meta.optim`: what to write."""
@@ -409,13 +460,29 @@ RANDOM: dict[str, str] = {
 TRAIN: dict[str, str] = {
     "DataLoader": "meta.train.Batches(x, y, batch_size), or torch's DataLoader",
     "Dataset": "meta.train.Batches(x, y, batch_size), or any iterable of pairs",
+    "EarlyStopping": "meta.train.EarlyStop",
+    "ModelCheckpoint": "meta.train.Checkpoint",
     "TensorDataset": "meta.train.Batches(x, y, batch_size)",
+    "train": "meta.train.fit",
     "Trainer": "meta.train.fit",
 }
 """By a name of `meta.train`: what to write."""
 
 BY_MODULE: dict[str, dict[str, str]] = {
     "meta": MODULE,
+    "meta.amp": {"GradScaler": "meta.optim.DynamicLossScale, or bfloat16, which needs none"},
+    "meta.distributed": {
+        "barrier": "nothing: collectives wait for one another",
+        "get_rank": "meta.distributed.rank",
+        "get_world_size": "meta.distributed.size",
+        "init_process_group": "meta.distributed.init, under torchrun",
+    },
+    "meta.grad": {name: MODULE[name] for name in ("hessian", "jacobian", "jvp", "vjp")},
+    "meta.linalg": {
+        "cond": "s[..., 0] / s[..., -1] with s = meta.linalg.svdvals(x)",
+        "multi_dot": "a @ b @ c",
+        "vander": MODULE["vander"],
+    },
     "meta.model": LAYERS,
     "meta.optim": OPTIM,
     "meta.random": RANDOM,

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 
 import torch
 
-from meta.base.errors import ArgumentError, DeviceError
+from meta.base.aliases import DEVICE
+from meta.base.errors import ArgumentError, DeviceError, UnknownName
 
 _FORM = re.compile(r"([a-z]\w*)(?:[:(](\d{1,4})\)?)?")
 BUILT_IN = ("cpu", "cuda")
@@ -55,6 +56,11 @@ class Device(str):
         self = super().__new__(cls, "cpu" if match[1] == "cpu" else f"{match[1]}:{ordinal}")
         self.kind, self.ordinal = match[1], ordinal
         return self
+
+    def __getattr__(self, name: str) -> str:
+        if name in DEVICE:
+            raise UnknownName(f"a device has no {name!r}", hint=f"write {DEVICE[name]}")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
 CPU = Device("cpu")

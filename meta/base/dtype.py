@@ -16,7 +16,8 @@ import ml_dtypes
 import numpy as np
 import torch
 
-from meta.base.errors import ArgumentError
+from meta.base.aliases import DTYPE
+from meta.base.errors import ArgumentError, UnknownName
 from meta.base.registry import nearest
 
 _TABLE: dict[str, tuple[torch.dtype, Any]] = {
@@ -77,6 +78,21 @@ class DType(str):
 
     def __ne__(self, other: object) -> bool:
         return not self == other
+
+    def __call__(self, *values: object, **_: object) -> Any:
+        """Raise ArgumentError: a dtype is no type of scalars."""
+        value = repr(values[0]) if len(values) == 1 else "..."
+        value = value if len(value) < 60 else "..."
+        raise ArgumentError(
+            "a dtype is a text, and makes no arrays",
+            found=f"meta.{self}({value})",
+            hint=f'meta.array({value}, "{self}"), or x.astype("{self}")',
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if name in DTYPE:
+            raise UnknownName(f"a dtype has no {name!r}", hint=f"write {DTYPE[name]}")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
     def itemsize(self) -> int:
@@ -141,11 +157,13 @@ def canonical(dtype: object) -> str:
             return _FROM_NUMPY[np.dtype(cast(Any, dtype))]
     except (TypeError, ValueError, KeyError, SyntaxError):  # numpy parses text such as "f4, f4"
         pass
+    hint = nearest(str(dtype), _TABLE)
+    if isinstance(dtype, int):
+        hint = "a shape is one argument, a tuple: meta.zeros((2, 3))"
+    elif hasattr(dtype, "dtype"):
+        hint = "x.dtype of the array"
     raise ArgumentError(
-        "unknown dtype",
-        expected=", ".join(_TABLE),
-        found=repr(dtype),
-        hint=nearest(str(dtype), _TABLE),
+        "unknown dtype", expected=", ".join(_TABLE), found=f"{dtype!r:.200}", hint=hint
     )
 
 

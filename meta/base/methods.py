@@ -166,8 +166,8 @@ ARRAY_ALIASES: dict[str, str] = {
     "chunk": "meta.split(x, chunks, axis)",
     "compress": "x[mask]",
     "contiguous": "x: operators take strided arrays; x.clone() is compact",
-    "copy": "x.clone()",
     "copy_": "x[...] = value, or x.update(value)",
+    "byteswap": "x.numpy().byteswap()",
     "cross_entropy": "meta.cross_entropy(x, target)",
     "data": "x.detach()",
     "data_ptr": "x.torch().data_ptr()",
@@ -184,6 +184,7 @@ ARRAY_ALIASES: dict[str, str] = {
     "expand_as": "x.broadcast_to(y.shape)",
     "fill": "x[...] = value, or meta.full(x.shape, value)",
     "fill_": "x[...] = value",
+    "flags": "x.torch().is_contiguous()",
     "flat": "x.flatten()",
     "fliplr": "x.flip(1)",
     "flipud": "x.flip(0)",
@@ -195,6 +196,7 @@ ARRAY_ALIASES: dict[str, str] = {
     "index_fill_": "x[index] = value",
     "index_put": "x.at[index].set(value)",
     "index_put_": "x[index] = value",
+    "indices": "x.argsort(axis), x.argmax(axis) or x.argmin(axis)",
     "inner": "x @ y",
     "is_complex": 'meta.isdtype(x.dtype, "complex floating")',
     "is_contiguous": "x.torch().is_contiguous()",
@@ -223,10 +225,12 @@ ARRAY_ALIASES: dict[str, str] = {
     "new_ones": "meta.ones(shape, x.dtype, device=x.device)",
     "new_tensor": "meta.array(values, x.dtype, device=x.device)",
     "new_zeros": "meta.zeros(shape, x.dtype, device=x.device)",
+    "newbyteorder": "x: arrays are in the machine's order of bytes",
     "normal_": "x.update(meta.random.normal(x.shape))",
     "numel": "x.size",
     "partition": "x.sort()",
     "permute_dims": "x.permute(axes)",
+    "pin_memory": "meta.from_dlpack(x.torch().pin_memory())",
     "ptp": "x.max() - x.min()",
     "put": "x[index] = value",
     "random_": "x.update(meta.random.randint(x.shape, low=a, high=b))",
@@ -244,9 +248,11 @@ ARRAY_ALIASES: dict[str, str] = {
     "scatter_add_": "x = x.scatter_add(axis, index, src)",
     "select": "x[index]",
     "select_scatter": "x.at[index].set(value)",
+    "setflags": "x: only copies such as x[0] are not to be written",
     "slice_scatter": "x.at[start:stop].set(value)",
     "split": "meta.split(x, parts, axis): numbers of parts as NumPy's, not sizes",
     "split_with_sizes": "meta.split(x, indices, axis)",
+    "storage": "x.torch().untyped_storage()",
     "storage_offset": "x.torch().storage_offset()",
     "stride": "x.strides",
     "sum_to_size": "meta.collapse_sum_like(x, y)",
@@ -260,12 +266,16 @@ ARRAY_ALIASES: dict[str, str] = {
     "type_as": "x.astype(y.dtype)",
     "unbind": "meta.unstack(x)",
     "unflatten": "x.reshape(shape)",
+    "unfold": "meta.stack of x[start:start + size]",
+    "untyped_storage": "x.torch().untyped_storage()",
     "uniform_": "x.update(meta.random.uniform(x.shape))",
+    "values": "x: one array is returned, not a pair with indices",
     "vdot": "meta.vecdot(x, y)",
     "view": "x.reshape(shape)",
     "view_as": "x.reshape(y.shape)",
     "vsplit": "meta.split(x, n, axis=0)",
     "where": "meta.where(condition, x, other)",
+    "xpu": "x.to(device)",
     "zero_": "x[...] = 0",
 }
 """By a name of an array's attribute: what to write."""
@@ -365,6 +375,10 @@ class Methods(Overloads):
             )
         order = _integers(axes) if axes and axes != (None,) else None
         return OPERATORS["permute_dims"](self, order)
+
+    def conj(self: Any) -> Any:
+        """The complex conjugate, as ``meta.conj``; real numbers themselves."""
+        return OPERATORS["conj"](self) if self.dtype in COMPLEX else self
 
     def clone(self) -> Any:
         """Return a copy. A gradient flows through it."""

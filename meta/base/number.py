@@ -6,8 +6,10 @@ dtype, which has it rounded as IEEE 754 says: infinite where it is out of range.
 
 from __future__ import annotations
 
+from typing import Any
+
 from meta.base.dtype import COMPLEX, is_real, limits
-from meta.base.errors import NumberOutOfRange
+from meta.base.errors import ArgumentError, NumberOutOfRange
 
 Number = bool | int | float
 _WIDER = ("int16", "int32", "int64")
@@ -58,3 +60,16 @@ MAX_BYTES = (1 << 63) - 1
 """Bytes of an array: addresses and strides are int64."""
 MAX_RESULTS = 1 << 16
 """Arrays that one call returns."""
+
+
+class Size(int):
+    """The number of elements, which says what ``x.size(0)`` is called here."""
+
+    __slots__ = ()
+
+    def __call__(self, axis: object = None) -> Any:
+        """Raise ArgumentError: it is a number, as NumPy's."""
+        raise ArgumentError(
+            "x.size is the number of elements, as NumPy's",
+            hint="x.shape" if axis is None else f"x.shape[{axis}]",
+        )

@@ -16,16 +16,21 @@ from meta.base.source import Span
 T = TypeVar("T")
 
 
-def close_names(name: str, names: Iterable[str]) -> list[str]:
+def close_names(name: str, names: Iterable[str], cutoff: float = 0.5) -> list[str]:
     """Return up to three names that resemble ``name``, the closest first."""
-    return difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)
+    return difflib.get_close_matches(name, list(names), n=3, cutoff=cutoff)
 
 
 def nearest(name: str, names: Iterable[str], habitual: Mapping[str, str] = {}) -> str:
     """Return a hint: what the habitual ``name`` is called here, or the names closest to it."""
     if name in habitual:
         return f"it is called {habitual[name]}"
-    close = close_names(name, names)
+    # Beside a table of names with a meaning, a likeness of letters must be a slip of the keyboard:
+    # "cov" has no use for "cos". Gradients are not called by users.
+    if habitual:
+        close = close_names(name, (n for n in names if not n.endswith("_dx")), 0.75)
+    else:
+        close = close_names(name, names)
     return (
         f"did you mean {' or '.join(repr(n) for n in close)}?"
         if close

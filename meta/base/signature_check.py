@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from meta.base import aliases
+from meta.base import argument_aliases
 from meta.base.errors import ArgumentError, MetaError
 from meta.base.registry import close_names, nearest
 
@@ -49,15 +49,25 @@ def require_bindable(
             f"there is no argument {unknown[0]!r}" if unknown else str(error),
             op=name,
             expected=f"{name}{inspect.Signature(plain)}",
-            hint=suggest_argument(unknown[0], names) if unknown else None,
+            hint=suggest_argument(unknown[0], names) if unknown else _suggest_names(plain, args),
         ) from None
+
+
+def _suggest_names(parameters: Sequence[inspect.Parameter], args: Sequence[Any]) -> str | None:
+    """Return what to try where arguments are given by position that are taken by name."""
+    named = [p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY]
+    first = [p.name for p in parameters if p.kind < inspect.Parameter.VAR_POSITIONAL]
+    if len(args) <= len(first) or not named:
+        return None
+    shape = ", a shape as one tuple" if "shape" in first else ""
+    return f"first {', '.join(first)}{shape}; by name {', '.join(f'{n}=' for n in named)}"
 
 
 def suggest_argument(name: str, names: Sequence[str]) -> str | None:
     """Return what to try instead of an argument that there is not."""
-    if name in aliases.NO_ARGUMENT:
-        return aliases.NO_ARGUMENT[name]
-    for meant in aliases.ARGUMENT.get(name, ()):
+    if name in argument_aliases.NO_ARGUMENT:
+        return argument_aliases.NO_ARGUMENT[name]
+    for meant in argument_aliases.ARGUMENT.get(name, ()):
         if meant in names:
             return f"the argument is called {meant!r}"
     return nearest(name, names) if close_names(name, names) else None

@@ -6,6 +6,9 @@
 number of ranks of the mesh.
 """
 
+from typing import Any
+
+from meta.base.did_you_mean import unknown_attribute
 from meta.distributed.collectives import (
     all_gather,
     all_reduce,
@@ -63,3 +66,7 @@ __all__ = [
     "tensor_parallel_plan",
     "unshard",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    raise unknown_attribute("meta.distributed", name, __all__)

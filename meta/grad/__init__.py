@@ -8,10 +8,31 @@ by its arguments, eagerly and in traced code.
 
 import importlib
 import pkgutil
+import sys
+from types import ModuleType
+from typing import Any
 
+from meta.base.did_you_mean import unknown_attribute
+from meta.base.errors import ArgumentError
 from meta.grad.core import grad, value_and_grad
 
 __all__ = ["grad", "value_and_grad"]
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
+
+
+def __getattr__(name: str) -> Any:
+    raise unknown_attribute("meta.grad", name, __all__)
+
+
+class _Module(ModuleType):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Raise ArgumentError: what is called is a function of JAX."""
+        raise ArgumentError(
+            "meta.grad is a module",
+            hint="meta.grad.value_and_grad(f)(x)[1], or meta.grad.grad(y, x) of what was computed",
+        )
+
+
+sys.modules[__name__].__class__ = _Module

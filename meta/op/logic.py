@@ -238,9 +238,17 @@ for _name, _row in COMPARISONS.items():
     _define_comparison(_name, *_row)
 
 
-@op(elementwise=True, complex=True, promotes=("x", "y"), names=Names("array_api onnx relax"))
+@op(
+    elementwise=True,
+    complex=True,
+    promotes=("x", "y"),
+    unary="nonzero",
+    names=Names("array_api onnx relax"),
+)
 def where(condition: Tensor, x: Scalar | Tensor, y: Scalar | Tensor) -> Tensor:
     """``x`` where ``condition`` is nonzero, else ``y``.
+
+    ``condition`` alone gives its `nonzero`, as NumPy and torch have it.
 
     All three are broadcast against one another. ``condition``: any dtype. x, y: of one dtype, which
     is the result's (two Python numbers: float32, int64 or bool, which holds both). The branch not

@@ -70,11 +70,12 @@ def sum_dx(x: Tensor, dy: Tensor, *options: Any) -> Tensor:
     return _back(x, dy, *options)
 
 
-@op(complex=True, names=Names("array_api"))
+@op(complex=True, promotes=("x",), counts_as_float=True, names=Names("array_api"))
 def mean(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The arithmetic mean; NaN if there are no elements.
 
-    TypeInferError unless ``x`` is floating point or complex.
+    x: floating point or complex; integers and bools of a call count as float32. TypeInferError for
+    others.
     """
     require_gradient(x, "x")
     return _reduced(x, axis, keepdims, x.dtype)
@@ -169,7 +170,7 @@ def per_degree(count: int, correction: int | float) -> float:
     return 1 / (count - correction) if count > correction else inf
 
 
-@op
+@op(promotes=("x",), counts_as_float=True)
 def var(
     x: Tensor,
     axis: Axes = None,
@@ -187,7 +188,7 @@ def var(
     return _reduced(x, axis, keepdims, x.dtype)
 
 
-@op(like=var)
+@op(like=var, promotes=("x",), counts_as_float=True)
 def std() -> None:
     """The standard deviation, sqrt(`var`). Its gradient where it is 0 is taken as 0."""
 

@@ -9,7 +9,7 @@ of them, for programs that compute with shapes.
 from itertools import accumulate, pairwise
 from typing import Any
 
-from meta.base.errors import ArgumentError
+from meta.base.errors import ArgumentError, TypeInferError
 from meta.base.methods import Overloads
 from meta.base.number import MAX_RESULTS
 from meta.base.registry import OPERATORS
@@ -118,7 +118,12 @@ def squeeze(x: Tensor, axis: Ints | None = None) -> Tensor:
     """
     gone = squeezed_axes(x, axis)
     fits = all(x.shape[a] == 1 for a in gone)
-    require(fits, "the axis does not have extent 1", found=f"{axis} of {x}")
+    if not fits:
+        raise TypeInferError(
+            "the axis does not have extent 1",
+            found=f"{axis} of {x}",
+            hint="leave the axis out, which drops those of extent 1",
+        )
     return x.with_shape(tuple(d for i, d in enumerate(x.shape) if i not in gone))
 
 

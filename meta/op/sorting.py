@@ -7,7 +7,7 @@ A program says more than a call does: the dtype of indices, and which result of 
 
 The file is not called `sort`: ``meta.op.sort`` is the operator."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from meta.base.errors import ArgumentError
 from meta.ir.types import Dim
@@ -104,10 +104,17 @@ def topk(
     return values if ret_type == "values" else indices
 
 
+class TopK(NamedTuple):
+    """Result of `topk`."""
+
+    values: Any
+    indices: Any
+
+
 @topk.calls
 def _topk(x: Any, k: int, axis: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     _require_bool(sorted, "sorted", "topk")
-    return topk.plain(x, k, axis, largest)
+    return TopK(*topk.plain(x, k, axis, largest))
 
 
 @op(composed=True)

@@ -46,6 +46,7 @@ from meta.optim.options import (
     require_range,
     resolve,
 )
+from meta.optim.param_groups import SchedulerInterface
 from meta.runtime.master_weights import add_master, master_pairs, synchronize_masters
 from meta.runtime.ndarray import array, ndarray
 from meta.runtime.placement import Placement, shard_of
@@ -97,7 +98,7 @@ class ParameterBatch:
         return ParameterBatch([self.names[i] for i in chosen], self.options, decays, rates)
 
 
-class Optimizer(Model):
+class Optimizer(Model, SchedulerInterface):
     """Base class of the optimizers, which serve eager loops: ``loss.backward(); optimizer.step();
     optimizer.zero_grad()``, and, with ``with_<name>``, a traced `TrainingStep`.
 
@@ -122,7 +123,7 @@ class Optimizer(Model):
     ----------
     lr: float32[]. step_count: float32[], the number of updates made. placements: which part of each
     parameter this rank updates, by name. What an algorithm keeps are dicts of arrays by the name of
-    the parameter, as ``master`` is.
+    the parameter, as ``master`` is. param_groups: see `ParameterGroup`.
     """
 
     operator: ClassVar[Op]
@@ -276,6 +277,12 @@ class Optimizer(Model):
             self.lr.update(value)
         else:
             super().__setattr__(name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        own = getattr(type(self), name, None)
+        if isinstance(own, property) and own.fget is not None:
+            return own.fget(self)  # which has raised an AttributeError, and says why
+        return super().__getattr__(name)
 
     @check_signature
     def step(self, *, clip_norm: float | None = None, clip_value: float | None = None) -> None:
@@ -453,6 +460,11 @@ class Optimizer(Model):
         assert isinstance(result, Optimizer)
         result._announce_masters()
         return result
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled and copied: nothing that a scheduler of torch has put here."""
+        theirs = ("_torch_groups", "_opt_called", "step")
+        return {k: v for k, v in super().__getstate__().items() if k not in theirs}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)

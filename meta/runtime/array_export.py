@@ -19,7 +19,7 @@ from torch import Tensor
 
 from meta.base import dtype as dtypes
 from meta.base.device import CPU
-from meta.base.errors import ArgumentError, GradientError
+from meta.base.errors import ArgumentError, GradientError, IndexOutOfRange
 from meta.base.html import Html, bytes_text, details, fragment, join, table, tag
 from meta.base.methods import Methods
 from meta.runtime import external_memory, trace_checks
@@ -59,12 +59,26 @@ class ArrayExport(Methods):
             return bits.copy().view(dtypes.TO_NUMPY[self.dtype])
         return host.numpy().copy()
 
-    def item(self) -> Any:
+    def item(self, *index: Any) -> Any:
         """Return the value of an array with one element as a Python number.
 
-        TraceError for an array of a model that is being traced, as for `numpy`.
+        index: that of one element of others, as NumPy's: by axes, or in row-major order.
+        TraceError for an array of a model that is being traced, as for `numpy`. ArgumentError for
+        several elements, IndexOutOfRange where there is none.
         """
         trace_checks.refuse_read(self)
+        if index:
+            place = index[0] if isinstance(index[0], tuple) else index
+            flat = len(place) == 1 and len(self.shape) != 1
+            try:
+                return (self.tensor.flatten() if flat else self.tensor)[place].item()
+            except (IndexError, RuntimeError, TypeError):
+                raise IndexOutOfRange(
+                    "there is no such element",
+                    op="item",
+                    expected=f"an index below {self.tensor.numel()}, or {self.ndim} of them",
+                    found=f"{index} of shape {self.shape}",
+                ) from None
         if self.size != 1:
             raise ArgumentError(
                 "item() needs an array with one element", found=f"shape {self.shape}"

@@ -18,6 +18,7 @@ import torch
 from meta.base import dtype as dtypes
 from meta.base.device import Device, destination, require
 from meta.base.errors import ArgumentError, GradientError
+from meta.base.number import Size
 from meta.base.registry import OPERATORS
 from meta.base.signature_check import check_signature
 from meta.runtime import trace_checks, view_copies
@@ -99,7 +100,7 @@ class ndarray(ArrayExport):
     @property
     def size(self) -> int:
         """Number of elements."""
-        return self.tensor.numel()
+        return Size(self.tensor.numel())
 
     @property
     def itemsize(self) -> int:
@@ -166,6 +167,7 @@ class ndarray(ArrayExport):
             )
         self._placement = value
 
+    @check_signature
     def to(self, target: object = None, *, device: object = None, dtype: object = None) -> ndarray:
         """Return the array on another device or in another dtype; the array itself if nothing
         changes.

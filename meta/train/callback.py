@@ -8,6 +8,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from meta.base.errors import ArgumentError
+from meta.runtime.ndarray import ndarray
 
 if TYPE_CHECKING:
     from meta.train.run import Run
@@ -96,12 +97,22 @@ class EarlyStop(MetricMonitor):
     ----------
     patience: how many evaluations may pass without an improvement.
     metric: its name. larger: whether larger is better. least: what an improvement must exceed.
+    restore_best: whether the model is, behind the run, as it was at its best evaluation, of which
+    the callback keeps a copy.
     """
 
     def __init__(
-        self, patience: int, metric: str = "loss", *, larger: bool = False, least: float = 0.0
+        self,
+        patience: int,
+        metric: str = "loss",
+        *,
+        larger: bool = False,
+        least: float = 0.0,
+        restore_best: bool = False,
     ) -> None:
         super().__init__(patience, metric, larger, least)
+        self.restore_best = restore_best
+        self._best_model: dict[str, ndarray] = {}
 
     def on_begin(self, run: Run) -> None:
         """End a run that had been ended before."""
@@ -111,6 +122,22 @@ class EarlyStop(MetricMonitor):
         """Compare with the best so far."""
         if not self.compare(metrics):
             self._check(run)
+        elif self.restore_best:
+            self._best_model = {n: x.detach().clone() for n, x in run.model.state().items()}
+
+    def on_end(self, run: Run) -> None:
+        """Restore the best model, if that is wanted."""
+        if self._best_model:
+            run.model.load_state_dict(self._best_model)
+
+    def state(self) -> dict[str, Any]:
+        """Return the best value, how long ago it was, and the model then."""
+        return super().state() | {"model": self._best_model}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Take what `state` returned."""
+        super().load_state(state)
+        self._best_model = dict(state["model"])
 
     def _check(self, run: Run) -> None:
         if self.waited >= self.patience:

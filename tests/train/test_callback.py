@@ -84,6 +84,34 @@ def test_early_stop_and_its_state(tmp_path: Path) -> None:
         train(steps=50, **options)
 
 
+def test_early_stop_restores_the_best_model() -> None:
+    evaluated: list[dict[str, Any]] = []
+    ends: list[dict[str, Any]] = []
+
+    def state(run: Run) -> dict[str, Any]:
+        return {n: x.numpy().copy() for n, x in run.model.state().items()}
+
+    class Watch(Callback):
+        def on_evaluation(self, run: Run, metrics: dict[str, float]) -> None:
+            metrics["best"] = float(len(evaluated) == 2)  # two watch: the second evaluation
+            evaluated.append(state(run))
+
+        def on_end(self, run: Run) -> None:
+            ends.append(state(run))
+
+    stop = EarlyStop(3, "best", larger=True, restore_best=True)
+    record = train(
+        steps=50, eval_data=held_out(), eval_every=2, seed=1, callbacks=[Watch(), stop, Watch()]
+    )
+    assert record.step == 10 and stop.best == 1.0
+    other = EarlyStop(3, "best", larger=True, restore_best=True)
+    other.load_state(stop.state())
+    for name, best in evaluated[2].items():
+        assert not (best == evaluated[-1][name]).all()
+        for found in (ends[1][name], other.state()["model"][name].numpy()):
+            assert (found == best).all()
+
+
 VALUES = [
     5.0,
     4.0,

@@ -52,6 +52,7 @@ class DialectOp(OpNode):
         # What a call handler asks of an operator is the base operator's.
         self.schema, self.infer, self.call_values = base.schema, base.infer, base.call_values
         self.random, self.promotes = base.random, base.promotes
+        self.counts_as_float = base.counts_as_float
         self.view_elsewhere = base.view_elsewhere
         self.config: Config | None = None
         self._configured: dict[Config, DialectOp] = {}

@@ -51,6 +51,8 @@ def op(
     complex: bool = ...,
     indices: IndexRule | None = ...,
     promotes: tuple[str, ...] = ...,
+    counts_as_float: bool = ...,
+    unary: str = ...,
     view_elsewhere: bool = ...,
     names: Names = ...,
 ) -> Callable[[Callable[..., Any]], Op]: ...
@@ -70,6 +72,8 @@ def op(
     indices: IndexRule | None = None,
     composed: bool = False,
     promotes: tuple[str, ...] = (),
+    counts_as_float: bool = False,
+    unary: str = "",
     view_elsewhere: bool = False,
     names: Names = NO_NAMES,
 ) -> Any:
@@ -95,6 +99,8 @@ def op(
     composed: a call takes more than the schema; see `ComposedOp`.
     promotes: names of the slots whose operands are cast to one dtype in a user's call; see
         `promotion.py`.
+    counts_as_float: integers and bools among these count as float32 in a user's call.
+    unary: the operator that a call with the first argument alone means, as NumPy has it.
     view_elsewhere: NumPy and PyTorch return a view of the first argument; this is a copy of it.
     names: what other systems call the operator, where it takes the same operands; see `names.py`.
 
@@ -131,6 +137,8 @@ def op(
             complex=complex,
             indices=indices,
             promotes=promotes,
+            counts_as_float=counts_as_float,
+            unary=unary,
             view_elsewhere=view_elsewhere,
             names=names,
         )

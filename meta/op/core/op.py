@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from meta.base.aliases import UFUNC
 from meta.base.call_context import Default, context
 from meta.base.device import Device
 from meta.base.dtype import COMPLEX, DTYPES, FLOAT8
@@ -20,8 +21,10 @@ from meta.base.errors import (
     RegistrationError,
     TraceError,
     TypeInferError,
+    UnknownName,
 )
 from meta.base.number import fits, out_of_range, suggest_dtype
+from meta.base.registry import OPERATORS
 from meta.base.signature_check import require_bindable
 from meta.base.source import Span, definition_span
 from meta.ir.expr import OpNode
@@ -82,6 +85,8 @@ class Op(OpNode):
     complex: whether complex tensors are taken and returned, as by all that takes float8.
     indices: which arguments are indices, and into what; None if none is. See `indices.py`.
     promotes: the slots whose operands a user's call may give in several dtypes; see `promotion.py`.
+    counts_as_float: whether integers and bools among these count as float32 there.
+    unary: the operator that a call with the first argument alone means; empty for none.
     view_elsewhere: whether NumPy and PyTorch return a view of the first argument, of which this
     returns a copy, which users are not to write; see `meta.runtime.view_copies`.
     names: what other systems call it; see `names.py`.
@@ -102,6 +107,8 @@ class Op(OpNode):
         complex: bool = False,
         indices: IndexRule | None = None,
         promotes: tuple[str, ...] = (),
+        counts_as_float: bool = False,
+        unary: str = "",
         view_elsewhere: bool = False,
         names: Names = NO_NAMES,
     ) -> None:
@@ -113,6 +120,7 @@ class Op(OpNode):
         self.commutative, self.float8 = commutative, float8
         self.complex = complex or float8
         self.indices, self.promotes = indices, promotes
+        self.counts_as_float, self.unary = counts_as_float, unary
         self.view_elsewhere = view_elsewhere
         self.names = names.of(name)
         self.site: Span = definition_span(function)
@@ -159,7 +167,16 @@ class Op(OpNode):
         given = () if x is _ABSENT else (x, *args) if y is _ABSENT else (x, y, *args)
         if "out" in kwargs:
             return write_out(self.name, kwargs.pop("out"), lambda: self(*given, **kwargs))
+        if self.unary and len(given) == 1 and not kwargs:
+            return OPERATORS[self.unary](x)
         return (_context().handler or Default.handler)(self, given, kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        """Say what an attribute of NumPy's functions is here; only missing ones come here."""
+        if name in UFUNC:
+            hint = UFUNC[name].format(name=self.name)
+            raise UnknownName(f"meta.{self.name} has no {name!r}", hint=f"write {hint}")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __repr__(self) -> str:
         return f"<operator {self.name}>"

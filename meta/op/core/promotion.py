@@ -5,6 +5,8 @@ program shows and gradients pass through. Code that derives programs (passes, gr
 importers) is not promoted, because a second dtype there is a mistake. An operator names the slots
 that are promoted together: ``@op(promotes=("x1", "x2"))``.
 
+Of one that ``counts_as_float``, integers and bools become float32, as in a quotient.
+
 Dtypes are combined by `meta.result_type`: those of one kind as the Array API says, an integer with
 a floating point dtype as torch does, and Python numbers are weak.
 """
@@ -16,7 +18,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from meta.base import config
-from meta.base.dtype import FLOAT8
+from meta.base.dtype import FLOAT8, has_gradient
 from meta.base.dtype_info import result_type
 from meta.base.registry import OPERATORS
 from meta.runtime.ndarray import array
@@ -39,9 +41,12 @@ def common_dtype(op: Any, args: tuple[Any, ...]) -> str | None:
     """
     operands = list(_operands(op, args))
     dtypes = {x.dtype for x in operands if not isinstance(x, int | float)}
-    if not dtypes or dtypes & FLOAT8 or (len(dtypes) == 1 and len(operands) == 1):
+    alone = len(dtypes) == 1 and len(operands) == 1
+    if not dtypes or dtypes & FLOAT8 or (alone and not op.counts_as_float):
         return None
     common = result_type(*dtypes, *(x for x in operands if isinstance(x, int | float)))
+    if op.counts_as_float and not has_gradient(common):
+        common = "float32"
     if dtypes == {common} or config.get("META_STRICT_DTYPES"):
         return None
     return common

@@ -35,6 +35,7 @@ import numpy as np
 from meta.base import dtype as dtypes
 from meta.base.device import Device
 from meta.base.errors import ArgumentError, MetaError, RegistrationError, TypeInferError
+from meta.base.registry import OPERATORS
 from meta.base.signature_check import suggest_argument
 from meta.base.source import definition_span
 from meta.ir.types import SymbolicDim, TensorType
@@ -425,11 +426,16 @@ class Schema:
                 hint = suggest_argument(name, self.names)
                 raise self._refusal(f"there is no argument {name!r}", hint=hint)
             if i < len(args):
-                raise self._refusal(f"argument {name!r} is given twice")
+                hint = "a shape is one argument, a tuple" if "shape" in self.index else None
+                raise self._refusal(f"argument {name!r} is given twice", hint=hint)
             values[i] = value
         missing = [n for n, v in zip(self.names, values, strict=True) if v is REQUIRED]
         if missing:
-            raise self._refusal(f"argument {missing[0]!r} is missing", found=f"missing {missing}")
+            raise self._refusal(
+                f"argument {missing[0]!r} is missing",
+                found=f"missing {missing}",
+                hint=f"give {', '.join(f'{n}=' for n in missing)}",
+            )
         return tuple(values)
 
     def _refusal(
@@ -451,11 +457,14 @@ class Schema:
         except _ReadError:
             text = repr(value)
             found = text if len(text) < 80 and "\n" not in text else type(value).__name__
+            by_element = f"{self.name}imum"  # of torch's x.max(y)
+            compares = slot.name == "axis" and by_element in OPERATORS and hasattr(value, "shape")
             raise ArgumentError(
                 f"argument {slot.name!r} does not fit",
                 op=self.name,
                 expected=slot.accepts,
                 found=f"{found} ({type(value).__name__})",
+                hint=f"meta.{by_element}(x, y) compares by element" if compares else None,
             ) from None
         except MetaError as error:
             if error.op is None:

@@ -16,6 +16,7 @@ from meta.base.device import CPU, Device
 from meta.base.dtype import NAMED, DType
 from meta.base.errors import ArgumentError, TraceError, TypeInferError
 from meta.base.methods import Methods
+from meta.base.number import Size
 from meta.base.source import Span, user_span
 from meta.ir.builder import BlockBuilder
 from meta.ir.expr import (
@@ -97,7 +98,8 @@ class Symbol(Value, Methods):
     @property
     def size(self) -> int:
         """Number of elements."""
-        return self.type.size
+        size: Any = self.type.size
+        return Size(size) if isinstance(size, int) else size
 
     def __len__(self) -> int:
         if not self.shape:
