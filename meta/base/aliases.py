@@ -486,5 +486,9 @@ BY_MODULE: dict[str, dict[str, str]] = {
     "meta.model": LAYERS,
     "meta.optim": OPTIM,
     "meta.random": RANDOM,
+    "meta.testing": dict.fromkeys(
+        ("assert_allclose", "assert_array_equal", "assert_close"),
+        "numpy.testing.assert_allclose, which takes arrays",
+    ),
     "meta.train": TRAIN,
 }

@@ -4,6 +4,9 @@ elsewhere.
 `OpCase` describes an operator's expected behaviour as data; `opcheck` derives the checks from it.
 """
 
+from typing import Any
+
+from meta.base.did_you_mean import unknown_attribute
 from meta.testing.case import B, C, F, I, OpCase, error, refusals, sample
 from meta.testing.compare import check, check_type, numeric_gradient
 from meta.testing.data import get_testable_devices, one_hot_torch, randint, randn, randn_torch
@@ -32,3 +35,7 @@ __all__ = [
     "sample",
     "with_dialect",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    raise unknown_attribute("meta.testing", name, __all__)
