@@ -28,7 +28,7 @@ from meta.interop.torch.loss_scale import SharedLossScale
 from meta.interop.torch.optimizers import SharedState, options_of
 from meta.optim import TrainingStep
 from meta.optim.data_parallel import DataParallel
-from meta.optim.optimizer import require_clip
+from meta.optim.optimizer import Optimizer, require_clip
 from meta.optim.step import Accumulation, require_stage
 from meta.runtime.mesh import current_mesh, digest, require_consistent
 from meta.runtime.ndarray import array, ndarray
@@ -168,6 +168,13 @@ class TorchTrainingStep:
         cuda_graph: bool | None,
         ranks: tuple[str | None, int],
     ) -> None:
+        if not isinstance(optimizer, torch.optim.Optimizer) or isinstance(optimizer, Optimizer):
+            raise ArgumentError(
+                "training_step takes an optimizer of PyTorch's",
+                expected="torch.optim.SGD, Adam, AdamW, ...",
+                found=f"{type(optimizer).__module__}.{type(optimizer).__qualname__}",
+                hint="models of meta have steps of their own: meta.optim.with_adamw(...)(model)",
+            )
         self._objective, self._optimizer = _Objective(model, loss), optimizer
         self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
         if autocast is not None and autocast not in HALVES:

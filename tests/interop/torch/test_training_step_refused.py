@@ -110,6 +110,11 @@ def refused(change: Callable[[nn.Module], dict[str, Any]]) -> TorchTrainingStep:
 
 REFUSED: dict[str, tuple[Callable[[nn.Module], dict[str, Any]], str]] = {
     "algorithm": (lambda m: {"optimizer": optim.Rprop(m.parameters())}, "no optimizer of ours"),
+    "ours": (
+        lambda m: {"optimizer": meta.optim.SGD(meta.model.Linear(3, 2).parameters(), lr=0.1)},
+        "PyTorch's",
+    ),
+    "none": (lambda m: {"optimizer": None}, "an optimizer of PyTorch's"),
     "amsgrad": (lambda m: {"optimizer": optim.Adam(m.parameters(), amsgrad=True)}, "amsgrad"),
     "dampening": (lambda m: {"optimizer": optim.SGD(m.parameters(), dampening=0.1)}, "dampening"),
     "others": (lambda m: {"optimizer": optim.SGD(matrices().parameters())}, "model has not"),
