@@ -142,7 +142,7 @@ MODULE: dict[str, str] = {
     "to_numpy": "x.numpy()",
     "trapezoid": "meta.sum((y[1:] + y[:-1]) / 2 * meta.diff(x))",
     "unfold": "meta.stack of x[..., i:i + h, j:j + w], or meta.conv2d",
-    "use_deterministic_algorithms": "nothing: results do not depend on the order of threads",
+    "use_deterministic_algorithms": "that of torch, which kernels of ATen obey here, too",
     "vander": "x[:, None] ** meta.arange(n)",
     "vjp": "meta.grad.grad(y, x, gradient), or meta.grad.value_and_grad(f)",
     "bool_": "meta.bool",
