@@ -159,7 +159,8 @@ def _functions() -> Iterator[tuple[str, Callable[..., Any]]]:
 CALLABLES = dict(_functions())
 # No parameter of theirs is a tensor of floats.
 OF_NUMBERS = {
-    *("broadcast_shapes", "empty", "eye", "linspace", "fft.fftfreq", "fft.rfftfreq"),
+    *("broadcast_shapes", "empty", "eye", "linspace", "unravel_index"),
+    *("fft.fftfreq", "fft.rfftfreq"),
     *("random.normal", "random.uniform", "random.randint", "random.seed", "random.exponential"),
     *("random.gumbel", "random.permutation"),
 }
