@@ -61,7 +61,7 @@ def write(model, alphabet, start, count, temperature=0.8):
 
 def main():
     """Read the text, train, write."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--text", type=Path, help="a text file")
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--width", type=int, default=64)

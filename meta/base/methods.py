@@ -7,10 +7,10 @@ the operator of its name.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from types import MethodType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -330,11 +330,11 @@ class Methods(Overloads):
     namespace: ClassVar[Any]
     """The functions of the Array API standard: `meta.array_api`, which sets it."""
 
-    def reshape(self, *shape: Any) -> Any:
+    def reshape(self, *shape: int | Sequence[int]) -> Any:
         """Return ``meta.reshape`` to a shape, given as a tuple or as numbers."""
         return OPERATORS["reshape"](self, _integers(shape))
 
-    def permute(self, *axes: Any) -> Any:
+    def permute(self, *axes: int | Sequence[int]) -> Any:
         """Return the array with its axes in this order, given as a tuple or as numbers."""
         return OPERATORS["permute_dims"](self, _integers(axes))
 
@@ -360,7 +360,7 @@ class Methods(Overloads):
         extent = prod(merged) if all(isinstance(e, int) for e in shape) else -1
         return OPERATORS["reshape"](self, (*shape[:first], extent, *shape[last + 1 :]))
 
-    def transpose(self, *axes: Any) -> Any:
+    def transpose(self, *axes: int | Sequence[int] | None) -> Any:
         """Return ``meta.permute_dims`` to an order of axes, given as a tuple or as numbers.
 
         As NumPy's: without axes their order is reversed. ArgumentError for two numbers, which are
@@ -458,24 +458,26 @@ class Methods(Overloads):
         complex = self.dtype in ("complex64", "complex128")
         return OPERATORS["conj"](transposed) if complex else transposed
 
-    def __getattr__(self, name: str) -> Any:
-        """Say what an attribute that there is not is called here; only missing ones come here."""
-        own = getattr(type(self), name, None)
-        if isinstance(own, property) and own.fget is not None:
-            return own.fget(self)  # which has raised an AttributeError, and says why
-        hint = None
-        if name in ARRAY_ALIASES:
-            hint = f"write {ARRAY_ALIASES[name]}"
-        elif name.endswith("_") and not name.startswith("_"):
-            hint = (
-                f"write x = x.{name[:-1]}(...): methods return new arrays; x[...] = value and "
-                "x.update(value) write to the memory of x"
-            )
-        elif name in OPERATORS or name in FUNCTIONS:
-            hint = f"it is a function: meta.{name}"
-        if hint is not None:
-            raise UnknownName(f"an array has no {name!r}", hint=hint)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+    if not TYPE_CHECKING:  # for which there is no such attribute
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what a missing attribute is called here; only those come here."""
+            own = getattr(type(self), name, None)
+            if isinstance(own, property) and own.fget is not None:
+                return own.fget(self)  # which has raised an AttributeError, and says why
+            hint = None
+            if name in ARRAY_ALIASES:
+                hint = f"write {ARRAY_ALIASES[name]}"
+            elif name.endswith("_") and not name.startswith("_"):
+                hint = (
+                    f"write x = x.{name[:-1]}(...): methods return new arrays; x[...] = value and "
+                    "x.update(value) write to the memory of x"
+                )
+            elif name in OPERATORS or name in FUNCTIONS:
+                hint = f"it is a function: meta.{name}"
+            if hint is not None:
+                raise UnknownName(f"an array has no {name!r}", hint=hint)
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, options: Any) -> Any:
         # Else numpy's functions would call the methods above, with numpy's own arguments.

@@ -44,17 +44,19 @@ def explain_compile(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Com
     return explain(model, args, kwargs)
 
 
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        try:
-            return getattr(import_module(_MODULES[name]), name)
-        except ModuleNotFoundError as error:
-            if error.name != "onnx":
-                raise
-            raise ImportError(f"{name} needs the package onnx: pip install onnx") from error
-    if name in _SOURCES:
-        return import_module(f"meta.frontend.{name}")
-    raise AttributeError(f"module 'meta.frontend' has no attribute {name!r}")
+if not TYPE_CHECKING:  # what else there is, a type checker is not to take for granted
+
+    def __getattr__(name: str) -> Any:
+        if name in _MODULES:
+            try:
+                return getattr(import_module(_MODULES[name]), name)
+            except ModuleNotFoundError as error:
+                if error.name != "onnx":
+                    raise
+                raise ImportError(f"{name} needs the package onnx: pip install onnx") from error
+        if name in _SOURCES:
+            return import_module(f"meta.frontend.{name}")
+        raise AttributeError(f"module 'meta.frontend' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -247,7 +247,12 @@ def pad(x: Tensor, pad_width: Ints, pad_value: Scalar = 0.0, pad_mode: str = "co
 
 
 @pad.calls
-def _pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0) -> Any:
+def _pad(
+    x: Any,
+    pad_width: int | Sequence[int] | Sequence[Sequence[int]],
+    mode: str = "constant",
+    constant_values: Any = 0,
+) -> Any:
     x = as_operand(x)
     flat = flat_widths(pad_width, x.ndim)
     if isinstance(constant_values, tuple | list):

@@ -38,6 +38,7 @@ class ArrayExport(Methods):
     tensor: Tensor
     key: ArrayKey
     tracked: bool
+    requires_grad: Any
     # What `torch` is of an array that is recorded; set once by `meta.grad.core.torch_autograd`.
     to_torch: ClassVar[Callable[[Any], Tensor]]
 
@@ -54,9 +55,9 @@ class ArrayExport(Methods):
         """Return a numpy copy of the values (bfloat16 and float8 as those of `ml_dtypes`)."""
         trace_checks.refuse_read(self)
         host = self.tensor.detach().cpu()
-        if self.dtype in BITS:
-            bits = host.contiguous().view(BITS[self.dtype]).numpy()
-            return bits.copy().view(dtypes.TO_NUMPY[self.dtype])
+        if self.key.dtype in BITS:
+            bits = host.contiguous().view(BITS[self.key.dtype]).numpy()
+            return bits.copy().view(dtypes.TO_NUMPY[self.key.dtype])
         return host.numpy().copy()
 
     def item(self, *index: Any) -> Any:
@@ -69,19 +70,19 @@ class ArrayExport(Methods):
         trace_checks.refuse_read(self)
         if index:
             place = index[0] if isinstance(index[0], tuple) else index
-            flat = len(place) == 1 and len(self.shape) != 1
+            flat = len(place) == 1 and len(self.key.shape) != 1
             try:
                 return (self.tensor.flatten() if flat else self.tensor)[place].item()
             except (IndexError, RuntimeError, TypeError):
                 raise IndexOutOfRange(
                     "there is no such element",
                     op="item",
-                    expected=f"an index below {self.tensor.numel()}, or {self.ndim} of them",
-                    found=f"{index} of shape {self.shape}",
+                    expected=f"an index below {self.tensor.numel()}, or {self.tensor.ndim} of them",
+                    found=f"{index} of shape {self.key.shape}",
                 ) from None
-        if self.size != 1:
+        if self.tensor.numel() != 1:
             raise ArgumentError(
-                "item() needs an array with one element", found=f"shape {self.shape}"
+                "item() needs an array with one element", found=f"shape {self.key.shape}"
             )
         return self.tensor.item()
 
@@ -118,20 +119,20 @@ class ArrayExport(Methods):
         copy, which ``copy=False`` refuses; ``copy=True`` always copies. Use `numpy` for a copy.
         """
         self._refuse_exit("numpy")
-        own = dtypes.TO_NUMPY[self.dtype]
+        own = dtypes.TO_NUMPY[self.key.dtype]
         kind = own if dtype is None else np.dtype(dtype)
-        shared = self.device == CPU and kind == own
+        shared = self.key.device == CPU and kind == own
         if copy or (copy is None and not shared):
             return self.numpy().astype(kind, copy=False)
         if not shared:
             raise ArgumentError(
                 "numpy cannot see this array without a copy",
-                expected=f"dtype {self.dtype} on the CPU",
-                found=f"dtype {dtype or self.dtype}, an array on {self.device}",
+                expected=f"dtype {self.key.dtype} on the CPU",
+                found=f"dtype {dtype or self.key.dtype}, an array on {self.key.device}",
             )
         external_memory.mark_shared(self.tensor)
-        if self.dtype in BITS:
-            return self.tensor.view(BITS[self.dtype]).numpy().view(own)
+        if self.key.dtype in BITS:
+            return self.tensor.view(BITS[self.key.dtype]).numpy().view(own)
         return self.tensor.numpy()
 
     def __buffer__(self, flags: int, /) -> memoryview:
@@ -141,11 +142,11 @@ class ArrayExport(Methods):
         ArgumentError for an array that is not on the CPU, or of a dtype without a format of the
         buffer protocol: bfloat16 and float8. GradientError for one that requires a gradient.
         """
-        if self.device != CPU or self.dtype in BITS:
+        if self.key.device != CPU or self.key.dtype in BITS:
             raise ArgumentError(
                 "this array has no memory that Python's buffer protocol can describe",
                 expected="an array on the CPU, of a dtype but bfloat16 and float8",
-                found=f"{self.dtype} on {self.device}",
+                found=f"{self.key.dtype} on {self.key.device}",
                 hint="x.numpy(), or x.cpu()",
             )
         return self.__array__(copy=False).data
@@ -158,7 +159,7 @@ class ArrayExport(Methods):
         if self.requires_grad:
             raise GradientError(
                 f"{who} would compute with this array, of which no gradient knows",
-                found=f"an array of shape {self.shape} that requires a gradient",
+                found=f"an array of shape {self.key.shape} that requires a gradient",
                 hint="use the function of meta; or give away x.detach()",
             )
 
@@ -175,8 +176,8 @@ class ArrayExport(Methods):
         return int(self._real_item())
 
     def __index__(self) -> int:
-        if dtypes.has_gradient(self.dtype) or self.dtype == "bool":
-            raise ArgumentError("only an integer array can be an index", found=self.dtype)
+        if dtypes.has_gradient(self.key.dtype) or self.key.dtype == "bool":
+            raise ArgumentError("only an integer array can be an index", found=self.key.dtype)
         return int(self._real_item())
 
     def _real_item(self) -> Any:
@@ -191,12 +192,12 @@ class ArrayExport(Methods):
 
     def __format__(self, spec: str) -> str:
         """Format a 0-d array as its number, on one line; an array with axes takes no format."""
-        if not spec and self.shape:
+        if not spec and self.key.shape:
             return str(self)
-        if self.shape:
+        if self.key.shape:
             raise ArgumentError(
                 "only a 0-d array takes a format",
-                found=f"{spec!r} of an array of shape {self.shape}",
+                found=f"{spec!r} of an array of shape {self.key.shape}",
                 hint="format x.item(), or x.numpy() with numpy.array2string",
             )
         return format(self.item(), spec) if spec else str(self.numpy())

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -30,11 +30,16 @@ from meta.runtime.out_of_memory import copy_to_device
 from meta.runtime.placement import Placement
 from meta.runtime.torch_leaf import TorchLeaf, detach_resolved, refuse_detach, torch_leaf
 
+if TYPE_CHECKING:
+    from meta.runtime.array_types import ArrayMethods  # a stub: `python -m tools.stubs`
+else:
+    ArrayMethods = ArrayExport
+
 gradient_lock = threading.RLock()
 """Held while a gradient is added to a leaf's: threads may differentiate by one leaf."""
 
 
-class ndarray(ArrayExport):
+class ndarray(ArrayMethods):
     """An n-dimensional array. Create one with `array`, or as the result of an operator.
 
     Attributes
@@ -345,7 +350,7 @@ class ndarray(ArrayExport):
             raise ArgumentError("len() of a 0-d array")
         return self.shape[0]
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[ndarray]:
         return (self[i] for i in range(len(self)))
 
     def __repr__(self) -> str:

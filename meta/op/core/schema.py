@@ -388,7 +388,9 @@ class Schema:
                 found=", ".join(taken),
                 span=definition_span(function),
             )
-        return self.named(name)
+        copied = self.named(name)
+        copied.returns = hints_of(function, f"operator {name!r}").get("return")
+        return copied
 
     def named(self, name: str) -> Schema:
         """Return the same slots for another operator."""
