@@ -39,7 +39,7 @@ WRONG = {
     "meta.random.normal(2, 3)": ("call-arg", "reportCallIssue"),
     "x.nosuch()": ("attr-defined", "reportAttributeAccessIssue"),
     "x.sum(dim=1)": ("call-arg", "reportCallIssue"),
-    'x.reshape(4).T.nosuch': ("attr-defined", "reportAttributeAccessIssue"),
+    "x.reshape(4).T.nosuch": ("attr-defined", "reportAttributeAccessIssue"),
     "(x @ x + 1)[0].nosuch": ("attr-defined", "reportAttributeAccessIssue"),
     "meta.model.Liner": ("attr-defined", "reportAttributeAccessIssue"),
     "meta.optim.Adamm": ("attr-defined", "reportAttributeAccessIssue"),
