@@ -123,9 +123,9 @@ def _foreign_name(other: object) -> str | None:
 NAMED: dict[str, DType] = {name: DType(name) for name in _TABLE}
 """The dtype of arrays, by its plain name, which is what everything else computes with."""
 FLOATS: frozenset[str] = frozenset({"float16", "bfloat16", "float32", "float64"})
-_SIGNED = frozenset({"int8", "int16", "int32", "int64"})
+SIGNED: frozenset[str] = frozenset({"int8", "int16", "int32", "int64"})
 UNSIGNED: frozenset[str] = frozenset({"uint8", "uint16", "uint32", "uint64"})
-_INTEGERS = _SIGNED | UNSIGNED
+_INTEGERS = SIGNED | UNSIGNED
 FLOAT8: frozenset[str] = frozenset({"float8_e4m3fn", "float8_e5m2"})
 REAL_OF: dict[str, str] = {"complex64": "float32", "complex128": "float64"}
 """The dtype of the real and the imaginary part, by complex dtype."""

@@ -11,6 +11,7 @@ not_differentiable(
     *OPTIMIZERS, *SINGLE_STEPS, why="it updates in place what the gradient was taken of"
 )
 not_differentiable(op.multi_tensor_axpby, why="it writes in place")
+not_differentiable(op.multi_tensor_increment, why="it counts")
 not_differentiable(
     op.multi_tensor_norm, why="it measures gradients; sum(x * x) has a gradient", missing=True
 )

@@ -413,6 +413,22 @@ FORMULAS[multi_tensor_axpby] = Formula(_axpby, ("x", "y"), ("alpha", "beta"))
 
 
 @op
+def multi_tensor_increment(x: tuple[InOut, ...], by: Scalar) -> tuple[()]:
+    """``x += by`` for several tensors of integers, in place: counters of steps and batches.
+
+    x: n >= 1 tensors of one signed integer dtype, of any shapes. by: an int; sums beyond
+    the dtype wrap, as those of `add` do. Returns x, the arrays that were given. Raises
+    TypeInferError for other tensors or numbers.
+    """
+    require(len(x) > 0, "there are no tensors", expected="at least one")
+    found = sorted({t.dtype for t in x})
+    fits = len(found) == 1 and found[0] in dtypes.SIGNED
+    require(fits, "x must be signed integers", expected="one dtype of int8 to int64", found=found)
+    require(type(by) is int, "by must be an int", expected="an int", found=by)
+    return ()
+
+
+@op
 def multi_tensor_norm(x: tuple[Tensor, ...]) -> Tensor:
     """The Euclidean norm of all elements of several tensors together.
 

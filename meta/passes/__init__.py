@@ -56,6 +56,7 @@ from meta.passes.fuse_operators import fuse_operators
 from meta.passes.infer_type import infer_type
 from meta.passes.inline import inline
 from meta.passes.inplace_update import inplace_update
+from meta.passes.join_increments import join_increments
 from meta.passes.join_products import join_products
 from meta.passes.lambda_lift import lambda_lift
 from meta.passes.manager import PassRecord, Pipeline
@@ -108,6 +109,7 @@ __all__ = [
     "inline",
     "inplace_update",
     "join_casts",
+    "join_increments",
     "join_products",
     "lambda_lift",
     "memory_schedule",

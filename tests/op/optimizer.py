@@ -409,6 +409,17 @@ CASES = [
         rtol={"float64": 1e-6},  # the result is a float32
     ),
     OpCase(
+        "multi_tensor_increment",
+        [
+            sample((C(41, "int64"), C([1, 2], "int64"), C([], "int64")), 1),
+            sample((C(127, "int8"), C([[-128], [5]], "int8")), 3),
+            sample((C(7, "int32"),), -(2**31)),
+            sample(tuple(C(i, "int16") for i in range(200)), 9),
+        ],
+        lambda x, by: tuple(t + by for t in x),
+        grad=False,
+    ),
+    OpCase(
         "multi_tensor_cast",
         [
             sample(_tensors(*SHAPES), "float32"),
@@ -501,6 +512,12 @@ CASES += refusals(
         "multi_tensor_axpby": [
             error(FITS, (F(2),), 1.0, 1.0, match="the tensors of parameter 0 differ"),
             error(FITS, FITS, F(2), 1.0, match="alpha has another shape"),
+        ],
+        "multi_tensor_increment": [
+            error((), 1, match="there are no tensors"),
+            error(FITS, 1, match="x must be signed integers"),
+            error((C(1, "int64"), C(1, "int8")), 1, match="x must be signed integers"),
+            error((C(1, "int64"),), 1.5, match="by must be an int"),
         ],
         "multi_tensor_norm": [
             error((), match="there are no tensors"),

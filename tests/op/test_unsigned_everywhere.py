@@ -39,6 +39,7 @@ ORDERED = ("searchsorted",)
 REFUSES = {
     **dict.fromkeys((op.name for op in GROUPED), "offs must be integers"),
     "fixed_point_multiply": "x must be int32",
+    "multi_tensor_increment": "signed integers",
     "non_max_suppression": "int32",
 }
 """Operators that take int32 and not these, by what they say."""

@@ -222,3 +222,8 @@ def multi_tensor_norm(x):
 @dialect.kernel(op.multi_tensor_cast)
 def multi_tensor_cast(x, out):
     torch._foreach_copy_(list(out), list(x))
+
+
+@dialect.kernel(op.multi_tensor_increment)
+def multi_tensor_increment(x, by):
+    torch._foreach_add_(list(x), by)

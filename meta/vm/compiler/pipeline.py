@@ -85,6 +85,7 @@ STEPS = (
     PassStep(2, passes.rematerialize),  # within a memory budget, if there is one
     PassStep(2, passes.bucket_collectives),  # gradients that ranks reduce together
     PassStep(2, passes.reinplace),  # updates of a few elements, where nobody needs the old ones
+    PassStep(2, passes.join_increments),  # of counters, in one launch
     # Who runs what.
     PassStep(2, passes.fuse_dialect),  # several calls for which a backend has one kernel
     PassStep(2, passes.tune),  # measures what was never measured, where that is asked for
