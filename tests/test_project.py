@@ -85,7 +85,7 @@ def test_steps_run_commands_and_name_files_that_exist(name: str) -> None:
                 assert all((ROOT / file).is_file() for file in files), line
 
 
-@pytest.mark.parametrize("script", ["run", "build"])
+@pytest.mark.parametrize("script", ["run", "build", "site", "stranger"])
 def test_scripts_of_continuous_integration_can_be_parsed(script: str) -> None:
     subprocess.run(["bash", "-n", str(ROOT / ".ci" / script)], check=True)
 

@@ -58,7 +58,8 @@ def section() -> str:
 
 def _rows(prefix: str, names: Mapping[str, str]) -> Iterator[str]:
     for name, answer in sorted(names.items(), key=lambda row: row[0].lower()):
-        yield f"| `{prefix}{name}` | {answer.replace('|', chr(92) + '|')} |"
+        text = answer.replace("|", r"\|").replace("][", r"]\[")  # no column, no link
+        yield f"| `{prefix}{name}` | {text} |"
 
 
 def main() -> None:

@@ -169,13 +169,13 @@ def page(records: list[dict[str, Any]]) -> str:
     Operators and dialects of other packages are left out, and so are dialects that only run on a
     GPU: without one, they are not loaded.
     """
-    own = [record for record in records if _is_own(record["type"]["site"])]
+    own = [record for record in records if is_own(record["type"]["site"])]
     own.sort(key=lambda record: (record["family"], record["name"]))
     parts = [HEAD]
     for family, members in groupby(own, key=lambda record: record["family"]):
         entries = [_entry(record) for record in members]
         parts.append(f"## {family} ({len(entries)})\n\n" + "\n".join(entries))
-    composed = "\n".join(_function_entry(f) for f in FUNCTIONS if _is_own(str(FUNCTIONS.site(f))))
+    composed = "\n".join(_function_entry(f) for f in FUNCTIONS if is_own(str(FUNCTIONS.site(f))))
     parts.append(f"## Functions composed of operators ({len(FUNCTIONS)})\n\n{composed}")
     return "\n".join(parts)
 
@@ -193,13 +193,13 @@ def signature_text(function: Any) -> str:
     return str(signature.replace(parameters=bare, return_annotation=signature.empty))
 
 
-def _is_own(site: str) -> bool:
+def is_own(site: str) -> bool:
     return Path(site.rpartition(":")[0]).is_relative_to(PACKAGE)
 
 
 def _entry(record: dict[str, Any]) -> str:
     cast = record["cast_rule"]["rule"] or MISSING
-    facts = f"Gradient: {gradient_text(record['gradient'])}. Cast: {cast}. {_kernels_text(record)}"
+    facts = f"Gradient: {gradient_text(record['gradient'])}. Cast: {cast}. {kernels_text(record)}"
     found = OPERATORS[record["name"]]
     more = ""
     if isinstance(found, ComposedOp):
@@ -207,8 +207,8 @@ def _entry(record: dict[str, Any]) -> str:
     return f"- `{record['schema']}`\\\n{more}  {record['summary']}\\\n  {facts}\n"
 
 
-def _kernels_text(record: dict[str, Any]) -> str:
-    kernels = [k for k in record["kernels"] if "cpu" in k["devices"] and _is_own(k["site"])]
+def kernels_text(record: dict[str, Any]) -> str:
+    kernels = [k for k in record["kernels"] if "cpu" in k["devices"] and is_own(k["site"])]
     if not kernels:
         return "Known from the types: no kernel." if record["type"]["known_now"] else "No kernel."
     kernels.sort(key=lambda k: (-k["plevels"]["cpu"], k["dialect"]))

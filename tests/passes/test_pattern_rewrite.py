@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import doctest
-
 import pytest
 
 from meta import op
 from meta.base.errors import IRError
 from meta.ir import Module, first_difference, parse, structural_equal, verify
 from meta.passes import dead_code
-from meta.passes.pattern import named, partition, pattern, refusals, replacement, rewrite
+from meta.passes.pattern import named, partition, pattern, refusals, rewrite
 from tests.passes.test_pattern import CASES, LINEAR, REFUSED, linear_relu, main
-
-
-def test_examples_in_docstrings() -> None:
-    assert doctest.testmod(replacement).failed == 0
 
 
 def becomes(found: Module, expected: str) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import doctest
 import importlib
 import pkgutil
 from collections.abc import Callable
 from functools import partial
-from types import ModuleType
 
 import pytest
 
@@ -29,11 +27,6 @@ MODULES = [
     importlib.import_module(f"meta.passes.{m.name}")
     for m in pkgutil.iter_modules(importlib.import_module("meta.passes").__path__)
 ]
-
-
-@pytest.mark.parametrize("module", MODULES, ids=lambda m: m.__name__)
-def test_examples_in_docstrings(module: ModuleType) -> None:
-    assert doctest.testmod(module).failed == 0
 
 
 def test_every_pass_has_an_example() -> None:

@@ -109,10 +109,10 @@ class Browser:
                 result: dict[str, Any] = answer["result"]
                 return result
 
-    def open(self, path: Path) -> None:
-        """Load a page; return when all of it is there."""
+    def open(self, page: Path | str) -> None:
+        """Load a page, of a file or an address; return when all of it is there."""
         self._events.clear()
-        self.call("Page.navigate", url=path.as_uri())
+        self.call("Page.navigate", url=page if isinstance(page, str) else page.as_uri())
         while not any(e["method"] == "Page.loadEventFired" for e in self._events):
             self._next()
 

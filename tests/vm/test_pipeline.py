@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import threading
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +18,6 @@ from meta.ir import parse, structural_equal
 from meta.model import trace
 from meta.passes.manager import pass_name
 from meta.testing import check
-from meta.vm.compiler import pipeline as page
 from meta.vm.compiler.pipeline import MAX_LEVEL, STEPS, pipeline
 
 
@@ -35,10 +33,6 @@ def chain(x: Any) -> Any:
 
 def x() -> meta.ndarray:
     return meta.array([[1.0, 2.0], [-3.0, 0.5]])
-
-
-def test_doctests() -> None:
-    assert doctest.testmod(page).failed == 0
 
 
 def test_a_higher_level_adds_passes_and_keeps_the_order() -> None:

@@ -1,0 +1,151 @@
+"""The reference: a page for each public module, from its ``__all__``; one for each family of
+operators, from the registry. mkdocstrings shows functions and classes, from their sources.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from functools import cache
+from importlib import import_module
+from textwrap import dedent, indent
+from types import ModuleType
+from typing import Any
+
+from meta.base.registry import FUNCTIONS, OPERATORS
+from meta.base.source import short_site
+from meta.cli.card import by_family, card, gradient_text
+from meta.cli.operators import kernels_text, signature_text
+from meta.op.core import Op
+from meta.testing.case import ErrorSample, Sample
+from tools.site import examples
+from tools.site.docstrings import TARGETS, markdown
+
+ELSEWHERE = ("meta.interop.torch", "meta.testing")
+"""Public modules that `meta` does not import."""
+
+
+@cache
+def pages() -> dict[str, dict[str, str]]:
+    """Return the texts of all pages by where they lie, by section."""
+    modules = public_modules()
+    shown = {id(kind[name]): f"meta.{name}" for kind in (OPERATORS, FUNCTIONS) for name in kind}
+    shown.update((id(module), name) for name, module in modules.items())
+    for name, module in reversed(modules.items()):  # the text of a name is with the inner module
+        for public in public_names(module):
+            if has_source(thing := getattr(module, public)):
+                shown.setdefault(id(thing), f"{name}.{public}")
+    TARGETS.update((target, target) for target in shown.values() if target != "meta")
+    api = {f"reference/{name}.md": module_page(name, m, shown) for name, m in modules.items()}
+    records, operators = examples.records(), {}
+    for family, ops in by_family().items():
+        texts = [operator_text(op, *records.get(op.name, ([], []))) for op in ops]
+        operators[f"reference/operators/{family}.md"] = "\n\n".join([f"# {family}", *texts])
+    texts = [object_text(f"meta.{name}", FUNCTIONS[name]) for name in FUNCTIONS]
+    operators["reference/operators/functions.md"] = "\n\n".join(["# Functions", *texts])
+    return {"API": api, "Operators by family": operators}
+
+
+def public_modules() -> dict[str, ModuleType]:
+    """Return the modules that users import, by name: `meta`, what it shows, and what these show."""
+    found: dict[str, ModuleType] = {}
+    waiting = [(name, import_module(name)) for name in ("meta", *ELSEWHERE)]
+    for name, module in waiting:
+        found[name] = module
+        inner = ((f"{name}.{n}", getattr(module, n)) for n in public_names(module))
+        known = [m for _, m in waiting]
+        waiting += [(n, m) for n, m in inner if isinstance(m, ModuleType) and m not in known]
+    return dict(sorted(found.items()))
+
+
+def public_names(module: ModuleType) -> list[str]:
+    """Return what a module exports: its ``__all__``, else what it defines."""
+    if hasattr(module, "__all__"):
+        return sorted(module.__all__)
+    own = [n for n, o in vars(module).items() if getattr(o, "__module__", "") == module.__name__]
+    return sorted(n for n in own if not n.startswith("_"))
+
+
+def module_page(name: str, module: ModuleType, shown: dict[int, str]) -> str:
+    """Return a page: what the module says of itself, its names in a table, and their texts."""
+    rows, texts = [("Name", "")], []
+    for public in public_names(module):
+        thing, full = getattr(module, public), f"{name}.{public}"
+        target = shown.get(id(thing))
+        if isinstance(thing, ModuleType):
+            rows.append((f"[`{public}`]({target}.md)", summary(thing)))
+        elif target is None:  # a constant
+            rows.append((f"`{public}`", f"`{thing!r}`"))
+        else:
+            rows.append((f"[`{public}`][{target}]", summary(thing)))
+            if target == full:
+                texts.append(object_text(full, thing))
+    return "\n\n".join([heading(name)[1:], markdown(module.__doc__ or ""), table(rows), *texts])
+
+
+def table(rows: list[tuple[str, str]]) -> str:
+    """Return a table, the first row of which is its head."""
+    head, *others = (f"| {name} | {text} |" for name, text in rows)
+    return "\n".join([head, "| --- | --- |", *others])
+
+
+def has_source(thing: Any) -> bool:
+    """Whether it is a function or a class, and no constant."""
+    return inspect.isclass(thing) or inspect.isroutine(inspect.unwrap(thing))
+
+
+def summary(thing: Any) -> str:
+    """Return the first sentence of a docstring, for a cell of a table."""
+    first = " ".join((inspect.getdoc(thing) or "").split("\n\n")[0].split())
+    return markdown(re.split(r"(?<=[.:]) ", first)[0].replace("|", r"\|"))
+
+
+def object_text(name: str, thing: Any) -> str:
+    """Return the directive that shows a function or a class from its source; the text itself of a
+    function that another one makes.
+    """
+    code = getattr(inspect.unwrap(thing), "__code__", None)
+    if code is not None and code.co_name != thing.__name__:
+        called = f"```python\n{name}{signature_text(thing)}\n```"
+        return "\n\n".join([heading(name), called, markdown(thing.__doc__), source_text(thing)])
+    return f"""[](){{ #{name} }}
+
+::: {thing.__module__}.{thing.__qualname__}
+    options:
+      heading: {name}
+      toc_label: {name.rpartition(".")[2]}"""
+
+
+def operator_text(op: Op, samples: list[Sample], errors: list[ErrorSample]) -> str:
+    """Return all that is known of an operator, an example, and the source of its type function."""
+    record = card(op)
+    facts = {
+        "Gradient": gradient_text(record["gradient"]),
+        "Mixed precision": record["cast_rule"]["rule"],
+        "Kernels": kernels_text(record).removeprefix("Kernels: "),
+        "Imported from": ", ".join(record["converters"]) or "nothing",
+    }
+    parts = [
+        heading(f"meta.{op.name}"),
+        f"```python\nmeta.{op.name}{signature_text(op)}\n```",
+        markdown(record["doc"]),
+        table([("Schema", f"`{record['schema']}`"), *facts.items()]),
+    ]
+    if program := examples.example(op, samples):
+        parts.append(f"Example:\n\n```python\n{program}\n```")
+    if refused := list(examples.refusals(op, errors)):
+        parts.append("Refused:\n\n```text\n" + "\n".join(refused) + "\n```")
+    return "\n\n".join([*parts, source_text(op.type_function)])
+
+
+def heading(name: str) -> str:
+    """Return the heading of a name that mkdocstrings does not show."""
+    return f"## {name} {{ #{name} data-toc-label='{name.rpartition('.')[2]}' }}"
+
+
+def source_text(function: Any) -> str:
+    """Return the source of a function, folded."""
+    lines, number = inspect.getsourcelines(inspect.unwrap(function))
+    file = short_site(f"{inspect.getsourcefile(inspect.unwrap(function))}:{number}")
+    source = f"```python\n{dedent(''.join(lines))}```"
+    return f'??? quote "Source: {file}"\n' + indent(source, "    ")
