@@ -149,7 +149,8 @@ def random_normal(
 
     key, shape: as of `random_uniform`. Two neighbours are the cosine and the sine of Box and
     Muller, "A note on the generation of random normal deviates", 1958, of two words of
-    Philox4x32-10, in float64 of four; half precision is computed in float32.
+    Philox4x32-10, in float64 of four; half precision is computed in float32. Each step is rounded
+    to nearest (`meta/runtime/variates.py`), so that all devices have the same bits.
 
     Raises TypeInferError as `random_uniform` does.
     """

@@ -86,23 +86,30 @@ def philox4x32(
     return rounds(counter, 0)
 
 
+def round_keys(key: tuple[int, int]) -> list[int]:
+    """Return the two words of each round's key."""
+    return [key[w] + _WEYL[w] * r & _WORD for r in range(_ROUNDS) for w in (0, 1)]
+
+
 def dropout_threshold(p: float) -> int:
     """Return t such that a random word is below t with probability ``p``."""
     return round(p * 2**32)
 
 
-def multiple(words: tuple[Any, Any, Any, Any], count: int) -> Any:
+def multiple(words: tuple[Any, Any, Any, Any], low: Any, high: Any = None) -> Any:
     """Return floor(x * count / 2**128), where x has the 32-bit ``words``, the lowest first.
 
     A number from 0 to count - 1, as 64 bits; each occurs with a probability that differs by less
-    than 2**-128 from 1 / count. count: 1 to 2**64. The words are held as those of `philox4x32`.
+    than 2**-128 from 1 / count. count: low + 2**32 * high, 1 to 2**64; high: None for 0. The words
+    are held as those of `philox4x32`.
     """
-    low, high = count & _WORD, count >> 32
     columns: list[list[Any]] = [[] for _ in range(6)]  # terms of the product's 32-bit digits
     for i, word in enumerate(words):
-        for product, at in ((word * low, i), (word * high, i + 1)):
-            columns[at].append(product & _WORD)
-            columns[at + 1].append((product >> 32) & _WORD)
+        for digit, at in ((low, i), (high, i + 1)):
+            if digit is not None:
+                product = word * digit
+                columns[at].append(product & _WORD)
+                columns[at + 1].append((product >> 32) & _WORD)
     carry: Any = 0
     digits = []
     for column in columns:

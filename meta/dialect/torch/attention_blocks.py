@@ -160,7 +160,7 @@ class Blocks:
         assert how.dropout_key is not None
         shape = (x.shape[0], x.shape[1], self.keys)
         first = (at.heads.start * self.rows + at.rows.start) * self.keys
-        mask = dropout_mask(how.dropout_key.reshape(()), first, shape, how.dropout_p, self.device)
+        mask = dropout_mask(how.dropout_key, first, shape, how.dropout_p)
         return torch.where(mask[..., at.keys], x * (1 / (1 - how.dropout_p)), 0.0)
 
     def gradients(

@@ -1,14 +1,17 @@
-"""Random numbers and dropout on ATen."""
+"""Random numbers and dropout: on the CPU by kernels of `llvm_random`, else on ATen, bit by bit the
+same.
+"""
 
-import math
 from math import prod
 
+import numpy as np
 import torch
 
 from meta import op
+from meta.dialect.torch import llvm_random
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.operands import kernels
-from meta.runtime import random
+from meta.runtime import random, variates
 from meta.runtime.philox import (
     IN_64_BITS,
     ROUNDS,
@@ -28,44 +31,77 @@ PIECE = 2**14
 """Blocks that are computed at a time on a CPU, so that what is between stays in its cache."""
 
 
-def _lanes(first, count, key, device):
-    """Return the four random words of blocks from ``first`` on, as int64 vectors.
+class _Tensors:
+    """Real tensors, as `meta.runtime.variates` wants them."""
 
-    key: an int or a 0-d tensor.
-    """
-    block = torch.arange(first, first + count, device=device)
-    zero = torch.zeros_like(block)
-    split = IN_64_BITS.split
-    return philox4x32((*split(block), zero, zero), split(key), lambda *words: words)
+    def __init__(self, dtype):
+        self.dtype = torch.float64 if dtype == torch.float64 else torch.float32
+        double = self.dtype == torch.float64
+        self.mantissa, self.word = (52, torch.int64) if double else (23, torch.int32)
+
+    def real(self, number):
+        return number.to(self.dtype)
+
+    def bits(self, x):
+        return x.view(self.word)
+
+    def of_bits(self, bits):
+        return bits.view(self.dtype)
+
+    def sqrt(self, x):
+        """On a CPU that of NumPy: ATen's is not rounded to nearest."""
+        return torch.from_numpy(np.sqrt(x.numpy())) if x.device.type == "cpu" else torch.sqrt(x)
+
+    def choose(self, bit, then, other):
+        return torch.where(bit != 0, then, other)
 
 
-def _fill(out, key, each, make, begin=0):
-    """Fill ``out``, ``each`` elements per block: ``make(*lanes)`` is of shape [blocks, each].
+def _fill(out, key, each, kernel, parameters, make, begin=0):
+    """Fill ``out``, ``each`` elements per block, from the block ``begin`` on.
 
-    begin: the number of the first block.
+    On the CPU by a kernel of `llvm_random`, as far as it is compiled; of another dtype than its own
+    by pieces. Else ``make`` returns the elements of four words, each a vector, in their order.
     """
     flat = out.view(-1)
+    native = out.device.type == "cpu" and llvm_random.kernels()
+    own = native and llvm_random.KERNELS[kernel][2]
+    if native and out.dtype == own:
+        llvm_random.fill(kernel, flat, int(key), each, parameters, begin)
+        return
     blocks = -(-len(flat) // each)
     step = PIECE if out.device.type == "cpu" else max(blocks, 1)
     for first in range(0, blocks, step):
         count = min(step, blocks - first)
         part = flat[first * each : (first + count) * each]
-        lanes = _lanes(begin + first, count, key, out.device)
-        part.copy_(make(*lanes).flatten()[: len(part)])
+        if native:
+            drawn = torch.empty(len(part), dtype=own)
+            llvm_random.fill(kernel, drawn, int(key), each, parameters, begin + first)
+        else:
+            drawn = torch.stack(make(_words(begin + first, count, key.reshape(()))), 1).flatten()
+        part.copy_(drawn[: len(part)])
 
 
-def dropout_mask(key, first, shape, p, device):
+def _words(first, count, key):
+    """Return the four random words of blocks from ``first`` on, as int64 vectors."""
+    block = torch.arange(first, first + count, device=key.device)
+    zero = torch.zeros_like(block)
+    split = IN_64_BITS.split
+    return philox4x32((*split(block), zero, zero), split(key), lambda *words: words)
+
+
+def dropout_mask(key, first, shape, p):
     """Return what is kept of the elements from ``first`` on of a larger array, as a mask."""
-    skip = first % 4
-    mask = torch.empty(skip + prod(shape), dtype=torch.bool, device=device)
-    _fill(mask, key, 4, lambda *lanes: torch.stack(lanes, 1) >= dropout_threshold(p), first // 4)
+    skip, least = first % 4, dropout_threshold(p)
+    mask = torch.empty(skip + prod(shape), dtype=torch.bool, device=key.device)
+    _fill(mask, key, 4, "mask", (least,), lambda words: [w >= least for w in words], first // 4)
     return mask[skip:].view(shape)
 
 
 @dialect.kernel(op.dropout_train)
 def dropout_train(x, p, in_states):
-    key = random.default.key() if in_states is None else in_states.reshape(())
-    mask = dropout_mask(key, 0, x.shape, p, x.device)
+    if in_states is None:
+        in_states = torch.full((1,), random.default.key(), device=x.device)
+    mask = dropout_mask(in_states, 0, x.shape, p)
     y = torch.where(mask, x * (1 / (1 - p)), 0.0)
     return y, mask, x.new_empty(0, dtype=torch.uint8)
 
@@ -73,61 +109,42 @@ def dropout_train(x, p, in_states):
 kernels(
     {
         op.dropout_dx: lambda dy, mask, p: torch.where(mask, dy * (1 / (1 - p)), 0.0).contiguous(),
-        op.dropout_mask: lambda key, shape, p: dropout_mask(
-            key.reshape(()), 0, shape, p, key.device
-        ),
-        op.random_key: lambda device: torch.tensor([random.default.key()], device=device),
+        op.dropout_mask: lambda key, shape, p: dropout_mask(key, 0, shape, p),
+        op.random_key: lambda device: torch.full((1,), random.default.key(), device=device),
     }
 )
 
 
-def _bits53(a, b):
-    """Return the 53 upper bits of two words, as integers."""
-    return a >> 5 << 26 | b >> 6
-
-
-def _unit(*lanes):
-    """Return numbers uniform on [0, 1) in float32."""
-    return (torch.stack(lanes, 1) >> 8).to(torch.float32) * 2.0**-24
-
-
-def _unit_double(a, b, c, d):
-    return torch.stack((_bits53(a, b), _bits53(c, d)), 1).to(torch.float64) * 2.0**-53
-
-
-def _box_muller(radius, angle):
-    """Return normal numbers of numbers uniform on (0, 1] and [0, 1)."""
-    radius, angle = torch.sqrt(-2 * torch.log(radius)), angle * (2 * math.pi)
-    return torch.stack((radius * torch.cos(angle), radius * torch.sin(angle)), -1).flatten(1)
-
-
-def _bell(a, b, c, d):
-    """Return normal numbers in float32."""
-    first, second = (torch.stack(pair, 1) for pair in ((a + 1, c + 1), (b, d)))
-    return _box_muller(*(words.to(torch.float32) * 2.0**-32 for words in (first, second)))
-
-
-def _bell_double(a, b, c, d):
-    words = (_bits53(a, b) + 1, _bits53(c, d))
-    return _box_muller(*(w.to(torch.float64)[:, None] * 2.0**-53 for w in words))
+def _fill_real(out, key, kind, draw, parameters, finish):
+    """Fill a tensor by ``finish(x)`` of numbers ``x``, which ``draw`` returns of four words."""
+    reals = _Tensors(out.dtype)
+    name = f"{kind}_float{64 if reals.mantissa == 52 else 32}"
+    each = 2 if reals.mantissa == 52 else 4
+    _fill(out, key, each, name, [float(p) for p in parameters],
+          lambda words: [finish(x) for x in draw(words, reals)])  # fmt: skip
 
 
 @dialect.kernel(op.random_uniform)
 def random_uniform(key, low, high, out):
-    each, make = (2, _unit_double) if out.dtype == torch.float64 else (4, _unit)
-    _fill(out, key.reshape(()), each, lambda *lanes: make(*lanes) * (high - low) + low)
-    out.masked_fill_(out >= high, low)
+    length = high - low
+    _fill_real(out, key, "uniform", variates.uniform, (length, low, high),
+               lambda u: u * length + low)  # fmt: skip
+    if out.dtype not in (torch.float32, torch.float64) or not llvm_random.kernels():
+        out.masked_fill_(out >= high, low)
 
 
 @dialect.kernel(op.random_normal)
 def random_normal(key, mean, std, out):
-    each, make = (2, _bell_double) if out.dtype == torch.float64 else (4, _bell)
-    _fill(out, key.reshape(()), each, lambda *lanes: make(*lanes) * std + mean)
+    _fill_real(out, key, "normal", variates.normal, (std, mean), lambda z: z * std + mean)
 
 
 @dialect.kernel(op.random_integers)
 def random_integers(key, low, last, out):
-    _fill(out, key.reshape(()), 1, lambda *lanes: multiple(lanes, last - low + 1) + low)
+    count = last - low + 1
+    first = (low + 2**63) % 2**64 - 2**63
+    digits = (count,) if count < 2**32 else (count & 2**32 - 1, count >> 32)
+    name = "integers_below_2_32" if count < 2**32 else "integers"
+    _fill(out, key, 1, name, (first, *digits), lambda words: [multiple(words, *digits) + low])
 
 
 class Int64:

@@ -298,7 +298,7 @@ def object_of(text: str) -> bytes:
 
 def _pieces(module: Any) -> Sequence[Any]:
     """Return the modules of which each is an object file: what `export_library` of TVM collects."""
-    if not hasattr(module, "_collect_dso_modules"):
+    if not hasattr(type(module), "_collect_dso_modules"):
         return [module]
     found = list(module._collect_dso_modules())
     if module.imports:
