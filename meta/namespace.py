@@ -26,6 +26,7 @@ from meta import (
     vm,
 )
 from meta.base import errors
+from meta.base.device import Device as device
 from meta.base.dtype import DTYPES, NAMED
 from meta.base.dtype_info import can_cast, finfo, iinfo, isdtype, result_type
 from meta.base.errors import MetaError
@@ -57,6 +58,7 @@ __all__ = [
     "array",
     "array_api",
     "asarray",
+    "device",
     "can_cast",
     "compile_model",
     "cond",

@@ -8,7 +8,8 @@ runs them.
 ``shape`` is an int or a sequence of ints, and the only positional argument of what draws numbers:
 NumPy has it last. ``dtype`` and ``device`` are those of the result. Without
 a device, it is where the array parameters are; else, in traced code, where the program's inputs
-are; else the CPU. ArgumentError says what is wrong with an argument.
+are; else the CPU, or where a block says (``with meta.device("cuda"):``). ArgumentError says what
+is wrong with an argument.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import torch
 
 from meta import op
 from meta.base.call_context import current
-from meta.base.device import CPU, require
+from meta.base.device import CPU, default_device, require
 from meta.base.did_you_mean import unknown_attribute
 from meta.base.dtype import canonical, is_float, limits
 from meta.base.errors import ArgumentError
@@ -257,7 +258,7 @@ def _key(place: str) -> Array:
     """Return the next key on a device; in traced code, what draws one in every run."""
     if isinstance(current(), Trace):
         return op.random_key(place)
-    return ndarray(torch.tensor([default.key()], device=place))
+    return ndarray(torch.full((1,), default.key(), dtype=torch.int64, device=place))
 
 
 def _on(device: object, *given: Any) -> str:
@@ -267,7 +268,7 @@ def _on(device: object, *given: Any) -> str:
     if isinstance(handler, Trace):
         return str(handler.device)
     found = (str(a.device) for a in given if isinstance(a, ndarray | torch.Tensor))
-    return str(require(next(found, "cpu")))
+    return str(require(next(found, default_device())))
 
 
 def _is_number(value: Any) -> bool:

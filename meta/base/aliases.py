@@ -325,7 +325,6 @@ MODULE: dict[str, str] = {
     "compile": "meta.vm.compile",
     "concatenate": "meta.concat",
     "cuda": 'device="cuda", or x.to("cuda")',
-    "device": 'the text "cpu" or "cuda:0"',
     "distributions": "meta.random.normal, meta.random.multinomial, ...",
     "enable_grad": "nothing: gradients are recorded outside of meta.no_grad()",
     "from_numpy": "meta.asarray, which shares memory",

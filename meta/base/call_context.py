@@ -29,6 +29,8 @@ _SETTINGS = (
     "compiles",
     "chooser",
     "numbers",
+    "devices",
+    "defers_values",
 )
 
 
@@ -51,7 +53,9 @@ class CallContext:
     compile them (`dialect/core/warmup.py`).
     chooser: what chooses among the dialects that are left (`dialect/core/chooser.py`); None until
     their floor is imported. numbers: what answers the questions of the kernel that is being made
-    (`dialect/core/knobs.py`); None: nothing does.
+    (`dialect/core/knobs.py`); None: nothing does. devices: the default ones of the blocks around
+    (`base/device.py`). defers_values: whether initial values of models are drawn later, if they are
+    not loaded (`runtime/deferred_values.py`).
     alone, pairs: by operator, what runs a call of one array, by its key, and of two operands, by
     their keys: the key alone where both have the same, as most have. They are the preference's
     where nothing else is to be asked, else empty dicts, which stay empty.
@@ -71,6 +75,8 @@ class CallContext:
     compiles: bool
     chooser: Any
     numbers: Any
+    devices: tuple[Any, ...]
+    defers_values: bool
 
     def __init__(self) -> None:
         self.handler = self.knobs = self.preference = None
@@ -78,7 +84,8 @@ class CallContext:
         self.cast_rules = MappingProxyType({})
         self.random = self.mesh = self.sharded_trace = self.scope = None
         self.chooser = self.numbers = None
-        self.compiles = False
+        self.compiles = self.defers_values = False
+        self.devices = ()
         self.alone: dict[Any, Any] = {}
         self.pairs: dict[Any, Any] = {}
 

@@ -1,5 +1,7 @@
 """Devices. A device is a ``str`` in canonical form, "cpu" or "cuda:0", so that comparison and
 hashing are free. Of other kinds there are those that vendors state; torch must have them.
+
+``with Device("cuda"):`` lets what is made without a device be there.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from collections.abc import Iterable
 import torch
 
 from meta.base.aliases import DEVICE
+from meta.base.call_context import context
 from meta.base.errors import ArgumentError, DeviceError, UnknownName
 
 _FORM = re.compile(r"([a-z]\w*)(?:[:(](\d{1,4})\)?)?")
@@ -57,6 +60,18 @@ class Device(str):
         self.kind, self.ordinal = match[1], ordinal
         return self
 
+    def __enter__(self) -> Device:
+        """Let arrays that are made in the block be on this device, unless they are told another
+        one, or what they are made of has one; DeviceError if it is not present.
+        """
+        here = context.get()
+        context.set(here.changed({"devices": (*here.devices, require(self))}))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        here = context.get()
+        context.set(here.changed({"devices": here.devices[:-1]}))
+
     def __getattr__(self, name: str) -> str:
         if name in DEVICE:
             raise UnknownName(f"a device has no {name!r}", hint=f"write {DEVICE[name]}")
@@ -64,6 +79,15 @@ class Device(str):
 
 
 CPU = Device("cpu")
+NOWHERE = str.__new__(Device, "without memory")
+"""Of an array whose values are still to be drawn or loaded (`meta/runtime/deferred_values.py`)."""
+NOWHERE.kind, NOWHERE.ordinal = "none", 0
+
+
+def default_device() -> Device:
+    """Return where what is made without a device is: the CPU, or that of the innermost block."""
+    devices = context.get().devices
+    return devices[-1] if devices else CPU
 
 
 def available() -> list[Device]:

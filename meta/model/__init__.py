@@ -16,6 +16,7 @@ from meta.model.model import Model
 from meta.model.trace import Traced, trace
 from meta.model.weights import load_weights, save_weights
 from meta.model.wrapper import Autocast
+from meta.runtime.deferred_values import empty_init
 
 __all__ = [
     *layers.__all__,
@@ -24,6 +25,7 @@ __all__ = [
     "Traced",
     "checkpoint",
     "cond",
+    "empty_init",
     "init",
     "load_weights",
     "parameter",

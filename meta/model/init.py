@@ -12,14 +12,28 @@ of `Linear` and convolutions.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import torch
+
 from meta import linalg, op, random
+from meta.base.device import default_device
 from meta.base.dtype import is_float
 from meta.base.errors import ArgumentError, UnknownName
 from meta.runtime import trace_checks
+from meta.runtime.deferred_values import (
+    change_when_drawn,
+    defer,
+    deferred,
+    deferred_array,
+    draw,
+    is_deferring,
+)
+from meta.runtime.inplace_writes import writable_buffer
 from meta.runtime.master_weights import masters_of
 from meta.runtime.ndarray import ndarray
+from meta.runtime.no_gradient import set_recording
 
 __all__ = [
     "constant", "eye", "gain", "kaiming_normal", "kaiming_uniform", "normal", "ones", "orthogonal",
@@ -29,7 +43,9 @@ __all__ = [
 
 def constant(array: ndarray, value: float) -> ndarray:
     """Fill with one number."""
-    return _write(array, lambda: op.full_like(array, value))
+    if deferred(array) is None:
+        return change(array, lambda tensor: tensor.fill_(value))
+    return _write(array, lambda: op.full(array.shape, value, array.dtype), draws=False)
 
 
 def zeros(array: ndarray) -> ndarray:
@@ -46,7 +62,9 @@ def eye(array: ndarray) -> ndarray:
     """Write the identity into a matrix: 1 on the diagonal, else 0. ArgumentError for other axes."""
     if array.ndim != 2:
         raise ArgumentError("only a matrix can be the identity", found=f"shape {array.shape}")
-    return _write(array, lambda: op.eye(*array.shape, dtype=array.dtype, device=str(array.device)))
+    if deferred(array) is None:
+        return change(array, lambda tensor: torch.eye(*array.shape, out=tensor))
+    return _write(array, lambda: op.eye(*array.shape, dtype=array.dtype), draws=False)
 
 
 def uniform(array: ndarray, low: float = 0.0, high: float = 1.0) -> ndarray:
@@ -64,7 +82,8 @@ def truncated_normal(
 ) -> ndarray:
     """Draw from a normal distribution, as far as it lies in [low, high].
 
-    By the inverse of the distribution function, in float64. ArgumentError unless std > 0 and
+    By the inverse of the distribution function, in float32 within three deviations of an array of
+    at most float32, and else in float64. ArgumentError unless std > 0 and
     low < high, and where the interval has almost none of the distribution.
     """
     if not (std > 0 and low < high):
@@ -78,10 +97,12 @@ def truncated_normal(
             found=f"[{low}, {high}] of mean {mean} and std {std}",
         )
 
+    kind = _kind(array)
+    if max(abs(low - mean), abs(high - mean)) > 3 * std:
+        kind["dtype"] = "float64"
+
     def drawn() -> Any:
-        places = random.uniform(
-            array.shape, low=first, high=last, dtype="float64", device=array.device
-        )
+        places = random.uniform(array.shape, low=first, high=last, **kind)
         return op.clip(op.erfinv(places) * (std * math.sqrt(2)) + mean, low, high)
 
     return _write(array, drawn)
@@ -159,12 +180,12 @@ def orthogonal(array: ndarray, gain: float = 1.0) -> ndarray:
     (Mezzadri, arXiv:math-ph/0609050). ArgumentError for less than two axes.
     """
     _fans(array)
-    rows, columns = array.shape[0], math.prod(array.shape[1:])
+    rows, columns, kind = array.shape[0], math.prod(array.shape[1:]), _kind(array)
 
     def drawn() -> Any:
         shape = (max(rows, columns), min(rows, columns))
-        q, r = linalg.qr(random.normal(shape, dtype="float64", device=array.device))
-        q = q * op.where(linalg.diagonal(r) < 0, -gain, op.full((shape[1],), gain, "float64"))
+        q, r = linalg.qr(random.normal(shape, **kind))
+        q = q * op.where(linalg.diagonal(r) < 0, -gain, op.full((shape[1],), gain, **kind))
         return op.reshape(op.permute_dims(q, (1, 0)) if rows < columns else q, array.shape)
 
     return _write(array, drawn)
@@ -195,12 +216,51 @@ def _kind(array: ndarray) -> dict[str, Any]:
     if not is_float(array.dtype):
         raise ArgumentError("random initial values are floating point", found=array.dtype)
     wide = "float64" if array.dtype == "float64" else "float32"
-    return {"dtype": wide, "device": array.device}
+    later = deferred(array)
+    return {"dtype": wide, "device": str(array.device if later is None else later.device)}
 
 
-def _write(array: ndarray, values: Any) -> ndarray:
-    """Overwrite an array, and its masters, by what a function returns."""
+def drawn(draw: Callable[..., ndarray], shape: tuple[int, ...], **options: Any) -> ndarray:
+    """Return a parameter in float32 with the values of ``draw(shape, **options)``, which draws one
+    key; within `empty_init`, without values.
+    """
+    if is_deferring():
+        found = deferred_array(shape, "float32", default_device(), lambda: draw(shape, **options))
+    else:
+        found = draw(shape, **options)
+    found.requires_grad = True
+    return found
+
+
+def draw_deferred(arrays: Iterable[ndarray]) -> None:
+    """Give values to those arrays that have none, unless a block around lets them have none."""
+    if not is_deferring():
+        for array in arrays:
+            if deferred(array) is not None:
+                draw(array)
+
+
+def change(array: ndarray, how: Callable[[torch.Tensor], object]) -> ndarray:
+    """Change values, and masters, in place; of an array without values, when it has some."""
     trace_checks.refuse_write(array)
+    if deferred(array) is not None:
+        change_when_drawn(array, how)
+        return array
+    with set_recording(False), torch.no_grad():
+        for written in (array, *masters_of(array)):
+            how(writable_buffer(written, "an initializer", "initialize outside"))
+    return array
+
+
+def _write(array: ndarray, values: Callable[[], Any], draws: bool = True) -> ndarray:
+    """Overwrite an array, and its masters, by what a function returns, which draws one key or none;
+    of an array without values say so, or, behind `empty_init`, give it these.
+    """
+    trace_checks.refuse_write(array)
+    if deferred(array) is not None:
+        defer(array, values, draws)
+        draw_deferred([array])
+        return array
     new = values()
     for written in (array, *masters_of(array)):
         written.update(new)

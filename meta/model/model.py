@@ -14,15 +14,17 @@ from typing import Any, ClassVar
 
 from meta.amp.cast_rule import rules_in_force
 from meta.base import aliases
-from meta.base.device import destination
+from meta.base.device import Device, default_device, destination
 from meta.base.dtype import canonical, is_float
 from meta.base.errors import ArgumentError, DistributedError, MetaError, UnknownName
 from meta.base.signature_check import require_bindable
 from meta.grad.core import no_grad
+from meta.model.init import draw_deferred
 from meta.model.recompute import call_checkpointed
 from meta.model.state import Replacement, Unmatched, array_names, load
 from meta.model.summary import Summary, summarize
 from meta.op.core import tree
+from meta.runtime.deferred_values import deferred, empty_init, moved_deferred
 from meta.runtime.master_weights import add_master, masters_of
 from meta.runtime.ndarray import ndarray
 from meta.vm.compiler.calling_convention import Program
@@ -69,6 +71,8 @@ class Model:
     renamed: ClassVar[tuple[tuple[str, Replacement], ...]] = ()
     feature_axes: ClassVar[Mapping[str, tuple[int | None, int | None]]] = {}
     records = True
+    # Whether parameters are drawn behind ``build``, which reads none of their values.
+    draws_late = False
     # What `meta.amp.autocast` makes of a model; set once by `meta.model.wrapper`.
     __autocast__: ClassVar[Callable[[Model, str, str | None], Model]]
 
@@ -82,7 +86,11 @@ class Model:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         try:
-            self.build(*args, **kwargs)
+            if "device" in kwargs and "device" not in inspect.signature(self.build).parameters:
+                with Device(kwargs.pop("device") or default_device()):
+                    self._build(args, kwargs)
+            else:
+                self._build(args, kwargs)
         except MetaError:
             raise
         except TypeError:
@@ -91,10 +99,23 @@ class Model:
 
     __signature__ = ConstructorSignature(__init__)
 
+    def _build(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not self.draws_late:
+            self.build(*args, **kwargs)
+            return
+        with empty_init():
+            self.build(*args, **kwargs)
+        draw_deferred(self.state().values())
+
     @classmethod
     def constructor_signature(cls) -> inspect.Signature:
-        """Return what the constructor takes: what ``build`` says, unless it is told otherwise."""
+        """Return what the constructor takes: what ``build`` says, unless it is told otherwise, and
+        ``device``, where the arrays will be.
+        """
         _, *parameters = inspect.signature(cls.build).parameters.values()
+        device = inspect.Parameter("device", inspect.Parameter.KEYWORD_ONLY, default=None)
+        if all(p.name != "device" for p in parameters):
+            parameters = sorted([*parameters, device], key=lambda p: p.kind)
         return inspect.Signature(parameters)
 
     def build(self, *args: Any, **kwargs: Any) -> None:
@@ -261,7 +282,9 @@ class Model:
         """
         return summarize(self)
 
-    def load_state_dict(self, state: Mapping[str, object], *, strict: bool = True) -> Unmatched:
+    def load_state_dict(
+        self, state: Mapping[str, object], *, strict: bool = True, assign: bool = False
+    ) -> Unmatched:
         """Overwrite arrays of the state, in place, by name; returns what was left out.
 
         state: array-like values by name, for example torch's ``state_dict()``. Values are converted
@@ -274,8 +297,11 @@ class Model:
         With ``strict``, every array must be given and every name known; otherwise what fits by name
         is loaded, if anything does. Raises FormatError, which lists all missing and unknown names,
         other shapes and kinds of numbers at once, before anything is written.
+
+        With ``assign``, arrays share the memory of the values that are of their dtype and on their
+        device, instead of a copy of it.
         """
-        return load(self, state, strict)
+        return load(self, state, strict, assign)
 
     def to(self, target: object = None, *, device: object = None, dtype: object = None) -> Model:
         """Move all arrays to a device, and floating point ones to a dtype, in place; returns the
@@ -290,9 +316,13 @@ class Model:
         moved: dict[int, ndarray] = {}
         masters: list[tuple[ndarray, ndarray]] = []
         for name, array in self.state().items():
-            own = array.detach()  # what is moved is a leaf again
-            new = own.to(device=device, dtype=dtype if is_float(array.dtype) else None)
-            new = array if new is own else new
+            kind = dtype if is_float(array.dtype) else None
+            if deferred(array) is not None:
+                new = moved_deferred(array, device, kind)
+            else:
+                own = array.detach()  # what is moved is a leaf again
+                new = own.to(device=device, dtype=kind)
+                new = array if new is own else new
             new.name = array.name or name
             if new is not array:
                 new.train_like(array)

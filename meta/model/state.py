@@ -22,6 +22,10 @@ import torch
 from meta.base.dtype import is_float
 from meta.base.errors import FormatError
 from meta.base.registry import close_names
+from meta.model.init import draw_deferred
+from meta.runtime.array_key import array_key, key_of
+from meta.runtime.buffer_replacement import replace_buffer
+from meta.runtime.deferred_values import deferred, give
 from meta.runtime.master_weights import masters_of
 from meta.runtime.ndarray import as_array, ndarray
 from meta.runtime.placement import Placement, shard_of
@@ -83,7 +87,9 @@ def array_names(model: Model) -> ArrayNames:
     return ArrayNames(arrays, frozenset(not_kept), tuple(renamed))
 
 
-def load(model: Model, state: Mapping[str, object], strict: bool) -> Unmatched:
+def load(
+    model: Model, state: Mapping[str, object], strict: bool, assign: bool = False
+) -> Unmatched:
     """Overwrite a model's arrays in place; see `Model.load_state_dict`."""
     names = array_names(model)
     first = names.first_names()
@@ -107,8 +113,28 @@ def load(model: Model, state: Mapping[str, object], strict: bool) -> Unmatched:
     values = {id(names.arrays[n]): next(iter(several.values())) for n, several in given.items()}
     for array in (names.arrays[n] for n in given):
         for written in (array, *(m for m in masters_of(array) if id(m) not in values)):
-            written.update(_shard_to_write(values[id(array)], array, written))
+            new = _shard_to_write(values[id(array)], array, written)
+            if not (assign and _shared(written, new)):
+                written.update(new)
+    draw_deferred(names.arrays.values())
     return unmatched
+
+
+def _shared(array: ndarray, value: ndarray | torch.Tensor) -> bool:
+    """Let an array be in the memory of a value, if that is compact and of its dtype and device;
+    return whether it is.
+    """
+    tensor = as_array(value).tensor
+    later = deferred(array)
+    place = array.device if later is None else later.device
+    key = array_key(array.shape, array.dtype, place)
+    if key_of(tensor) is not key or array.tensor.stride() != tensor.stride():
+        return False
+    if later is None:
+        replace_buffer(array, tensor.detach())
+    else:
+        give(array, tensor.detach())
+    return True
 
 
 def _shard_to_write(value: ndarray, array: ndarray, written: ndarray) -> ndarray | torch.Tensor:
@@ -147,7 +173,7 @@ def _values_differ(own: ndarray, values: list[ndarray]) -> bool:
     """Whether several values for one array differ, in its dtype."""
     if len(values) == 1:
         return False
-    first, *others = (v.tensor.to(own.tensor) for v in values)
+    first, *others = (v.tensor.to(own.tensor.dtype) for v in values)
     return not all(same_bits(first, other) for other in others)
 
 

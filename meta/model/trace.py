@@ -44,6 +44,7 @@ from meta.op.core.call import array_type
 from meta.op.core.tracing import BlockTrace, Trace, Value
 from meta.runtime.ndarray import as_array, ndarray
 from meta.runtime.no_gradient import ClosureConstant
+from meta.runtime.trace_checks import require_values
 from meta.vm.compiler.calling_convention import Convention, Program, bind
 from meta.vm.run.interpreter import interpret
 
@@ -264,6 +265,7 @@ class Traced:
         state: dict[str, ndarray] = {} if self.owner is None else self.owner.state()
         params = []
         for name, array in state.items():
+            require_values(array)
             var, symbol = trace.parameter(array_type(array.key), name)
             trace.bind(array, symbol)
             params.append((var, array))

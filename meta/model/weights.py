@@ -15,6 +15,7 @@ from meta.model.model import Model
 from meta.model.state import Unmatched
 from meta.runtime.ndarray import as_array, ndarray
 from meta.runtime.tensor_file import read_tensors, write_tensors
+from meta.runtime.trace_checks import require_values
 
 NAME = "model.safetensors"
 MAX_INDEX_BYTES = 256 << 20
@@ -36,6 +37,8 @@ def save_weights(model: Model | Mapping[str, object], path: str | os.PathLike[st
             found=type(model).__name__,
         )
     state = model.state() if isinstance(model, Model) else _unique_arrays(model)
+    for array in state.values():
+        require_values(array)
     write_tensors(path, {name: array.tensor for name, array in state.items()})
 
 

@@ -49,6 +49,7 @@ class ArrayExport(Methods):
         what the array was computed from, as `backward` does, and torch lets nobody write to it.
         Without: ``x.detach().torch()``, and where nothing is recorded (`meta.no_grad`).
         """
+        trace_checks.require_values(self)
         return ArrayExport.to_torch(self) if self.tracked else self.tensor
 
     def numpy(self) -> np.ndarray[Any, Any]:

@@ -106,6 +106,7 @@ def writable_buffer(array: ndarray, what: str, hint: str) -> torch.Tensor:
     ``x[0]``, as `meta.runtime.view_copies` says.
     """
     trace_checks.refuse_write(array, f"{what} is met", hint)
+    trace_checks.require_values(array)
     require_unrecorded(array, what)
     view_copies.refuse_write(array.tensor, what)
     require_writable(array.tensor, "this array")

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from meta.base import dtype as dtypes
-from meta.base.device import Device, destination, require
+from meta.base.device import NOWHERE, Device, default_device, destination, require
 from meta.base.errors import ArgumentError, GradientError
 from meta.base.number import Size
 from meta.base.registry import OPERATORS
@@ -56,6 +56,7 @@ class ndarray(ArrayMethods):
 
     __slots__ = (
         "__weakref__",
+        "_deferred",
         "_placement",
         "_trained",
         "grad",
@@ -181,6 +182,7 @@ class ndarray(ArrayMethods):
 
         A gradient flows through it, as through `meta.astype` and `meta.device_copy`.
         """
+        trace_checks.require_values(self)
         device, dtype = destination(target, device, dtype)
         where = self.device if device is None else require(device)
         kind = self.dtype if dtype is None else dtypes.canonical(dtype)
@@ -228,7 +230,7 @@ class ndarray(ArrayMethods):
         """
         trace_checks.refuse_write(self)
         view_copies.refuse_write(self.tensor, "update()")
-        if isinstance(value, bool | int | float) and not self.shape:
+        if isinstance(value, bool | int | float) and not self.shape and self.device is not NOWHERE:
             with torch.no_grad():
                 self.tensor.fill_(array(value, self.dtype).item())
             self._detach()
@@ -244,11 +246,17 @@ class ndarray(ArrayMethods):
             refuse_detach(value, "update()", "x.update(t.detach())")
         source = value
         if not isinstance(source, ndarray):
-            source = array(value, self.dtype, device=self.device)
+            where = None if self.key.device is NOWHERE else self.device
+            source = array(value, self.dtype, device=where)
         if source.shape != self.shape:
             raise ArgumentError(
                 "update() needs the same shape", expected=self.shape, found=source.shape
             )
+        if self.key.device is NOWHERE:  # it has memory from now on
+            given = array(source, self.dtype, device=self._deferred.device)
+            self.tensor, self.key = given.tensor, given.key
+            del self._deferred
+            return
         with torch.no_grad():
             self.tensor.copy_(source.tensor)
         self._detach()
@@ -394,16 +402,17 @@ def array(obj: object, dtype: object = None, *, device: object = None, name: str
     DLPack exporter.
 
     ``dtype`` and ``device`` default to the object's own; Python floats give float32, ints int64,
-    and host data go to the CPU. The data are copied (use `from_dlpack` to share memory): of an
-    ndarray, to one without history; a torch tensor that requires a gradient is given that of the
-    copy. Numbers and lists of them go to ``dtype`` at once, with all their digits, to integers by
-    dropping the fraction; arrays are cast as by `meta.astype`. Raises ArgumentError for what is no
-    array, NumberOutOfRange for numbers beyond an integer dtype, and DeviceError for an absent
-    device.
+    and host data go to the CPU, or where a block says (``with meta.device("cuda"):``). The data are
+    copied (use `from_dlpack` to share memory): of an ndarray, to one without history; a torch
+    tensor that requires a gradient is given that of the copy. Numbers and lists of them go to
+    ``dtype`` at once, with all their digits, to integers by dropping the fraction; arrays are cast
+    as by `meta.astype`. Raises ArgumentError for what is no array, NumberOutOfRange for numbers
+    beyond an integer dtype, and DeviceError for an absent device.
     """
     where = None if device is None else require(device)
     kind = None if dtype is None else dtypes.canonical(dtype)
     if isinstance(obj, ndarray):
+        trace_checks.require_values(obj)
         tensor = obj.tensor
     elif isinstance(obj, torch.Tensor):
         given = as_array(obj)
@@ -415,6 +424,7 @@ def array(obj: object, dtype: object = None, *, device: object = None, name: str
         tensor = given.tensor
     else:
         tensor = from_host(obj, kind)
+        where = where or default_device()
     kind = kind or key_of(tensor).dtype
     result = copy_to_device(tensor, where, dtypes.TO_TORCH[kind])
     return ndarray(result.contiguous(), name=name)

@@ -1,5 +1,5 @@
 """Side effects that Python code must not have while it is traced: it runs once, and the program
-many times.
+many times. Arrays that cannot be read.
 
 A number that it draws, or reads from an array of the model, would be the same in every run, and
 what it writes would be written once. The floor of traces says which code is traced.
@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from meta.base.errors import TraceError
+from meta.base.device import NOWHERE
+from meta.base.errors import ArgumentError, TraceError
 
 current_trace: Callable[[], Any] = lambda: None  # noqa: E731
 """Returns the trace that the running code is part of, or None; the floor of traces sets it."""
@@ -43,8 +44,22 @@ def refuse_write(
         )
 
 
+def require_values(array: Any) -> None:
+    """Raise ArgumentError for an array whose values are still to be drawn or loaded."""
+    if array.key.device is NOWHERE:
+        raise ArgumentError(
+            "this array has no values yet: its model was built within empty_init()",
+            found=f"{array.name or 'an array'} of shape {array.shape}",
+            hint="load the model first (meta.model.load_weights, load_state_dict), or build it "
+            "without empty_init()",
+        )
+
+
 def refuse_read(array: Any) -> None:
-    """Raise TraceError for traced code that reads the values of an array of its model."""
+    """Raise TraceError for traced code that reads the values of an array of its model, and
+    ArgumentError for an array that has no values.
+    """
+    require_values(array)
     trace = current_trace()
     if trace is not None and trace.is_bound(array):
         raise TraceError(

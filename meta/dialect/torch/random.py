@@ -3,6 +3,7 @@ same.
 """
 
 from math import prod
+from typing import Any
 
 import numpy as np
 import torch
@@ -64,7 +65,7 @@ def _fill(out, key, each, kernel, parameters, make, begin=0):
     """
     flat = out.view(-1)
     native = out.device.type == "cpu" and llvm_random.kernels()
-    own = native and llvm_random.KERNELS[kernel][2]
+    own: Any = native and llvm_random.KERNELS[kernel][2]
     if native and out.dtype == own:
         llvm_random.fill(kernel, flat, int(key), each, parameters, begin)
         return

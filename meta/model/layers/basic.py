@@ -15,6 +15,7 @@ import torch
 
 from meta import op, random
 from meta.base.errors import ArgumentError, GradientError, TraceError
+from meta.model import init
 from meta.model.model import Model
 from meta.model.trace import trace
 from meta.op.core.check import normalize_axis
@@ -62,7 +63,7 @@ def fan_in_uniform(shape: tuple[int, ...], fan_in: int) -> ndarray:
     Linear and Conv.
     """
     bound = 1 / math.sqrt(fan_in) if fan_in > 0 else 0.0
-    return parameter(random.uniform(shape, low=-bound, high=bound))
+    return init.drawn(random.uniform, shape, low=-bound, high=bound)
 
 
 class Linear(Model):
@@ -115,9 +116,9 @@ class Embedding(Model):
                 found=padding_idx,
             )
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
-        self.weight = parameter(random.normal((num_embeddings, embedding_dim)))
+        self.weight = init.drawn(random.normal, (num_embeddings, embedding_dim))
         if padding_idx is not None:
-            self.weight.tensor[padding_idx] = 0
+            init.change(self.weight, lambda weight: weight[padding_idx].zero_())
 
     @trace
     def forward(self, indices: Any) -> Any:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-from meta import op, random
+from meta import op
 from meta.base.errors import ArgumentError
+from meta.model import init
 from meta.model.layers.basic import fan_in_uniform
 from meta.model.model import Model
 from meta.model.trace import trace
@@ -173,6 +174,6 @@ def initialize_convolutions(model: Model) -> None:
         if isinstance(layer, Conv2d):
             channels, _, *kernel = layer.weight.shape
             std = math.sqrt(2 / (channels * math.prod(kernel)))
-            layer.weight.update(random.normal(layer.weight.shape, mean=0.0, std=std))
+            init.normal(layer.weight, std=std)
             if layer.bias is not None:
-                layer.bias.tensor.zero_()
+                init.zeros(layer.bias)

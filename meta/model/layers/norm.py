@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import torch
 
 from meta import op
+from meta.base.device import default_device
 from meta.base.dtype import TO_TORCH
 from meta.base.errors import ArgumentError, TypeInferError
 from meta.model.layers.basic import parameter
@@ -49,8 +50,8 @@ class BatchNorm(Model):
         self.eps, self.momentum, self.over = eps, momentum, over
         self.weight = _full_parameter((num_features,), 1.0) if affine else None
         self.bias = _full_parameter((num_features,), 0.0) if affine else None
-        self.running_mean = ndarray(torch.zeros(num_features))
-        self.running_var = ndarray(torch.ones(num_features))
+        self.running_mean = ndarray(torch.zeros(num_features, device=default_device()))
+        self.running_var = ndarray(torch.ones(num_features, device=default_device()))
 
     @trace
     def forward(self, x: Any) -> Any:
@@ -263,7 +264,7 @@ def _shape(shape: int | tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _full_parameter(shape: tuple[int, ...], value: float) -> ndarray:
-    return parameter(ndarray(torch.full(shape, value)))
+    return parameter(ndarray(torch.full(shape, value, device=default_device())))
 
 
 def _over_last_axes(

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 from meta import op, random
 from meta.base.dtype import is_float
 from meta.base.errors import ArgumentError, TypeInferError
+from meta.model import init
 from meta.model.control_flow import scan
-from meta.model.layers.basic import parameter
 from meta.model.model import Model
 from meta.model.trace import trace
 from meta.op.core.function import device_of
@@ -72,7 +72,8 @@ class _Gates(Model):
         shapes = {"weight_ih": (rows, inputs), "weight_hh": (rows, self.hidden_size)}
         for name, shape in (shapes | dict.fromkeys(("bias_ih", "bias_hh"), (rows,))).items():
             made = bias or len(shape) == 2
-            value = parameter(random.uniform(shape, low=-bound, high=bound)) if made else None
+            options = {"low": -bound, "high": bound}
+            value = init.drawn(random.uniform, shape, **options) if made else None
             setattr(self, name + suffix, value)
 
     def arrays(self, suffix: str) -> tuple[Any, Any, Any, Any]:

@@ -23,7 +23,6 @@ from meta.model.zoo.transformer import (
     require_divides,
     split_heads,
 )
-from meta.runtime.ndarray import array
 
 __all__ = ["BertConfig", "BertForMaskedLM", "BertForSequenceClassification", "BertModel"]
 
@@ -228,6 +227,8 @@ class BertModel(Model):
     renamed = ((r"^bert\.", ""), *_OLDER)
     not_kept = _HEADS
 
+    draws_late = True
+
     def build(self, config: BertConfig, add_pooling_layer: bool = True) -> None:
         """Make the parts, with initial values as transformers gives them."""
         BertConfig.require(config)
@@ -272,7 +273,7 @@ class BertLMPredictionHead(Model):
     def build(self, config: BertConfig) -> None:
         """Make the layers; ``decoder.bias`` is ``bias`` if the embeddings are tied."""
         self.transform = BertPredictionHeadTransform(config)
-        self.bias = parameter(array([0.0] * config.vocab_size))
+        self.bias = parameter(op.zeros((config.vocab_size,)))
         self.decoder = Linear(config.hidden_size, config.vocab_size)
         if config.tie_word_embeddings:
             self.decoder.bias = self.bias
@@ -305,6 +306,8 @@ class BertForMaskedLM(Model):
     renamed = (_WITHIN, *_OLDER)
     not_kept = (*_PREDICTS_NEXT, "bert.pooler.dense.weight", "bert.pooler.dense.bias")
 
+    draws_late = True
+
     def build(self, config: BertConfig) -> None:
         """Make encoder and head; the head's matrix is that of the word embeddings, if tied."""
         self.bert = BertModel(config, add_pooling_layer=False)
@@ -330,6 +333,8 @@ class BertForSequenceClassification(Model):
     """BERT that classifies texts. The loss is `meta.cross_entropy`."""
 
     renamed = (_WITHIN, *_OLDER)
+
+    draws_late = True
 
     def build(self, config: BertConfig, num_labels: int = 2) -> None:
         """Make encoder, pooler and classifier."""

@@ -19,8 +19,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from meta import op, random
+from meta import op
 from meta.base.errors import ArgumentError
+from meta.model import init
 from meta.model.layers.activation import ReLU
 from meta.model.layers.basic import Dropout, Linear, Sequential
 from meta.model.layers.conv import Conv2d, initialize_convolutions
@@ -104,6 +105,8 @@ class VGGConfig:
 class VGG(Model):
     """Stages of 3x3 convolutions with ReLU and pooling, and a classifier of three layers."""
 
+    draws_late = True
+
     def build(self, config: VGGConfig | None = None) -> None:
         """Make the layers; those of VGG-11 without a configuration."""
         config = config or VGGConfig()
@@ -128,9 +131,9 @@ class VGG(Model):
         initialize_convolutions(self)
         for layer in self.classifier:
             if isinstance(layer, Linear):
-                layer.weight.update(random.normal(layer.weight.shape, mean=0.0, std=0.01))
+                init.normal(layer.weight, std=0.01)
                 assert layer.bias is not None
-                layer.bias.tensor.zero_()
+                init.zeros(layer.bias)
 
     @trace
     def forward(self, x: Any) -> Any:
@@ -239,6 +242,8 @@ class ResNet(Model):
         (r"^(layer\d+\.\d+\.)shortcut\.normalization\.", r"\1downsample.1."),
         (r"^classifier\.1\.", "fc."),
     )
+
+    draws_late = True
 
     def build(self, config: ResNetConfig | None = None) -> None:
         """Make the layers; those of ResNet-18 without a configuration."""

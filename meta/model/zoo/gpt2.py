@@ -9,6 +9,7 @@ from math import sqrt
 from typing import Any, ClassVar
 
 from meta import op, random
+from meta.model import init
 from meta.model.layers.basic import Dropout, Embedding, Linear, parameter
 from meta.model.layers.norm import LayerNorm
 from meta.model.model import Model
@@ -24,7 +25,6 @@ from meta.model.zoo.transformer import (
     require_divides,
     split_heads,
 )
-from meta.runtime.ndarray import array
 
 __all__ = ["GPT2Config", "GPT2LMHeadModel", "GPT2Model"]
 
@@ -63,8 +63,8 @@ class Conv1D(Model):
 
     def build(self, out_features: int, in_features: int) -> None:
         """Make weight, normal of deviation 0.02, and bias = 0."""
-        self.weight = parameter(random.normal((in_features, out_features), mean=0.0, std=0.02))
-        self.bias = parameter(array([0.0] * out_features))
+        self.weight = init.drawn(random.normal, (in_features, out_features), mean=0.0, std=0.02)
+        self.bias = parameter(op.zeros((out_features,)))
 
     @trace
     def forward(self, x: Any) -> Any:
@@ -142,6 +142,8 @@ class GPT2Model(Model):
     renamed = ((r"^transformer\.", ""),)
     not_kept = ("lm_head.weight",)
 
+    draws_late = True
+
     def build(self, config: GPT2Config) -> None:
         """Make the parts, with initial values as transformers gives them."""
         GPT2Config.require(config)
@@ -185,6 +187,8 @@ class GPT2LMHeadModel(Model):
     """GPT-2 that predicts the next word. The loss is `causal_lm_loss`."""
 
     renamed = ((r"^(wte|wpe|h|ln_f)\.", r"transformer.\1."),)  # of the model without a head
+
+    draws_late = True
 
     def build(self, config: GPT2Config) -> None:
         """Make decoder and head; the head's matrix is that of the word embeddings, if tied."""

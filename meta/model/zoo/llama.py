@@ -244,6 +244,8 @@ class LlamaModel(Model):
     renamed = ((r"^model\.", ""),)
     not_kept = ("lm_head.weight",)
 
+    draws_late = True
+
     def build(self, config: LlamaConfig) -> None:
         """Make the parts, with initial values as transformers gives them."""
         LlamaConfig.require(config)
@@ -278,6 +280,8 @@ class LlamaForCausalLM(Model):
     """A Llama that predicts the next word. The loss is `causal_lm_loss`."""
 
     renamed = ((r"^(embed_tokens|layers|norm)\.", r"model.\1."),)  # of the model without a head
+
+    draws_late = True
 
     def build(self, config: LlamaConfig) -> None:
         """Make decoder and head; the head's matrix is that of the embeddings, if tied."""

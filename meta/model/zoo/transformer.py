@@ -9,10 +9,13 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
-from meta import op, random
+import torch
+
+from meta import op
 from meta.base.dtype import is_float
 from meta.base.errors import ArgumentError, TypeInferError
 from meta.base.registry import nearest
+from meta.model import init
 from meta.model.layers.basic import Embedding
 from meta.model.model import Model
 from meta.op.core.function import device_of
@@ -178,12 +181,16 @@ def initialize(model: Model, std: float, scaled: dict[str, float] | None = None)
     for name, array in model.named_parameters():
         if array.ndim > 1:
             own = [s for end, s in (scaled or {}).items() if name.endswith(end)]
-            array.update(random.normal(array.shape, mean=0.0, std=own[0] if own else std))
+            init.normal(array, std=own[0] if own else std)
         elif name.endswith("bias"):
-            array.tensor.detach().zero_()
+            init.zeros(array)
         row = padded[id(array)].padding_idx if id(array) in padded else None
         if row is not None:
-            array.tensor.detach()[row] = 0
+            init.change(array, partial(_zero_row, row))
+
+
+def _zero_row(row: int, table: torch.Tensor) -> None:
+    table[row] = 0
 
 
 IGNORED = -100

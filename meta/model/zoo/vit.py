@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 
 from meta import op, random
 from meta.base.errors import TypeInferError
-from meta.model.layers.basic import Dropout, Linear, parameter
+from meta.model import init
+from meta.model.layers.basic import Dropout, Linear
 from meta.model.layers.conv import Conv2d
 from meta.model.layers.norm import LayerNorm
 from meta.model.model import Model
@@ -91,8 +92,8 @@ class ViTEmbeddings(Model):
 
     def build(self, config: ViTConfig) -> None:
         width, patches = config.hidden_size, (config.image_size // config.patch_size) ** 2
-        self.cls_token = parameter(random.normal((1, 1, width)))
-        self.position_embeddings = parameter(random.normal((1, 1 + patches, width)))
+        self.cls_token = init.drawn(random.normal, (1, 1, width))
+        self.position_embeddings = init.drawn(random.normal, (1, 1 + patches, width))
         self.patch_embeddings = ViTPatchEmbeddings(config)
         self.dropout = Dropout(config.hidden_dropout_prob)
         self.shape = (config.num_channels, config.image_size, config.image_size)
@@ -207,6 +208,8 @@ class ViTForImageClassification(Model):
     """The encoder and a linear classifier of the class's token."""
 
     renamed = ((r"^(embeddings|encoder|layers|layernorm)\.", r"vit.\1."),)  # without a head
+
+    draws_late = True
 
     def build(self, config: ViTConfig | None = None) -> None:
         """Make the layers; those of ViT-B/16 without a configuration."""

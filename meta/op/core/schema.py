@@ -33,7 +33,7 @@ from typing import Annotated, Any, Union
 import numpy as np
 
 from meta.base import dtype as dtypes
-from meta.base.device import Device
+from meta.base.device import Device, default_device
 from meta.base.errors import ArgumentError, MetaError, RegistrationError, TypeInferError
 from meta.base.registry import OPERATORS
 from meta.base.signature_check import suggest_argument
@@ -153,6 +153,8 @@ _READERS: dict[Any, tuple[str, Callable[[object], Any]]] = {
     DType: ("dtype", dtypes.canonical),
     DeviceName: ("device", lambda value: str(Device(value))),
 }
+WHERE = "device"
+"""The argument that says where a result is; left out, it is what a block around the call says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,13 +213,13 @@ class Slot:
         return lift(value)
 
 
-def _default_of(default: str) -> Callable[[object], str]:
+def _default_of(default: str, name: str) -> Callable[[object], str]:
     """Return the reader of a dtype or device of which None is the default, as in NumPy."""
 
     def read(value: object) -> str:
         if value is not None:
             raise _ReadError
-        return default
+        return str(default_device()) if name == WHERE else default
 
     return read
 
@@ -263,7 +265,7 @@ def _slot(parameter: inspect.Parameter, annotation: Any) -> Slot:
             raise TypeError(f"parameter {parameter.name!r}: no slot kind for {unknown[0]!r}")
         readers = tuple(_READERS[m][1] for m in members)
         if not optional and members[0] in (DType, DeviceName) and parameter.default is not REQUIRED:
-            readers = (_default_of(parameter.default), *readers)
+            readers = (_default_of(parameter.default, parameter.name), *readers)
         accepts = " or ".join(_READERS[m][0] for m in members)
     if optional and kind != "attribute":
         accepts += " or None"
@@ -348,9 +350,12 @@ class Schema:
         self.required = sum(not s.has_default for s in slots)
         # How many arguments have to be written out for a kernel to see every run-time number.
         self.explicit = max(
-            (i + 1 for i, s in enumerate(slots) if "scalar" in s.kind and s.default not in _ABSENT),
+            (i + 1 for i, s in enumerate(slots)
+             if ("scalar" in s.kind and s.default not in _ABSENT) or s.name == WHERE),
             default=0,
-        )
+        )  # fmt: skip
+        placed = (i for i, s in enumerate(slots) if s.name == WHERE and s.has_default)
+        self.where = next(placed, None)
         self.written: tuple[int, ...] = tuple(i for i, s in enumerate(slots) if s.access == "RW")
         self.tensor_slots: tuple[int, ...] = tuple(i for i, s in enumerate(slots) if s.is_tensor)
         self.typed_numbers: tuple[int, ...] = tuple(
@@ -417,11 +422,15 @@ class Schema:
 
     def arrange(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Return the arguments in slot order, with defaults; ArgumentError for a wrong one."""
+        defaults = self.defaults
+        if self.where is not None and self.where >= len(args):
+            place = str(default_device())
+            defaults = (*defaults[: self.where], place, *defaults[self.where + 1 :])
         if not kwargs and self.required <= len(args) <= len(self.slots):
-            return args + self.defaults[len(args) :]
+            return args + defaults[len(args) :]
         if len(args) > len(self.slots):
             raise self._refusal(f"takes {len(self.slots)} arguments, {len(args)} were given")
-        values = list(args) + list(self.defaults[len(args) :])
+        values = list(args) + list(defaults[len(args) :])
         for name, value in kwargs.items():
             i = self.index.get(name)
             if i is None:

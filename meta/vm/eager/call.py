@@ -40,6 +40,7 @@ from meta.runtime.ndarray import array_with_key, as_array, ndarray
 from meta.runtime.no_gradient import is_recording
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
 from meta.runtime.torch_leaf import TorchLeaf
+from meta.runtime.trace_checks import require_values
 from meta.vm.eager.decided_call import KNOBS, DecidedCall
 
 MAX_SHOWN = 8
@@ -311,6 +312,8 @@ def _plan(op: Op, bound: tuple[Any, ...]) -> DecidedCall:
 
 def device_of(op: Op, args: tuple[Any, ...], arrays: list[ndarray]) -> Device:
     """Return where a call runs: where its tensors are, else its device argument, else the CPU."""
+    for array in arrays:
+        require_values(array)
     devices = {a.device for a in arrays}
     if len(devices) > 1:
         raise DeviceError(
