@@ -24,6 +24,7 @@ from . import vm as vm
 from collections.abc import Callable
 from collections.abc import Sequence
 from meta.base import errors as errors
+from meta.base.device import Device as device
 from meta.base.dtype import DType
 from meta.base.dtype_info import can_cast as can_cast
 from meta.base.dtype_info import finfo as finfo
@@ -2950,6 +2951,12 @@ def multi_tensor_fold_batch_norm(
     dtype: DTypeLike | None = None,
 ) -> tuple[ndarray, ...]:
     """Batch normalisation by given statistics, folded into the weights of several layers before it."""
+
+def multi_tensor_increment(
+    x: Sequence[ndarray | torch.Tensor],
+    by: Number,
+) -> tuple[ndarray, ...]:
+    """``x += by`` for several tensors of integers, in place: counters of steps and batches."""
 
 def multi_tensor_lamb(
     x: Sequence[ndarray | torch.Tensor],

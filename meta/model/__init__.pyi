@@ -83,4 +83,5 @@ from meta.model.trace import trace as trace
 from meta.model.weights import load_weights as load_weights
 from meta.model.weights import save_weights as save_weights
 from meta.model.wrapper import Autocast as Autocast
+from meta.runtime.deferred_values import empty_init as empty_init
 

@@ -66,6 +66,8 @@ class ndarray(ArrayMethods):
         "tensor",
         "tracked",
     )
+    # Of an array that has no values yet: those that it will have (`runtime/deferred_values.py`).
+    _deferred: Any
     # Makes numpy defer to our reflected operators: np_array + x calls x.__radd__.
     __array_priority__ = 1000
 

@@ -85,10 +85,12 @@ class TorchModel(ImportedModel):
         """Return what torch.export made of the module in a mode; None is the model's."""
         return self._programs_of_torch.of(self.training if training is None else training)
 
-    def load_state_dict(self, state: Mapping[str, object], *, strict: bool = True) -> Any:
+    def load_state_dict(
+        self, state: Mapping[str, object], *, strict: bool = True, assign: bool = False
+    ) -> Any:
         """As `Model.load_state_dict`; buffers that torch does not save stay as they are."""
         kept = {n: self.arrays[n] for n in self._transient if n not in state}
-        return super().load_state_dict({**state, **kept}, strict=strict)
+        return super().load_state_dict({**state, **kept}, strict=strict, assign=assign)
 
 
 def from_torch(
