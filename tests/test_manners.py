@@ -24,6 +24,7 @@ UNSAFE_BUILTINS = {"__import__", "eval", "exec"}
 SAFE_USES: dict[str, str] = {
     "meta/dialect/core/launch.py: exec": "the text of a launch, of places of arguments",
     "meta/dialect/triton/pointwise.py: exec": "the text of a kernel, of dimensions alone",
+    "meta/dialect/vendors/imports.py: exec": "an __init__.py of a vendor, as its import does",
     "meta/vm/run/python_codegen.py: exec": "the text of a function, of numbers of registers alone",
 }
 

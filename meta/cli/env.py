@@ -151,15 +151,25 @@ def _vendors() -> list[dict[str, Any]]:
     except MetaError as error:
         return [
             {"name": config.get("META_VENDOR"), "device": None, "in_force": False, "here": False,
-             "why": f"{error.what}; {error.expected}", "site": None}
+             "why": f"{error.what}; {error.expected}", "site": None, "unavailable": {}}
         ]  # fmt: skip
     return [
         {"name": v.known.name, "device": v.known.vendor and v.known.vendor.device,
          "in_force": v.active, "here": v.here,
          "why": "; ".join(dict.fromkeys(filter(None, (v.why, v.known.unavailable)))),
-         "site": v.known.folder and str(v.known.folder)}
+         "site": v.known.folder and str(v.known.folder), "unavailable": _unavailable(v)}
         for v in found
     ]  # fmt: skip
+
+
+def _unavailable(verdict: Any) -> dict[str, list[str]]:
+    """Return which functions of a vendor in force are not available, by the reason."""
+    found: dict[str, list[str]] = {}
+    if verdict.active and verdict.known.package and not verdict.known.unavailable:
+        for files in vendors.files_on(Device(verdict.known.vendor.device)):
+            for name, error in files.unavailable.items():
+                found.setdefault(f"{error.what} ({error.span})", []).append(name)
+    return found
 
 
 def _read(known: Any) -> None:
@@ -231,6 +241,14 @@ def text(record: dict[str, Any]) -> str:
             for v in record["vendors"]
         ],
     )  # fmt: skip
+    lines += section(
+        "functions of vendors that are not available",
+        [
+            [v["name"], ", ".join(names), why]
+            for v in record["vendors"]
+            for why, names in v["unavailable"].items()
+        ],
+    )
     lines += section(
         "environment variables",
         [

@@ -92,6 +92,12 @@ def libdevice_names(module: Any) -> list[str]:
     return [n for n, value in found if getattr(value, "__module__", "").endswith("libdevice")]
 
 
+_STAND_INS = {
+    id(getattr(module, name)): of_libdevice(name)
+    for module in MODULES
+    for name in libdevice_names(module)
+}
+"""By what a module may have imported from ``libdevice`` under another name."""
 _lock = threading.RLock()
 """One kernel at a time: the interpreter changes Triton's modules."""
 _PATCHED = (
@@ -209,13 +215,18 @@ def _patch_tensor(tensor: Any, *scope: Any) -> None:
 
 class _Function(InterpretedFunction):  # type: ignore[misc]
     """Triton's interpreted function. It puts names into the module of the function, which `undo`
-    takes out again.
+    takes out again, and what computes functions of ``libdevice`` in the place of these.
     """
 
     added: ClassVar[list[tuple[Any, set[str]]]] = []
+    replaced: ClassVar[list[tuple[Any, str, Any]]] = []
 
     def rewrite(self) -> Any:
         before = set(self.fn.__globals__)
+        for name, value in list(self.fn.__globals__.items()):
+            if id(value) in _STAND_INS:
+                self.replaced.append((self.fn, name, value))
+                self.fn.__globals__[name] = _STAND_INS[id(value)]
         made = super().rewrite()
         new = set(self.fn.__globals__) - before
         if new:
@@ -228,7 +239,10 @@ class _Function(InterpretedFunction):  # type: ignore[misc]
         for function, names in cls.added:
             for name in names:
                 function.__globals__.pop(name, None)
+        for function, name, value in cls.replaced:
+            function.__globals__[name] = value
         cls.added.clear()
+        cls.replaced.clear()
         cls.rewritten_fn.clear()
 
 

@@ -94,7 +94,8 @@ class Shape:
     stride that is a parameter). arguments: of the function of elements, in order, "i" and the
     number of an input, "n" of a number, or "c" of a constant. half: which inputs are computed in
     float32. outputs: how many results there are; ``several`` says that the function returns a
-    tuple.
+    tuple. result_steps: of each result, as ``steps``; empty where all are compact. loops: whether
+    a program computes several blocks, so that a grid may be smaller than their number.
     """
 
     dims: int
@@ -103,11 +104,13 @@ class Shape:
     half: tuple[bool, ...]
     outputs: int
     several: bool
+    result_steps: tuple[tuple[str, ...], ...] = ()
+    loops: bool = False
 
 
-def _offset(steps: Sequence[str], number: int) -> str:
+def _offset(steps: Sequence[str], number: int, letter: str = "s") -> str:
     terms = [
-        f"at{d}" if step == "1" else f"at{d} * s{number}_{d}"
+        f"at{d}" if step == "1" else f"at{d} * {letter}{number}_{d}"
         for d, step in enumerate(steps)
         if step != "0"
     ]
@@ -125,6 +128,8 @@ def parameters(shape: Shape) -> list[str]:
         *(f"e{d}" for d in range(1, shape.dims)),
         *(f"s{k}_{d}" for k, steps in enumerate(shape.steps)
           for d, step in enumerate(steps) if step == "s"),
+        *(f"t{k}_{d}" for k, steps in enumerate(shape.result_steps)
+          for d, step in enumerate(steps) if step == "s"),
         *(f"c{k}: tl.constexpr" for k in range(count["c"])),
         "INDEX: tl.constexpr",
         "BLOCK: tl.constexpr",
@@ -133,9 +138,14 @@ def parameters(shape: Shape) -> list[str]:
 
 def text(shape: Shape, name: str) -> str:
     """Return the source of a kernel."""
+    head = [f"def {name}({', '.join(parameters(shape))}):"]
+    block = "tl.program_id(0)"
+    if shape.loops:
+        blocks = "tl.program_id(0), tl.cdiv(numel, BLOCK), tl.num_programs(0)"
+        head.append(f"  for block in range({blocks}):")
+        block = "(block + tl.zeros((), tl.int32))"
     lines = [
-        f"def {name}({', '.join(parameters(shape))}):",
-        "    at = tl.program_id(0).to(INDEX) * BLOCK + tl.arange(0, BLOCK)",
+        f"    at = {block}.to(INDEX) * BLOCK + tl.arange(0, BLOCK)",
         "    inside = at < numel",
     ]
     rest = "at"
@@ -154,8 +164,11 @@ def text(shape: Shape, name: str) -> str:
         lines.append(f"    {results}{',' if shape.outputs == 1 else ''} = function({given})")
     else:
         lines.append(f"    r0 = function({given})")
-    lines += [f"    tl.store(o{k} + at, r{k}, mask=inside)" for k in range(shape.outputs)]
-    return "\n".join(lines) + "\n"
+    for k in range(shape.outputs):
+        steps = shape.result_steps[k] if shape.result_steps else ()
+        offset = _offset(steps, k, "t") if shape.dims else ""
+        lines.append(f"    tl.store(o{k} + {offset or 'at'}, r{k}, mask=inside)")
+    return "\n".join(head + lines) + "\n"
 
 
 @lru_cache(maxsize=SOURCES)

@@ -17,7 +17,7 @@ from meta.dialect.core.scope import LAUNCH_SETTINGS, VENDORS, LaunchSettings, Sc
 if TYPE_CHECKING:
     from meta.dialect.vendors.detect import active, verdicts
     from meta.dialect.vendors.folder import files_on
-    from meta.dialect.vendors.idioms import get_heuristic_config, get_tuned_config
+    from meta.dialect.vendors.reading import get_heuristic_config, get_tuned_config
     from meta.dialect.vendors.registry import add, remove
     from meta.dialect.vendors.vendor import Vendor
 
@@ -32,8 +32,8 @@ __all__ = [
     "verdicts",
 ]
 _IN = {
-    "Vendor": "vendor", "active": "detect", "add": "registry", "get_heuristic_config": "idioms",
-    "get_tuned_config": "idioms", "files_on": "folder", "remove": "registry", "verdicts": "detect",
+    "Vendor": "vendor", "active": "detect", "add": "registry", "get_heuristic_config": "reading",
+    "get_tuned_config": "reading", "files_on": "folder", "remove": "registry", "verdicts": "detect",
 }  # fmt: skip
 
 

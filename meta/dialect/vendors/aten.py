@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from meta.base.dtype import COMPLEX, FLOATS, TO_TORCH, UNSIGNED
-from meta.base.errors import BackendError, FormatError
+from meta.base.dtype import COMPLEX, FLOAT8, FLOATS, TO_TORCH, UNSIGNED
+from meta.base.errors import BackendError, FormatError, MetaError
 from meta.dialect.core.openv import OpEnv, Unsupported
 from meta.dialect.torch.aten_calls import BY_FUNCTION
 from meta.dialect.torch.correspondence import Argument, AtenCall, Computed, schema_of
@@ -58,18 +58,21 @@ def check_signature(function: Callable[..., Any], name: str, form: AtenCall) -> 
 
 
 def kernel_maker(
-    implementations: Sequence[tuple[str, AtenCall, Callable[..., Any]]],
+    implementations: Sequence[tuple[str, AtenCall, Callable[..., Any] | MetaError]],
     who: str,
     launching: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda run: run,
 ) -> Callable[[CallValues], OpEnv]:
     """Return the maker of an operator's kernels from functions with the forms in which they take
-    it, of which the first that fits a call runs it. ``who``: whose they are. ``launching``: gives a
-    function as it is run on the machine.
+    it, of which the first that fits a call runs it; an error in place of one says why it is not
+    available. ``who``: whose they are. ``launching``: gives a function as it is run on the machine.
     """
 
     def make(call: CallValues) -> OpEnv:
         refusals = []
         for name, form, function in implementations:
+            if isinstance(function, MetaError):
+                refusals.append(f"{name} is not available: {function.what} ({function.span})")
+                continue
             try:
                 args, keywords = _bound(form, call)
             except Unsupported as refusal:
@@ -83,7 +86,7 @@ def kernel_maker(
     return make
 
 
-_RARE = COMPLEX | UNSIGNED - {"uint8"}
+_RARE = COMPLEX | FLOAT8 | UNSIGNED - {"uint8"}
 
 
 def _bound(form: AtenCall, call: CallValues) -> tuple[list[Bound], dict[str, Bound]]:

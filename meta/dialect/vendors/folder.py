@@ -11,13 +11,16 @@
         hopper/            the same for an architecture, where ARCH_MAP says which chips have it
 
 All but ``__init__.py`` may be left out. What is more specific goes before: architecture, vendor,
-then what is generic. Nothing is taken from another vendor.
+then what is generic. Nothing is taken from another vendor. A function that cannot be used, since
+its file needs what is not here, or no operator has its name, is not available with that reason; the
+folder is (`imports.py`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib
+import inspect
 import platform
 import threading
 import warnings
@@ -37,6 +40,7 @@ from meta.base.registry import nearest
 from meta.base.source import Span, python_span
 from meta.dialect.core.catalog import DIALECTS, discover
 from meta.dialect.core.dialect import Dialect
+from meta.dialect.core.openv import Unsupported
 from meta.dialect.core.preference import forget
 from meta.dialect.core.scope import GENERIC, LaunchSettings, Scope, registering_as
 from meta.dialect.torch.aten_calls import BY_FUNCTION
@@ -44,8 +48,15 @@ from meta.dialect.torch.correspondence import AtenCall
 from meta.dialect.vendors.aten import calls_of, check_signature, is_other_form, kernel_maker
 from meta.dialect.vendors.detect import active
 from meta.dialect.vendors.idioms import spoken
+from meta.dialect.vendors.imports import (
+    UNAVAILABLE,
+    is_absence,
+    public_names,
+    raised_in,
+    reason_of_failure,
+)
 from meta.dialect.vendors.jit import NOT_INTERPRETED, interpreted, interprets, needs_interpreter
-from meta.dialect.vendors.registry import Known, raised_in
+from meta.dialect.vendors.registry import Known
 from meta.dialect.vendors.tune_configs import Tuned, read_tune_configs
 from meta.dialect.vendors.vendor import Vendor
 from meta.op.core.call import CallValues
@@ -62,16 +73,18 @@ class ScopeFiles:
 
     Attributes
     ----------
-    scope: the vendor, or one of its architectures. tuned, heuristics: by name. functions: the
-    operators of ATen that it implements. other_forms: functions that write their argument or take
-    ``out=``, which nothing calls.
+    scope: the vendor, or one of its architectures. tuned, heuristics: by name, or why they cannot
+    be used. functions: the operators of ATen that it implements. other_forms: functions that write
+    their argument or take ``out=``, which nothing calls. unavailable: by name of a function, why it
+    is not used.
     """
 
     scope: Scope
-    tuned: dict[str, Tuned] = field(default_factory=dict)
-    heuristics: Heuristics = field(default_factory=dict)
+    tuned: dict[str, Tuned | FormatError] = field(default_factory=dict)
+    heuristics: Heuristics | MetaError = field(default_factory=dict)
     functions: tuple[str, ...] = ()
     other_forms: tuple[str, ...] = ()
+    unavailable: dict[str, MetaError] = field(default_factory=dict)
 
 
 class Folder:
@@ -120,7 +133,7 @@ class Folder:
         package = ".".join(filter(None, (self._package.__name__, architecture)))
         part = ScopeFiles(scope)
         part.tuned = read_tune_configs(folder / TUNE_CONFIGS)
-        reading = Reading(self.vendor, [part, *self._parts.values()])
+        reading = Reading(self.vendor, self._package, [part, *self._parts.values()])
         dialect = _dialect_of(self.vendor) if (folder / OPS).is_file() else None
         try:
             with spoken(reading), registering_as(scope):
@@ -128,7 +141,7 @@ class Folder:
                     module = importlib.import_module(package)
                     part.heuristics = _heuristics(folder, package, module)
                     if dialect is not None:
-                        self._read_ops(dialect, part, folder, package)
+                        self._read_ops(dialect, part, folder, package, reading)
         except MetaError:
             raise
         except (Exception, SystemExit) as error:
@@ -150,67 +163,105 @@ class Folder:
     def _needs_interpreter(self) -> bool:
         return needs_interpreter(self._package.__name__)
 
-    def _launching(self, run: Callable[..., Any]) -> Callable[..., Any]:
+    def _launching(self, run: Callable[..., Any], reading: Reading) -> Callable[..., Any]:
         """Return a function of the vendor as it is run here."""
         needs = self.vendor.device == "cpu" and self._needs_interpreter
-        return interpreted(run) if needs else run
+        launched = interpreted(run) if needs else run
 
-    def _read_ops(self, dialect: Dialect, part: ScopeFiles, folder: Path, package: str) -> None:
+        def launching(*values: Any) -> Any:
+            with spoken(reading):
+                return launched(*values)
+
+        return launching
+
+    def _read_ops(
+        self, dialect: Dialect, part: ScopeFiles, folder: Path, package: str, reading: Reading
+    ) -> None:
         """Import ``ops/``, and register the functions that it lists."""
         ops = importlib.import_module(f"{package}.ops")
         file = str(folder / OPS)
-        listed: Any = getattr(ops, "__all__", None)
-        names = isinstance(listed, list | tuple) and all(isinstance(n, str) for n in listed)
-        if not names:
+        listed: Any = getattr(ops, "__all__", ["*"])
+        if not isinstance(listed, list | tuple) or not all(isinstance(n, str) for n in listed):
             raise FormatError(
-                f"the ops of the {part.scope} list nothing", expected='__all__ = ["softmax"], say',
+                f"__all__ in the ops of the {part.scope} is no list of names",
+                expected='__all__ = ["softmax"], say',
                 span=Span(file, 1),
-            )  # fmt: skip
-        registered = set(_registered_by(part.scope))
-        chosen: dict[str, Callable[..., Any]] = {}
-        for name in listed:
-            if name in self.vendor.unused:
-                continue
-            function = getattr(ops, name, None)
-            if not callable(function):
-                what = "is not there" if function is None else "is no function"
-                raise FormatError(f"{name!r} of __all__ {what}", span=Span(file, 1))
-            if python_span(getattr(function, "fn", function)) in registered:
-                continue  # a decorator registered it
-            chosen[name] = function
-        part.other_forms = tuple(n for n in chosen if not calls_of(n) and is_other_form(n))
-        unknown = [n for n in chosen if not calls_of(n) and n not in part.other_forms]
-        if unknown:
-            raise FormatError(
-                f"no operator of meta has the name of {', '.join(map(repr, unknown))} in the ops "
-                f"of the {part.scope}",
-                expected="a function that is called as one of ATen's operators that meta has",
-                hint=f"{nearest(unknown[0], BY_FUNCTION)} Or name them in CUSTOMIZED_UNUSED_OPS, "
-                "or register them with @triton_dialect.kernel(op)",
-                span=python_span(chosen[unknown[0]]) or Span(file, 1),
             )
-        part.functions = tuple(n for n in chosen if n not in part.other_forms)
-        self._register(dialect, part, chosen)
+        registered = set(_registered_by(part.scope))
+        lost = vars(ops)[UNAVAILABLE]
+        functions: dict[str, Callable[..., Any]] = {}
+        for name in public_names(ops):
+            function = None if name in lost else getattr(ops, name, None)
+            if name in self.vendor.unused or (name not in listed and not _is_own(function, ops)):
+                continue
+            if name in lost:
+                part.unavailable[name] = lost[name]
+            elif not callable(function):
+                what = "is not there" if function is None else "is no function"
+                part.unavailable[name] = FormatError(
+                    f"{name!r} of __all__ {what}", span=Span(file, 1)
+                )
+            elif python_span(getattr(function, "fn", function)) not in registered:
+                functions[name] = function  # and no decorator registered it
+        self._register(dialect, part, functions, reading)
 
     def _register(
-        self, dialect: Dialect, part: ScopeFiles, chosen: Mapping[str, Callable[..., Any]]
+        self,
+        dialect: Dialect,
+        part: ScopeFiles,
+        functions: Mapping[str, Callable[..., Any]],
+        reading: Reading,
     ) -> None:
-        implemented: dict[str, list[tuple[str, AtenCall, Callable[..., Any]]]] = {}
-        for name in part.functions:
-            for form in calls_of(name):
-                check_signature(chosen[name], name, form)
-                implemented.setdefault(form.op.name, []).append((name, form, chosen[name]))
+        implemented: dict[str, list[tuple[str, AtenCall, Callable[..., Any] | MetaError]]] = {}
+        for name in (*functions, *part.unavailable):
+            function = functions.get(name) or part.unavailable[name]
+            span = python_span(getattr(function, "fn", function)) or Span(str(self._path / OPS), 1)
+            forms = calls_of(name)
+            if not forms and is_other_form(name):
+                part.other_forms = (*part.other_forms, name)
+                continue
+            if not forms:
+                part.unavailable.setdefault(name, _unknown(name, part.scope, span))
+            for form in forms:
+                if not isinstance(function, MetaError):
+                    try:
+                        check_signature(function, name, form)
+                    except FormatError as error:
+                        error.span = span
+                        function = part.unavailable[name] = error
+                implemented.setdefault(form.op.name, []).append((name, form, function))
+        part.functions = tuple(n for n in functions if calls_of(n) and n not in part.unavailable)
         for implementations in implemented.values():
-            op = implementations[0][1].op
-            function = implementations[0][2]
-            site = python_span(getattr(function, "fn", function))
+            _, form, function = implementations[0]
+            site = (
+                function.span
+                if isinstance(function, MetaError)
+                else python_span(getattr(function, "fn", function))
+            )
+            launching = partial(self._launching, reading=reading)
             registered = dialect.register(
-                op,
-                kernel_maker(implementations, str(part.scope), self._launching),
+                form.op,
+                kernel_maker(implementations, str(part.scope), launching),
                 site or Span(str(self._path / OPS), 1),
                 self.vendor.plevel,
             )
             registered.stands_alone(part.scope)
+
+
+def _is_own(function: Any, ops: ModuleType) -> bool:
+    """Whether a public name of ``ops`` is a function of the folder."""
+    own = str(ops.__name__).rpartition(".")[0]
+    return inspect.isfunction(function) and function.__module__.startswith(f"{own}.")
+
+
+def _unknown(name: str, scope: Scope, span: Span) -> FormatError:
+    return FormatError(
+        f"no operator of meta has the name of {name!r} in the ops of the {scope}",
+        expected="a function that is called as one of ATen's operators that meta has",
+        hint=f"{nearest(name, BY_FUNCTION)} Or name it in CUSTOMIZED_UNUSED_OPS, "
+        "or register it with @triton_dialect.kernel(op)",
+        span=span,
+    )
 
 
 @dataclass(eq=False, slots=True)
@@ -218,30 +269,48 @@ class Reading:
     """What the files of a folder find in it; see `idioms.Launches`."""
 
     vendor: Vendor
+    package: ModuleType
     parts: list[ScopeFiles]
 
     def configs(self, name: str) -> tuple[Mapping[str, Any], ...] | None:
         found = next((p.tuned[name] for p in self.parts if name in p.tuned), None)
+        if isinstance(found, FormatError):
+            raise found
         return None if found is None else found.configs
 
     def heuristics(self, name: str) -> Mapping[str, Callable[..., Any]] | None:
-        return next((p.heuristics[name] for p in self.parts if name in p.heuristics), None)
+        for part in self.parts:
+            if isinstance(part.heuristics, MetaError):
+                raise part.heuristics
+            if name in part.heuristics:
+                return part.heuristics[name]
+        return None
 
     def names(self) -> list[str]:
-        return sorted({name for p in self.parts for name in (*p.tuned, *p.heuristics)})
+        heuristics = (p.heuristics for p in self.parts if not isinstance(p.heuristics, MetaError))
+        return sorted({n for of in (*heuristics, *(p.tuned for p in self.parts)) for n in of})
 
 
 def launch(parts: list[ScopeFiles], name: str) -> LaunchSettings:
-    """Return how the kernels of a name are to be launched, by the most specific that says so."""
-    tuned = next((p for p in parts if name in p.tuned), None)
-    heuristic = next((p for p in parts if name in p.heuristics), None)
+    """Return how the kernels of a name are to be launched, by the most specific that says so;
+    Unsupported for what cannot be used.
+    """
+    part = next((p for p in parts if name in p.tuned), None)
+    heuristic = next((p for p in parts if name in _known(p.heuristics)), None)
+    tuned = None if part is None else part.tuned[name]
+    if isinstance(tuned, FormatError):
+        raise Unsupported(f"{tuned.what} ({tuned.span})")
     return LaunchSettings(
-        tuned.tuned[name].configs if tuned else (),
-        heuristic.heuristics[name] if heuristic else {},
-        tuned.scope if tuned else GENERIC,
+        tuned.configs if tuned else (),
+        _known(heuristic.heuristics)[name] if heuristic else {},
+        part.scope if part else GENERIC,
         heuristic.scope if heuristic else GENERIC,
-        tuned.tuned[name].place if tuned else None,
+        tuned.place if tuned else None,
     )
+
+
+def _known(heuristics: Heuristics | MetaError) -> Heuristics:
+    return {} if isinstance(heuristics, MetaError) else heuristics
 
 
 def architecture_of(vendor: Vendor, device: Device) -> str:
@@ -285,10 +354,17 @@ def _registered_by(scope: Scope) -> Iterator[Span]:
             yield from one.sites_of(scope)
 
 
-def _heuristics(folder: Path, package: str, module: ModuleType) -> Heuristics:
-    """Return HEURISTICS_CONFIGS of a file, or of the package itself."""
+def _heuristics(folder: Path, package: str, module: ModuleType) -> Heuristics | MetaError:
+    """Return HEURISTICS_CONFIGS of a file, or of the package itself; or what they need and is not
+    here.
+    """
     if (folder / f"{HEURISTICS}.py").is_file():
-        module = importlib.import_module(f"{package}.{HEURISTICS}")
+        try:
+            module = importlib.import_module(f"{package}.{HEURISTICS}")
+        except Exception as error:
+            if is_absence(error):
+                return reason_of_failure(error)
+            raise
     found = getattr(module, "HEURISTICS_CONFIGS", {})
     where = Span(str(module.__file__), 1)
     if not isinstance(found, Mapping):

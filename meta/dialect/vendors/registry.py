@@ -25,6 +25,7 @@ from meta.base.source import Span
 from meta.dialect.core.backend_errors import located, summary
 from meta.dialect.core.preference import forget
 from meta.dialect.vendors.idioms import spoken
+from meta.dialect.vendors.imports import UNAVAILABLE, FolderLoader, packages, raised_in
 from meta.dialect.vendors.vendor import Vendor
 
 GROUP = "meta.vendors"
@@ -114,7 +115,11 @@ def _added(path: Path) -> Known:
         found = _folders.get(folder)
         if found is None:
             package = import_folder(folder)
-            vendor = vendor_in(package)
+            try:
+                vendor = vendor_in(package)
+            except FormatError:
+                drop(package.__name__)
+                raise
             _register(Known(vendor.name, vendor, package))
             found = _known[vendor.name]
             bounded_insert(_folders, folder, found, 1024)
@@ -170,10 +175,14 @@ def _discover() -> None:
 
 
 def _announced(point: EntryPoint) -> Known:
+    packages[point.module] = Path()
     try:
         with spoken():
             loaded = point.load()
-        if not isinstance(loaded, ModuleType):
+        if isinstance(loaded, ModuleType):
+            packages[point.module] = Path(str(loaded.__file__)).parent
+        else:
+            del packages[point.module]
             loaded = import_folder(Path(loaded).resolve())
         vendor = vendor_in(loaded)
         if vendor.name != point.name:
@@ -181,7 +190,10 @@ def _announced(point: EntryPoint) -> Known:
                 f"it calls itself {vendor.name!r}", expected=f"the announced name {point.name!r}"
             )
     except (Exception, SystemExit) as error:
+        packages.pop(point.module, None)
         why = error.what if isinstance(error, MetaError) else located(error)
+        if isinstance(error, FormatError):
+            why += f" ({error.span})"
         return Known(point.name, unavailable=f"{point.value} cannot be used: {why}")
     return Known(point.name, vendor, loaded)
 
@@ -210,11 +222,11 @@ def import_folder(folder: Path) -> ModuleType:
     if not name.isidentifier() or name in sys.modules or _is_importable(name):
         name = f"_vendor_{sha256(str(folder).encode()).hexdigest()[:16]}"
     spec = importlib.util.spec_from_file_location(
-        name, file, submodule_search_locations=[str(folder)]
+        name, file, loader=FolderLoader(name, str(file)), submodule_search_locations=[str(folder)]
     )
     assert spec is not None and spec.loader is not None
     package = importlib.util.module_from_spec(spec)
-    sys.modules[name] = package
+    sys.modules[name], packages[name] = package, folder
     try:
         with spoken():
             spec.loader.exec_module(package)
@@ -234,19 +246,6 @@ def import_folder(folder: Path) -> ModuleType:
     return package
 
 
-def raised_in(error: BaseException, folder: Path) -> Span | None:
-    """Return the innermost line of a folder at which an error passed through."""
-    found, trace = None, error.__traceback__
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if Path(file).is_relative_to(folder):
-            found = Span(file, trace.tb_lineno)
-        trace = trace.tb_next
-    if isinstance(error, SyntaxError) and Path(error.filename or "").is_relative_to(folder):
-        return Span(str(error.filename), error.lineno or 1)
-    return found
-
-
 def _is_importable(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
@@ -256,6 +255,7 @@ def _is_importable(name: str) -> bool:
 
 def drop(name: str) -> None:
     """Forget an imported package and its modules."""
+    packages.pop(name, None)
     for one in [m for m in sys.modules if m == name or m.startswith(f"{name}.")]:
         del sys.modules[one]
 
@@ -267,11 +267,12 @@ def vendor_in(package: ModuleType) -> Vendor:
     stated: dict[str, Any] = vars(package)
     vendor = stated.get("vendor", stated.get("vendor_info"))
     if not isinstance(vendor, Vendor):
+        lost = next(iter(stated.get(UNAVAILABLE, {}).values()), None)
         raise FormatError(
-            f"{package.__name__} does not describe a vendor",
+            f"{package.__name__} does not describe a vendor" + (f": {lost.what}" if lost else ""),
             expected="vendor = Vendor(...), or vendor_info = VendorInfoBase(...)",
             found="nothing of the name" if vendor is None else type(vendor).__name__,
-            span=Span(str(package.__file__), 1),
+            span=lost.span if lost else Span(str(package.__file__), 1),
         )
     beside = {field: stated[name] for name, field in _FLAGGEMS_NAMES.items() if name in stated}
     if beside:

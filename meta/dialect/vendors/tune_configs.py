@@ -17,13 +17,15 @@ of each number, which list its values are from::
 
 ``META`` may also name one list, of mappings. What an entry leaves out has the value of `DEFAULTS`,
 also if the entry before it states another. Whatever is not understood is an error that names file,
-key and line. The content model is FlagGems'; so are the defaults.
+key and line, of that name alone. The content model is FlagGems'; so are the defaults.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from inspect import signature
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -52,14 +54,24 @@ class Tuned:
     place: Span
 
 
-def read_tune_configs(file: Path) -> dict[str, Tuned]:
-    """Return the configurations of a file, by kernel; nothing if there is no file.
+def read_tune_configs(file: Path) -> dict[str, Tuned | FormatError]:
+    """Return the configurations of a file, by kernel, or why those of a kernel cannot be used;
+    nothing if there is no file.
 
-    Raises FormatError, and what `yaml_module` raises.
+    Raises FormatError for a file that cannot be read at all, and what `yaml_module` raises.
     """
     if not file.is_file():
         return {}
     return _Reader(file).kernels()
+
+
+def is_number(key: str) -> bool:
+    """Whether a key of an entry is a number of a launch: one of `DEFAULTS`, or one that the
+    `triton.Config` of the vendor's Triton takes besides.
+    """
+    triton = sys.modules.get("triton")
+    own = () if triton is None else signature(triton.Config).parameters
+    return key in DEFAULTS or (key in own and key not in ("kwargs", "pre_hook", "ir_override"))
 
 
 def yaml_module() -> Any:
@@ -82,7 +94,7 @@ class _Reader:
         self.file, self.yaml = file, yaml_module()
         self.lines: dict[int, int] = {}  # of a value the line of its name
 
-    def kernels(self) -> dict[str, Tuned]:
+    def kernels(self) -> dict[str, Tuned | FormatError]:
         size = self.file.stat().st_size
         if size > MOST_BYTES:
             raise FormatError(
@@ -100,15 +112,21 @@ class _Reader:
             line = 1 if mark is None else mark.line + 1
             problem = getattr(error, "problem", None) or str(error)
             raise FormatError(f"no YAML: {problem}", span=Span(str(self.file), line)) from None
-        found = {}
+        found: dict[str, Tuned | FormatError] = {}
         for name, node in () if root is None else self.mapping(root, "the file"):
-            entries = self.sequence(node, f"{name!r}")
-            configs: list[dict[str, Any]] = []
-            for entry in entries:
-                configs += self.entry(name, entry)
-                self.require_few(node, name, len(configs))
-            found[name] = Tuned(tuple(configs), self.place(node))
+            try:
+                found[name] = self.kernel(name, node)
+            except FormatError as error:
+                found[name] = error
         return found
+
+    def kernel(self, name: str, node: Any) -> Tuned:
+        """Return the configurations of a name."""
+        configs: list[dict[str, Any]] = []
+        for entry in self.sequence(node, f"{name!r}"):
+            configs += self.entry(name, entry)
+            self.require_few(node, name, len(configs))
+        return Tuned(tuple(configs), self.place(node))
 
     def require_few(self, node: Any, name: str, count: int) -> None:
         if count > MOST:
@@ -121,9 +139,9 @@ class _Reader:
         if gen is not None and self.value(gen, bool, "gen"):
             return list(self.generated(name, node, fields))
         for key, value in fields.items():
-            if key not in ("META", *DEFAULTS):
+            if key != "META" and not is_number(key):
                 self.unknown(value, key, name, ("META", *DEFAULTS, "gen"))
-        config = {key: self.number(fields[key], key) for key in DEFAULTS if key in fields}
+        config = {key: self.number(fields[key], key) for key in fields if key != "META"}
         if "META" not in fields:
             raise self.error(node, f"an entry of {name!r} has no META", "META: {BLOCK: 1024}, say")
         return [{"kwargs": self.constants(fields["META"]), **DEFAULTS, **config}]
@@ -138,7 +156,7 @@ class _Reader:
         for key, source in mapped.items():
             if key == "META":
                 axes += self.constant_axes(source, fields, used)
-            elif key in DEFAULTS:
+            elif is_number(key):
                 nodes = self.values_of(source, fields, used, key)
                 axes.append((key, [self.number(one, key) for one in nodes]))
             else:
@@ -248,11 +266,13 @@ class _Reader:
         """
         value = self.constructed(node)
         is_null = isinstance(node, self.yaml.ScalarNode) and value is None
-        if is_null and DEFAULTS[what] is None:
+        if is_null and DEFAULTS.get(what) is None:
             return None
         if type(value) is int and value > 0:
             return value
-        raise self.error(node, f"{what} is no positive number", f"such as {DEFAULTS[what] or 128}")
+        raise self.error(
+            node, f"{what} is no positive number", f"such as {DEFAULTS.get(what) or 128}"
+        )
 
     def unknown(self, node: Any, key: str, name: str, known: tuple[str, ...]) -> None:
         """Raise the error for a key that means nothing."""

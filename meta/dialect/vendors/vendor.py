@@ -95,6 +95,16 @@ class Vendor:
                 own = self.device.upper() if attribute == "dispatch_key" else self.device
                 object.__setattr__(self, attribute, own)
 
+    @property
+    def vendor_name(self) -> str:
+        """The name, in FlagGems' words."""
+        return self.name
+
+    @property
+    def device_name(self) -> str:
+        """The device, in FlagGems' words."""
+        return self.device
+
     def declines(self, call: CallValues) -> str | None:
         """Return why the chip cannot run a call, by its dtypes and limits; None if it can."""
         for type_ in (*call.tensors(), *call.outputs):

@@ -18,7 +18,7 @@ from meta.base.errors import FormatError, MetaWarning, RegistrationError, Unknow
 from meta.cli.main import main
 from meta.dialect import Dialect, only, vendors
 from meta.dialect.core.scope import LaunchSettings, launch_settings
-from tests.dialect.vendors.conftest import Write
+from tests.dialect.vendors.conftest import DESCRIBED, Write
 
 X = meta.array([[-1.0, 2.0, 3.0]])
 MACHINE = platform.machine()
@@ -224,24 +224,9 @@ def test_registrations_on_a_dialect_are_the_vendors(write: Write, chips: Dialect
 
 
 ERRORS = [
-    ("ops/__init__.py", "def relu(self): return self\n", "list nothing", 1),
-    ("ops/__init__.py", '__all__ = ["relu"]\n', "'relu' of __all__ is not there", 1),
-    ("ops/__init__.py", 'relu = 3\n__all__ = ["relu"]\n', "'relu' of __all__ is no function", 1),
-    (
-        "ops/__init__.py",
-        '\ndef softmx(self):\n    return self\n__all__ = ["softmx"]\n',
-        "no operator of meta has the name of 'softmx'",
-        2,
-    ),
-    (
-        "ops/__init__.py",
-        'def softmax(self):\n    return self\n__all__ = ["softmax"]\n',
-        "'softmax' does not take ATen's arguments",
-        None,
-    ),
-    ("ops/__init__.py", "import nothing_of_this_name\n", "cannot be imported", 1),
-    ("ops/__init__.py", "from flag_gems.utils import pointwise_dynamic\n", "stands in for", 1),
-    ("tune_configs.yaml", "a:\n  - META: {B: 1}\n    num_warp: 2\n", "'num_warp'", 3),
+    ("ops/__init__.py", "__all__ = 3\n", "no list of names", 1),
+    ("ops/__init__.py", "\n1 / 0\n", "cannot be imported", 2),
+    ("tune_configs.yaml", "- a\n", "is no mapping", 1),
     ("heuristics_config_utils.py", "HEURISTICS_CONFIGS = 3\n", "is no mapping", 1),
     ("heuristics_config_utils.py", 'HEURISTICS_CONFIGS = {"a": {"B": 3}}\n', "no functions", 1),
     ("heuristics_config_utils.py", "\n1 / 0\n", "ZeroDivisionError", 2),
@@ -261,6 +246,91 @@ def test_what_is_wrong_is_said_each_time(
         assert what in caught.value.what, said
         assert line is None or f"{folder / file}:{line}\n" in f"{said}\n", said
     assert meta.relu(X).numpy()[0, 0] == 0.0, "what is not in force does no harm"
+
+
+OPS = "from .relu import relu\nfrom .exp import exp\n__all__ = ['relu', 'exp']\n"
+UNAVAILABLE = [
+    ("import torch_acme\n", "needs torch_acme, which is not here", 1),
+    ("import torch\nhas = torch.acme.cores()\n", "needs torch.acme, which is not here", None),
+    ("from flag_gems.ops.max import max_kernel_1\n", "needs flag_gems.ops.max.max_kernel_1", 1),
+    ("from flag_gems.utils import nothing\n", "needs flag_gems.utils.nothing, which", 1),
+    ("import flag_gems.nothing\n", "needs flag_gems.nothing, which meta does not have", 1),
+    ("from ..exotic import CORES\n", "needs triton_acme, which is not here", None),
+    ("from flag_gems.runtime.backend._state import x\n", "needs flag_gems.runtime.backend._s", 1),
+    ("import triton\ntriton.autotune([], [], cores=2)\n", "needs another Triton", None),
+    ("from flag_gems.runtime import get_tuned_config\nget_tuned_config('b')\n", "no conf", 2),
+    ("from flag_gems.runtime import get_tuned_config\nget_tuned_config('mm')\n", "'ld'", None),
+    ("1 / 0\n", "ZeroDivisionError", 1),
+    ("3 +\n", "SyntaxError", None),
+]
+
+
+@pytest.mark.parametrize(("text", "why", "line"), UNAVAILABLE)
+def test_what_a_file_lacks_makes_its_functions_unavailable_and_no_other(
+    text: str, why: str, line: int | None, write: Write, chips: Dialect
+) -> None:
+    pytest.importorskip("triton")
+    folder = write(
+        **{
+            "ops/__init__.py": OPS,
+            "ops/relu.py": text + textwrap.dedent(RELU.format(value=7.0)),
+            "ops/exp.py": "def exp(A):\n    return A * 0 + 5.0\n",
+            "exotic/__init__.py": "import triton_acme\nCORES = triton_acme.cores()\n",
+            "tune_configs.yaml": "mm:\n  - META: {B: 1}\n    ld: 3\n",
+        }
+    )
+    use(folder)
+    assert value() == 0.0
+    with config.override(META_VENDOR="acme"):
+        assert meta.exp(X).numpy()[0, 0] == 5.0
+        refused = meta.explain(meta.relu, X)[0]
+        assert refused.dialect_op.scope.vendor == "acme" and refused.env is None
+        assert refused.reason.startswith("relu is not available") and why in refused.reason
+        (files,) = vendors.files_on(CPU)
+    assert files.functions == ("exp",) and why in files.unavailable["relu"].what
+    said = str(files.unavailable["relu"])
+    assert line is None or f"relu.py:{line}\n" in f"{said}\n", said
+
+
+def test_functions_that_no_operator_has_or_that_are_called_otherwise(
+    write: Write, chips: Dialect, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = """
+        __all__ = ["softmx", "softmax", "nothing", "relu", "tanh"]
+        def softmx(self): return self
+        def softmax(self): return self
+        relu = 3
+        def tanh(self): return self * 0 + 2.0
+        """
+    use(write(**{"ops/__init__.py": text}))
+    with config.override(META_VENDOR="acme"):
+        assert meta.tanh(X).numpy()[0, 0] == 2.0
+        (files,) = vendors.files_on(CPU)
+        assert main(["env"]) == 0
+    why = {name: error.what for name, error in files.unavailable.items()}
+    assert "no operator of meta has the name of 'softmx'" in why["softmx"]
+    assert "does not take ATen's arguments" in why["softmax"]
+    assert "'nothing' of __all__ is not there" in why["nothing"]
+    assert "'relu' of __all__ is no function" in why["relu"]
+    said = capsys.readouterr().out
+    assert "functions of vendors that are not available" in said and "'softmx'" in said
+
+
+def test_a_star_lists_all_public_functions(write: Write, chips: Dialect) -> None:
+    use(
+        write(
+            **{
+                "__init__.py": DESCRIBED.format(name="acme", more="") + "from .ops import *",
+                "ops/__init__.py": "from .relu import *\n__all__ = ['*']\n",
+                "ops/relu.py": "import torch\nfrom math import prod\n"
+                + textwrap.dedent(RELU.format(value=6.0)).replace("__all__", "_all"),
+            }
+        )
+    )
+    assert value() == 6.0
+    with config.override(META_VENDOR="acme"):
+        (files,) = vendors.files_on(CPU)
+    assert files.functions == ("relu",) and not files.unavailable
 
 
 def test_a_vendor_of_an_unknown_dialect(write: Write) -> None:
@@ -324,10 +394,11 @@ def test_two_functions_for_one_operator_and_scope(write: Write, chips: Dialect) 
 @pytest.mark.parametrize("text", ["import nothing_of_this_name", "exit(3)", "3 +", "1 / 0"])
 def test_an_init_that_raises_or_exits(text: str, write: Write, chips: Dialect) -> None:
     folder = write(**{"__init__.py": f"\n{text}\n"})
-    with pytest.raises(FormatError, match="cannot be imported") as caught:
+    what = "does not describe a vendor: needs" if "import" in text else "cannot be imported"
+    with pytest.raises(FormatError, match=what) as caught:
         vendors.add(folder)
     assert f"{folder / '__init__.py'}:2\n" in f"{caught.value}\n"
-    with config.override(META_VENDOR=str(folder)), pytest.raises(FormatError, match="imported"):
+    with config.override(META_VENDOR=str(folder)), pytest.raises(FormatError, match=what):
         meta.relu(X)
     assert meta.relu(X).numpy()[0, 0] == 0.0 and "acme" not in sys.modules
 

@@ -16,7 +16,12 @@ from meta.dialect.vendors.tune_configs import DEFAULTS, MOST, read_tune_configs
 def read(folder: Path, text: str) -> dict[str, list[Any]]:
     file = folder / "tune_configs.yaml"
     file.write_text(text, "utf-8")
-    return {name: list(tuned.configs) for name, tuned in read_tune_configs(file).items()}
+    found = {}
+    for name, tuned in read_tune_configs(file).items():
+        if isinstance(tuned, FormatError):
+            raise tuned
+        found[name] = list(tuned.configs)
+    return found
 
 
 def config(constants: dict[str, Any], **numbers: int | None) -> dict[str, Any]:
@@ -128,6 +133,31 @@ def test_a_million_combinations_are_counted_before_they_are_made(tmp_path: Path)
     with pytest.raises(FormatError, match="'mm' has 100000000 configurations"):
         read(tmp_path, GEN + f"    param_map: {{META: {{{axes}}}}}\n" + lists)
     assert time.perf_counter() - start < 20
+
+
+def test_what_is_wrong_is_of_one_name(tmp_path: Path) -> None:
+    file = tmp_path / "tune_configs.yaml"
+    file.write_text("a:\n  - META: {B: 1}\n    num_warp: 2\nb:\n  - META: {B: 1}\n", "utf-8")
+    found = read_tune_configs(file)
+    assert isinstance(found["a"], FormatError) and isinstance(found["b"], tune_configs.Tuned)
+
+
+def test_a_key_of_the_vendors_triton_is_its_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    triton = pytest.importorskip("triton")
+    text = "mm:\n  - META: {B: 1}\n    num_ldmatrixes: 3\n"
+    with pytest.raises(FormatError, match="unknown key 'num_ldmatrixes'"):
+        read(tmp_path, text)
+
+    class Config(triton.Config):  # type: ignore[misc, name-defined]
+        def __init__(self, kwargs: Any, num_ldmatrixes: int = 0, **numbers: Any) -> None:
+            super().__init__(kwargs, **numbers)
+
+    monkeypatch.setattr(triton, "Config", Config)
+    assert read(tmp_path, text)["mm"] == [config({"B": 1}, num_ldmatrixes=3)]
+    generated = GEN + "    param_map: {META: {B: t}, num_ldmatrixes: t}\n    t: [1]\n"
+    assert read(tmp_path, generated)["mm"] == [config({"B": 1}, num_ldmatrixes=1)]
 
 
 def test_without_pyyaml_the_error_says_what_to_install(
