@@ -190,8 +190,8 @@ def heuristics_for_num_warps(tile: int) -> int:
 
 
 def offsetCalculator(x: Any, index: Any, strides: Shape, dim: int, is_self: bool) -> Any:
-    """Return the offsets of elements by their numbers in a tensor of x's shape; where ``is_self``,
-    without what the axis ``dim`` adds.
+    """Return the offsets of elements by their numbers in a tensor of x's shape, counted with the
+    first axis innermost; where ``is_self``, without what the axis ``dim`` adds.
     """
     total = 0
     for axis, (extent, step) in enumerate(zip(x.shape, strides, strict=True)):
