@@ -134,7 +134,11 @@ def _single(n: int | None) -> Extents:
 
 
 def fft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """Return the transform along an axis; real numbers count as complex ones."""
+    """Return the transform along an axis; real numbers count as complex ones.
+
+    >>> meta.fft.fft(meta.array([1.0, 0.0, 0.0, 0.0])).tolist()
+    [(1+0j), (1+0j), (1+0j), (1+0j)]
+    """
     return _c2c(x, _single(n), (axis,), False, norm, "fft")
 
 
@@ -184,6 +188,9 @@ def ifft2(
 def rfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """Return the first n // 2 + 1 elements of the transform of n real numbers along an axis; the
     others are their conjugates.
+
+    >>> meta.fft.rfft(meta.ones(8)).shape
+    (5,)
     """
     return _r2c(x, _single(n), (axis,), norm, "rfft")
 

@@ -148,12 +148,22 @@ def slogdet(x: Array) -> SlogdetResult:
 
 
 def qr(x: Array, *, mode: str = "reduced") -> QRResult:
-    """Return the QR decomposition of each matrix; see `meta.op.linalg_qr`."""
+    """Return the QR decomposition of each matrix; see `meta.op.linalg_qr`.
+
+    >>> q, r = meta.linalg.qr(meta.random.normal((4, 3)))
+    >>> q.shape, r.shape
+    ((4, 3), (3, 3))
+    """
     return QRResult(*op.linalg_qr(x, mode))
 
 
 def svd(x: Array, *, full_matrices: bool = True) -> SVDResult:
-    """Return the singular value decomposition of each matrix; see `meta.op.linalg_svd`."""
+    """Return the singular value decomposition of each matrix; see `meta.op.linalg_svd`.
+
+    >>> u, s, vh = meta.linalg.svd(meta.random.normal((4, 3)), full_matrices=False)
+    >>> u.shape, s.shape, vh.shape
+    ((4, 3), (3,), (3, 3))
+    """
     return SVDResult(*op.linalg_svd(x, full_matrices))
 
 
@@ -290,6 +300,9 @@ def norm(
 
     Without an axis, x is a vector or a matrix; without ord either, it may have any axes, and the
     result is the root of the sum of all squares. Raises TypeInferError for other axes.
+
+    >>> meta.linalg.norm(meta.array([3.0, 4.0])).item()
+    5.0
     """
     x = as_operand(x)
     if ord is None and (axis is None or isinstance(axis, int) or len(axis) <= 2):

@@ -77,6 +77,10 @@ def normal(
 
     mean, std: numbers, std >= 0; or arrays of ``dtype`` that broadcast to ``shape``, which get the
     gradients of ``mean + std * z`` (Kingma and Welling, "Auto-encoding variational Bayes", 2014).
+
+    >>> meta.random.seed(0)
+    >>> meta.random.normal((2, 3), std=0.1).shape
+    (2, 3)
     """
     extents, place = _shape(shape), _on(device, mean, std)
     if _is_number(mean) and _is_number(std):
@@ -101,6 +105,9 @@ def uniform(
 
     low, high: numbers, low <= high; or arrays of ``dtype`` that broadcast to ``shape``, which get
     the gradients of ``low + (high - low) * u``. What is rounded to ``high`` becomes ``low``.
+
+    >>> meta.random.uniform(4, low=-1.0, high=1.0).dtype
+    'float32'
     """
     extents, place = _shape(shape), _on(device, low, high)
     if _is_number(low) and _is_number(high):
@@ -118,7 +125,11 @@ def uniform(
 def randint(
     shape: Shape, *, low: int, high: int, dtype: object = "int64", device: object = None
 ) -> Array:
-    """Return independent integers, uniform on [low, high); ``dtype`` has them all."""
+    """Return independent integers, uniform on [low, high); ``dtype`` has them all.
+
+    >>> meta.random.randint((2, 2), low=0, high=10).dtype
+    'int64'
+    """
     name = canonical(dtype)
     whole = not is_float(name) and name != "bool"
     _require(whole, "the numbers are integers", "an integer dtype", name)
@@ -139,6 +150,9 @@ def bernoulli(p: float | Array, *, dtype: object = None) -> Array:
     p: a number, or an array of floats from 0 to 1; others, and NaN, are an ArgumentError where
     they are at hand: in an eager call on the CPU. Elsewhere what is below 0, or NaN, gives 0, and
     what is above 1 gives 1. dtype: of the result; None: that of p.
+
+    >>> meta.random.bernoulli(meta.array([0.0, 1.0])).tolist()
+    [0.0, 1.0]
     """
     if _is_number(p):
         _require(0 <= p <= 1, "p is not a probability", "0 <= p <= 1", p)
@@ -235,7 +249,11 @@ def multinomial(p: Array, num_samples: int, replacement: bool = False) -> Array:
 
 @check_signature
 def permutation(x: int | Array, *, device: object = None) -> Array:
-    """Return the ints 0 to x - 1 in random order (int64); of an array, its slices along axis 0."""
+    """Return the ints 0 to x - 1 in random order (int64); of an array, its slices along axis 0.
+
+    >>> sorted(meta.random.permutation(4).tolist())
+    [0, 1, 2, 3]
+    """
     if not isinstance(x, int):
         rows = _lifted(x)
         _require(len(rows.shape) > 0, "x has no axis", "at least one axis", rows.shape)

@@ -68,6 +68,11 @@ def autocast_scope(dtype: object = "float16", enabled: bool = True) -> Iterator[
     must keep its dtype, here as everywhere: cast it at the end of the body.
 
     Raises AutocastError, at the call, for an operator without a cast rule.
+
+    >>> x = meta.ones((2, 2))
+    >>> with meta.amp.autocast_scope(dtype="bfloat16"):
+    ...     (x @ x).dtype, meta.softmax(x).dtype
+    ('bfloat16', 'float32')
     """
     half = require_half(dtype)
     handler = current()

@@ -89,6 +89,10 @@ def flops(module: Module) -> FlopsReport:
     A call of a function counts as what the function does, and an `If` as the block with more; a
     function that calls itself is counted once, since nobody knows how often it will. A fused kernel
     reads its arguments and writes its results: what is between the two costs no bytes.
+
+    >>> program = meta.model.Linear(3, 2).forward.program(meta.ones((4, 3)))
+    >>> meta.analysis.flops(program.module).total
+    56
     """
 
     def work(binding: Binding) -> Work | None:

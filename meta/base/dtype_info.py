@@ -42,6 +42,9 @@ class finfo:
     bits: width of an element. eps: distance from 1.0 to the next number. max, min: the largest and
     smallest finite number. smallest_normal: the smallest positive one of full precision. dtype: its
     canonical name.
+
+    >>> meta.finfo("float16").max
+    65504.0
     """
 
     bits: int
@@ -72,6 +75,9 @@ class iinfo:
     ----------
     bits: width of an element. max, min: the largest and the smallest number. dtype: its canonical
     name.
+
+    >>> meta.iinfo("int8").min, meta.iinfo("int8").max
+    (-128, 127)
     """
 
     bits: int
@@ -101,6 +107,9 @@ def isdtype(dtype: object, kind: object) -> bool:
 
     Kinds: "bool", "signed integer", "unsigned integer", "integral", "real floating", "complex
     floating", "numeric". Raises ArgumentError for another name.
+
+    >>> meta.isdtype("float32", "real floating"), meta.isdtype("int8", "bool")
+    (True, False)
     """
     if isinstance(kind, tuple):
         return any(isdtype(dtype, k) for k in kind)
@@ -119,6 +128,9 @@ def can_cast(from_: Any, to: object, /) -> bool:
     """Return whether promotion leads from a dtype, or that of an array, to another.
 
     As in torch, an integer dtype is promoted to any floating point dtype.
+
+    >>> meta.can_cast("int32", "int64"), meta.can_cast("float32", "int64")
+    (True, False)
     """
     target = _dtype_of(to)
     return promote(_dtype_of(from_), target) == target
@@ -129,6 +141,9 @@ def result_type(*arrays_and_dtypes: Any) -> str:
 
     Python numbers take the dtype of the others, if that can hold their kind; else they count as
     float32, int64, bool or complex64. Raises ArgumentError where only numbers are given.
+
+    >>> meta.result_type("int32", "float16"), meta.result_type(meta.ones(2), 3)
+    ('float16', 'float32')
     """
     python = bool | int | float | complex
     numbers = [a for a in arrays_and_dtypes if isinstance(a, python)]

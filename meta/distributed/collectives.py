@@ -25,6 +25,10 @@ def rank(over: str) -> int:
     """Return this rank's place along an axis of the mesh, from 0 on.
 
     A program that is traced with it serves this rank alone; `axis_index` is what programs read.
+
+    >>> mesh = meta.distributed.simulate({"dp": 2})
+    >>> mesh.run(lambda: (meta.distributed.rank("dp"), meta.distributed.size("dp")))
+    [(0, 2), (1, 2)]
     """
     return axis_group(over).rank
 
@@ -35,7 +39,12 @@ def axis_index(over: str, device: str = "cpu") -> Any:
 
 
 def all_reduce(x: Any, over: str, reduction: str = "sum") -> Any:
-    """`meta.op.all_reduce`: the sum over the ranks, or another reduction, on every rank."""
+    """`meta.op.all_reduce`: the sum over the ranks, or another reduction, on every rank.
+
+    >>> mesh = meta.distributed.simulate({"dp": 2})
+    >>> mesh.run(lambda: meta.distributed.all_reduce(meta.ones(2), "dp").tolist())
+    [[2.0, 2.0], [2.0, 2.0]]
+    """
     return op.all_reduce(x, over, size(over), reduction)
 
 

@@ -228,5 +228,10 @@ def value_and_grad(model: Model) -> ValueAndGrad:
     that requires a gradient to an array of its shape and dtype, zeros if the result does not depend
     on it. Forward and backward are one traced function. Gradients by arguments, not parameters, are
     `meta.grad.value_and_grad`'s.
+
+    >>> net = meta.model.value_and_grad(meta.model.Linear(3, 1))
+    >>> y, gradients = net(meta.ones((4, 1)), meta.ones((4, 3)))
+    >>> y.shape, gradients["weight"].tolist()
+    ((4, 1), [[4.0, 4.0, 4.0]])
     """
     return ValueAndGrad(model)

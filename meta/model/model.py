@@ -65,6 +65,16 @@ class Model:
     `meta.distributed.tensor_parallel`.
     records: whether calls are recorded for `backward`. A model that returns gradients, or uses them
     up, says False.
+
+    >>> class Net(meta.Model):
+    ...     def build(self):
+    ...         self.head = meta.model.Linear(3, 2)
+    ...
+    ...     @meta.model.trace
+    ...     def forward(self, x):
+    ...         return self.head(x).relu()
+    >>> Net()(meta.ones((4, 3))).shape
+    (4, 2)
     """
 
     not_kept: ClassVar[tuple[str, ...]] = ()

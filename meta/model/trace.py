@@ -347,5 +347,11 @@ def trace(function: Callable[..., Any]) -> Traced:
     the arguments are part of the signature. Arrays that it closes over become constants. It may
     call other traced functions and models. What depends on the values of arrays cannot be decided
     in Python: such code raises TraceError.
+
+    >>> @meta.model.trace
+    ... def double(x):
+    ...     return x + x
+    >>> double(meta.ones(3)).tolist(), len(double.program(meta.ones(3)).module.main.body.bindings)
+    ([2.0, 2.0, 2.0], 1)
     """
     return Traced(function)

@@ -29,6 +29,12 @@ def save_weights(model: Model | Mapping[str, object], path: str | os.PathLike[st
 
     model: or arrays by name, such as a part of ``model.state_dict()``. FileError where the file
     cannot be written, ArgumentError for another object.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> net = meta.model.Linear(3, 2)
+    >>> with TemporaryDirectory() as folder:
+    ...     meta.model.save_weights(net, f"{folder}/net.safetensors")
+    ...     _ = meta.model.load_weights(meta.model.Linear(3, 2), f"{folder}/net.safetensors")
     """
     if not isinstance(model, Model | Mapping):
         raise ArgumentError(

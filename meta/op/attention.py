@@ -344,6 +344,10 @@ def scaled_dot_product_attention(
     (arXiv:2305.13245). Result: (..., l, e). A query that may look nowhere gets 0.
 
     Raises TypeInferError for shapes or dtypes that do not fit.
+
+    >>> q = meta.ones((1, 2, 5, 8))
+    >>> meta.scaled_dot_product_attention(q, q, q, is_causal=True).shape
+    (1, 2, 5, 8)
     """
     _check_call(dropout_p, is_causal, scale, enable_gqa)
     q, k, v = as_operand(query), as_operand(key), as_operand(value)

@@ -195,6 +195,10 @@ def layer_norm(
     A call is torch's, ``layer_norm(x, normalized_shape, weight=None, bias=None, eps=1e-5)``.
 
     Raises TypeInferError if axis, a shape or a dtype does not fit.
+
+    >>> x = meta.array([[1.0, 3.0]])
+    >>> meta.layer_norm(x, 2, eps=0.0).tolist()
+    [[-1.0, 1.0]]
     """
     _layer(x, axis, scale=scale, bias=bias)
     return x

@@ -124,6 +124,10 @@ def batch_norm(
     weight, bias: (c,), 1 and 0 unless given. Result: x's type.
 
     Raises TypeInferError for shapes or dtypes that do not fit, and for statistics that are missing.
+
+    >>> x = meta.array([[1.0], [3.0]])
+    >>> meta.batch_norm(x, meta.zeros(1), meta.ones(1), eps=0.0).tolist()
+    [[1.0], [3.0]]
     """
     x = as_operand(x)
     weight, bias = _parameters("batch_norm", weight, bias)

@@ -32,6 +32,11 @@ class SGD(Optimizer):
     ----------
     momentum: weight of the old velocity, in [0, 1). nesterov: look ahead along the velocity.
     weight_decay: the multiple of a parameter that is added to its gradient.
+
+    >>> net = meta.model.Linear(3, 1)
+    >>> optimizer = meta.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    >>> net(meta.ones((4, 3))).sum().backward()
+    >>> optimizer.step()
     """
 
     operator = op.multi_tensor_sgd
@@ -88,6 +93,10 @@ class Adam(Optimizer):
 class AdamW(Adam):
     """AdamW, as torch.optim.AdamW (arXiv:1711.05101): parameters decay by lr *
     weight_decay at each step. See `Adam` for the arguments.
+
+    >>> step = meta.optim.with_adamw(lr=1e-3, weight_decay=0.01)(meta.model.Linear(3, 1))
+    >>> step(meta.ones((4, 1)), meta.ones((4, 3))).shape
+    (4, 1)
     """
 
     operator = op.multi_tensor_adamw

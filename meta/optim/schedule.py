@@ -97,6 +97,10 @@ def cosine(steps: int, end: float = 0.0) -> Schedule:
 
     ``end + (1 - end) * (1 + cos(pi * step / steps)) / 2`` (Loshchilov and Hutter, "SGDR: stochastic
     gradient descent with warm restarts", ICLR 2017, without restarts).
+
+    >>> rate = meta.optim.schedule.linear_warmup(10).then(meta.optim.schedule.cosine(90))
+    >>> [round(rate(step), 2) for step in (0, 5, 10, 55, 100)]
+    [0.0, 0.5, 1.0, 0.5, 0.0]
     """
 
     def factor(done: float) -> float:

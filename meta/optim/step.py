@@ -318,6 +318,10 @@ def training_step(
     Raises ArgumentError for options that do not fit; when a model is given, DistributedError if the
     mesh has no such axis, and ArgumentError for Adafactor or Muon of matrices of which
     `meta.distributed.tensor_parallel` leaves a rank a part.
+
+    >>> step = meta.optim.with_sgd(lr=0.1, momentum=0.9, clip_norm=1.0)(meta.model.Linear(3, 1))
+    >>> step(meta.ones((4, 1)), meta.ones((4, 3))).shape
+    (4, 1)
     """
     kind.validate(lr, {**numbers, "maximize": maximize})
     require_clip(clip_norm, clip_value)

@@ -52,6 +52,10 @@ class ndarray(ArrayMethods):
     key: what dispatch needs to know of it. tensor: the buffer. tracked: whether calls are recorded,
     those that no gradient reaches included. Eager calls read these slots: `torch()` and
     `requires_grad` take longer.
+
+    >>> x = meta.array([[1.0, 2.0], [3.0, 4.0]])
+    >>> (x @ x.mT).sum(axis=0).tolist(), x.shape, x.dtype, str(x.device)
+    ([16.0, 36.0], (2, 2), 'float32', 'cpu')
     """
 
     __slots__ = (
@@ -410,6 +414,11 @@ def array(obj: object, dtype: object = None, *, device: object = None, name: str
     ``dtype`` at once, with all their digits, to integers by dropping the fraction; arrays are cast
     as by `meta.astype`. Raises ArgumentError for what is no array, NumberOutOfRange for numbers
     beyond an integer dtype, and DeviceError for an absent device.
+
+    >>> meta.array([[1, 2], [3, 4]], dtype="float32")
+    [[1. 2.]
+     [3. 4.]]
+    <NDArray [2 x 2] @ cpu, dtype=float32>
     """
     where = None if device is None else require(device)
     kind = None if dtype is None else dtypes.canonical(dtype)
@@ -454,6 +463,10 @@ def asarray(
 
     ``copy``: True gives memory of its own, False that of ``obj``, and ArgumentError where that
     cannot be; None copies where it has to. Other arguments and errors as of `array`.
+
+    >>> x = meta.ones(3)
+    >>> meta.asarray(x) is x
+    True
     """
     arrays = isinstance(obj, ndarray | torch.Tensor | np.ndarray) or hasattr(obj, "__dlpack__")
     if copy is not True and arrays:
@@ -478,6 +491,12 @@ def from_dlpack(x: Any, /, *, device: object = None, copy: bool | None = None) -
     ``copy``: True gives memory of its own. ``device``: where the array is to be, if elsewhere a
     copy, which ``copy=False`` refuses. Raises ArgumentError for what exports none, for memory that
     must not be written, and for dtypes that `meta` does not have.
+
+    >>> import torch
+    >>> t = torch.zeros(2)
+    >>> meta.from_dlpack(t)[0] = 1.0
+    >>> t
+    tensor([1., 0.])
     """
     if isinstance(x, np.ndarray) and not x.flags.writeable:
         if copy:

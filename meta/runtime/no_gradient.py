@@ -34,6 +34,13 @@ def no_grad() -> Iterator[None]:
     """Record nothing for `backward` in this block; what torch records is torch's.
 
     A torch tensor that enters in it has no history, and neither has one of `ndarray.torch`.
+
+    >>> x = meta.ones(2)
+    >>> x.requires_grad = True
+    >>> with meta.no_grad():
+    ...     y = x * 2.0
+    >>> y.requires_grad
+    False
     """
     with set_recording(False):
         yield

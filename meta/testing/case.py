@@ -171,6 +171,10 @@ class OpCase:
     rtol, atol: tolerances by dtype where the usual ones (`meta.base.dtype.TOLERANCE`) do not do;
     say why beside it.
     errors: arguments that are refused, and how; see `error` and `refusals`.
+
+    >>> import torch
+    >>> from meta.testing import F, OpCase, check_case, sample
+    >>> check_case(OpCase("tanh", [sample(F(2, 3))], torch.tanh, dtypes=("float32",)))
     """
 
     op: str

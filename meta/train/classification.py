@@ -75,6 +75,11 @@ class Classification(Metric):
 class Accuracy(Classification):
     """The share of labels that are predicted. See `meta.train.classification` for the forms of
     predictions. NaN of no labels.
+
+    >>> accuracy = meta.train.Accuracy()
+    >>> accuracy.update(meta.array([[0.1, 0.9], [0.8, 0.2]]), meta.array([1, 1]))
+    >>> accuracy.compute()
+    0.5
     """
 
     def __init__(

@@ -209,6 +209,11 @@ class Batches:
     differs from epoch to epoch.
 
     Raises ArgumentError for arrays of different lengths, or fewer samples than make a batch.
+
+    >>> import numpy as np
+    >>> batches = meta.train.Batches(np.ones((3, 5)), np.array([0, 1, 0]), 2, shuffle=False)
+    >>> [(x.shape, y.tolist()) for x, y in batches]
+    [((2, 5), [0, 1]), ((1, 5), [0])]
     """
 
     shards_rows = True

@@ -100,6 +100,15 @@ def fit(
     or of another model, NonFiniteError for a loss that is not finite (with a loss scale: for too
     many steps in a row that had to be left out), DistributedError for ranks that do not go on
     together, and what data, model and callbacks raise.
+
+    >>> import numpy as np
+    >>> x = np.linspace(-1, 1, 64, dtype="float32").reshape(64, 1)
+    >>> meta.random.seed(0)
+    >>> net = meta.model.Linear(1, 1)
+    >>> data = meta.train.Batches(x, 3 * x, 16, seed=0)
+    >>> record = meta.train.fit(net, meta.mse_loss, data, meta.optim.with_adam(lr=0.1), epochs=20)
+    >>> round(net.weight.item(), 1)
+    3.0
     """
     _require_kinds(model, loss, optimizer)
     limits = Limits(steps, epochs, eval_every, checkpoint_every, log_every)

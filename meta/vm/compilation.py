@@ -79,6 +79,12 @@ def compile(
 
     Raises TraceError, TypeInferError or DispatchError, at the user's line, for what cannot be
     traced, typed or run, and IRError for functions that call one another too often.
+
+    >>> net = meta.model.Sequential(meta.model.Linear(3, 2), meta.model.ReLU())
+    >>> with meta.dialect.only("torch"):
+    ...     run = meta.vm.compile(net, meta.ir.parse_type("float32[4, 3]"))
+    >>> run(meta.ones((4, 3))).shape, len(run.kernels())
+    ((4, 2), 1)
     """
     with nullcontext() if tune is None else measured(tune):
         lowered = lower(

@@ -116,6 +116,12 @@ def load(
     Raises FormatError, naming the file, for a folder that is damaged, incomplete or edited, for
     kernels that others may have written, and if a compiler would have to run that is not installed;
     DeviceError if the device that it was compiled for is not there.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with meta.dialect.only("torch"), TemporaryDirectory() as folder:
+    ...     meta.vm.compile(meta.model.Linear(3, 2), meta.ones((4, 3))).save(f"{folder}/net")
+    ...     meta.vm.load(f"{folder}/net")(meta.ones((4, 3))).shape
+    (4, 2)
     """
     program, arrays, convention = read_executable(Path(folder), rebuild=rebuild)
     return Executable(program, arrays, convention, cuda_graph=cuda_graph)

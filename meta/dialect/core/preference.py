@@ -73,13 +73,23 @@ def prefer(*names: str) -> Any:
     """Try these dialects first, in this order, whatever their plevel; then the others.
 
     A context manager.
+
+    >>> with meta.dialect.prefer("torch"):
+    ...     meta.explain(meta.exp, meta.ones(3)).chosen.dialect_op.name
+    'torch.exp'
     """
     first = known(names)
     return _changed(lambda before: {"first": first})
 
 
 def only(*names: str) -> Any:
-    """Use no dialect but these, by plevel. A context manager."""
+    """Use no dialect but these, by plevel. A context manager.
+
+    >>> with meta.dialect.only("torch"):
+    ...     run = meta.vm.compile(meta.model.Linear(3, 2), meta.ones((4, 3)))
+    >>> run.kernels()
+    {'torch.linear': 1}
+    """
     allowed = known(names)
     return _changed(lambda before: {"only": allowed})
 
@@ -98,6 +108,11 @@ def unrestricted() -> Any:
 
 
 def exclude(*names: str) -> Any:
-    """Do not use these dialects, in addition to those excluded already. A context manager."""
+    """Do not use these dialects, in addition to those excluded already. A context manager.
+
+    >>> with meta.dialect.exclude("tvm"):
+    ...     meta.exp(meta.zeros(2)).tolist()
+    [1.0, 1.0]
+    """
     added = frozenset(known(names))
     return _changed(lambda before: {"excluded": before.excluded | added})

@@ -121,6 +121,11 @@ def from_torch(
     Raises AtenError, listing them, for operators that are not supported, for a module that
     torch.export does not take, and for one that writes to its inputs; TraceError for one that draws
     random numbers by something else than torch; ArgumentError for something else than a module.
+
+    >>> import torch
+    >>> net = meta.frontend.from_torch(torch.nn.Linear(3, 2), (torch.ones(4, 3),))
+    >>> net(meta.ones((4, 3))).shape
+    (4, 2)
     """
     if isinstance(module, str | Path):
         module = load(module)

@@ -157,6 +157,12 @@ def enable(
     Raises UnknownName for names that are not known, with the nearest ones, ArgumentError for what
     cannot be enabled, with the reason, and for lists that contradict each other, and DeviceError
     for a device that is not there.
+
+    >>> import torch
+    >>> import meta.interop.torch
+    >>> with meta.interop.torch.enable():
+    ...     torch.softmax(torch.zeros(1, 4), -1)
+    tensor([[0.2500, 0.2500, 0.2500, 0.2500]])
     """
     included = None if include is None else _as_list(include)
     enabled = Enabled(

@@ -32,7 +32,11 @@ class Activation(Model):
 
 
 class ReLU(Activation):
-    """max(x, 0)."""
+    """max(x, 0).
+
+    >>> meta.model.ReLU()(meta.array([-1.0, 2.0])).tolist()
+    [0.0, 2.0]
+    """
 
     operator = op.relu
 
@@ -79,6 +83,9 @@ class ELU(Activation):
 class GELU(Activation):
     """x * Phi(x); with ``approximate="tanh"`` the formula with tanh instead of the exact normal
     distribution function.
+
+    >>> round(meta.model.GELU()(meta.array(1.0)).item(), 4)
+    0.8413
     """
 
     operator = op.gelu
@@ -135,7 +142,11 @@ class Hardsigmoid(Activation):
 
 
 class Softmax(Activation):
-    """exp(x) / sum(exp(x)) along the axis ``dim``."""
+    """exp(x) / sum(exp(x)) along the axis ``dim``.
+
+    >>> meta.model.Softmax(-1)(meta.zeros((1, 4))).tolist()
+    [[0.25, 0.25, 0.25, 0.25]]
+    """
 
     operator = op.softmax
 

@@ -39,6 +39,9 @@ def parameter(x: object) -> ndarray:
     """Mark an array as trained and return it; of numbers, and of NumPy's or torch's arrays, a new
     one. GradientError for what was computed from an array that requires a gradient: a parameter is
     where gradients end.
+
+    >>> meta.model.parameter(meta.zeros(3)).requires_grad
+    True
     """
     if isinstance(x, Value):
         raise TraceError(
@@ -71,6 +74,10 @@ class Linear(Model):
 
     ``weight``: (out_features, in_features); ``bias``: (out_features,) or None.
     ``x``: (..., in_features).
+
+    >>> layer = meta.model.Linear(3, 2)
+    >>> layer(meta.ones((4, 3))).shape, sorted(layer.state())
+    ((4, 2), ['bias', 'weight'])
     """
 
     feature_axes: ClassVar = {"weight": (0, 1), "bias": (0, None)}
@@ -101,6 +108,9 @@ class Embedding(Model):
 
     The row ``padding_idx``, if there is one, begins as zero and gets no gradient; a negative one
     counts from the last.
+
+    >>> meta.model.Embedding(10, 4)(meta.array([[1, 2, 9]])).shape
+    (1, 3, 4)
     """
 
     feature_axes: ClassVar = {"weight": (1, 0)}
@@ -129,6 +139,9 @@ class Embedding(Model):
 class Dropout(Model):
     """Zeroes each element with probability ``p`` and scales the others by 1 / (1 - p), in train
     mode only.
+
+    >>> meta.model.Dropout(0.5).eval()(meta.ones(3)).tolist()
+    [1.0, 1.0, 1.0]
     """
 
     def build(self, p: float = 0.5) -> None:
@@ -163,6 +176,9 @@ class Identity(Model):
 class Flatten(Model):
     """Merges the axes from ``start_dim`` to ``end_dim``, both included: of (n, c, h, w) it makes
     (n, c*h*w).
+
+    >>> meta.model.Flatten()(meta.ones((2, 3, 4))).shape
+    (2, 12)
     """
 
     def build(self, start_dim: int = 1, end_dim: int = -1) -> None:
@@ -182,6 +198,10 @@ class Sequential(Model):
     """Applies models one after the other. Their state is named by position: "0.weight".
 
     ``len``, iteration and an index give the models, as of a list; a slice is a `Sequential`.
+
+    >>> net = meta.model.Sequential(meta.model.Linear(3, 8), meta.model.ReLU())
+    >>> net(meta.ones((4, 3))).shape, net.summary().parameters
+    ((4, 8), 32)
     """
 
     def build(self, *models: Model) -> None:
@@ -216,7 +236,12 @@ class Sequential(Model):
 
 
 class ModuleList(Model):
-    """A list of models, whose arrays are named by position: "0.weight"."""
+    """A list of models, whose arrays are named by position: "0.weight".
+
+    >>> layers = meta.model.ModuleList(meta.model.Linear(3, 3) for _ in range(4))
+    >>> len(layers), sorted(layers.state())[:2]
+    (4, ['0.bias', '0.weight'])
+    """
 
     def build(self, models: Iterable[Model] = ()) -> None:
         """Keep the models; ArgumentError for what is none."""
@@ -265,7 +290,12 @@ class ModuleList(Model):
 
 
 class ModuleDict(Model):
-    """A dict of models, whose arrays are named by key: "head.weight"."""
+    """A dict of models, whose arrays are named by key: "head.weight".
+
+    >>> heads = meta.model.ModuleDict({"a": meta.model.Linear(3, 2)})
+    >>> heads["a"](meta.ones((1, 3))).shape
+    (1, 2)
+    """
 
     def build(self, models: Mapping[str, Model] | None = None) -> None:
         """Keep the models; ArgumentError for what is none, and for keys that are no names."""

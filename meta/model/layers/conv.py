@@ -67,7 +67,11 @@ class Conv1d(Convolution):
 
 
 class Conv2d(Convolution):
-    """Convolution of (n, in_channels, h, w)."""
+    """Convolution of (n, in_channels, h, w).
+
+    >>> meta.model.Conv2d(3, 16, 3, stride=2, padding=1)(meta.ones((1, 3, 32, 32))).shape
+    (1, 16, 16, 16)
+    """
 
     operator, axes = op.conv2d, 2
 
@@ -123,7 +127,11 @@ class ConvTranspose1d(TransposedConvolution):
 
 
 class ConvTranspose2d(TransposedConvolution):
-    """Transposed convolution of (n, in_channels, h, w)."""
+    """Transposed convolution of (n, in_channels, h, w).
+
+    >>> meta.model.ConvTranspose2d(16, 3, 2, stride=2)(meta.ones((1, 16, 8, 8))).shape
+    (1, 3, 16, 16)
+    """
 
     operator, axes = op.conv_transpose2d, 2
 

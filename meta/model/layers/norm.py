@@ -34,6 +34,10 @@ class BatchNorm(Model):
 
     On a mesh the batch is that of the rank; with ``over``, that of all ranks along an axis of the
     mesh (`sync_batch_norm`).
+
+    >>> norm = meta.model.BatchNorm(3)
+    >>> norm(meta.random.normal((8, 3, 4, 4))).shape, sorted(norm.state())
+    ((8, 3, 4, 4), ['bias', 'running_mean', 'running_var', 'weight'])
     """
 
     not_kept = ("num_batches_tracked",)
@@ -125,6 +129,9 @@ def sync_batch_norm(model: Model, over: str = "dp") -> Model:
 class LayerNorm(Model):
     """Layer normalisation over the last axes, those of ``normalized_shape``, with affine parameters
     ``weight`` and ``bias`` of that shape, or None.
+
+    >>> meta.model.LayerNorm(3)(meta.array([[1.0, 1.0, 1.0]])).tolist()
+    [[0.0, 0.0, 0.0]]
     """
 
     def build(
@@ -152,6 +159,9 @@ class LayerNorm(Model):
 class RMSNorm(Model):
     """Division by the root mean square over the last axes, those of ``normalized_shape``, and
     multiplication by ``weight`` of that shape, or None (Zhang and Sennrich, arXiv:1910.07467).
+
+    >>> meta.model.RMSNorm(4)(meta.ones((2, 4))).shape
+    (2, 4)
     """
 
     def build(
@@ -174,6 +184,9 @@ class RMSNorm(Model):
 class GroupNorm(Model):
     """Normalisation of groups of channels of each example of (n, c, ...), with affine parameters
     ``weight`` and ``bias``, (c,) or None (Wu and He, arXiv:1803.08494).
+
+    >>> meta.model.GroupNorm(2, 6)(meta.ones((4, 6, 5))).shape
+    (4, 6, 5)
     """
 
     def build(

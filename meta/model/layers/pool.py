@@ -72,7 +72,11 @@ class MaxPool1d(MaxPool):
 
 
 class MaxPool2d(MaxPool):
-    """Maximum over windows of (n, c, h, w)."""
+    """Maximum over windows of (n, c, h, w).
+
+    >>> meta.model.MaxPool2d(2)(meta.arange(16.0).reshape((1, 1, 4, 4))).tolist()
+    [[[[5.0, 7.0], [13.0, 15.0]]]]
+    """
 
     operator = op.max_pool2d
 
@@ -154,7 +158,11 @@ class AvgPool1d(AvgPool):
 
 
 class AvgPool2d(AvgPool):
-    """Mean over windows of (n, c, h, w)."""
+    """Mean over windows of (n, c, h, w).
+
+    >>> meta.model.AvgPool2d(2)(meta.ones((1, 1, 4, 4))).tolist()
+    [[[[1.0, 1.0], [1.0, 1.0]]]]
+    """
 
     operator = op.avg_pool2d
 
@@ -189,7 +197,11 @@ class AdaptiveAvgPool1d(AdaptivePool):
 
 
 class AdaptiveAvgPool2d(AdaptivePool):
-    """Mean over regions that cover (n, c, h, w) evenly."""
+    """Mean over regions that cover (n, c, h, w) evenly.
+
+    >>> meta.model.AdaptiveAvgPool2d(1)(meta.ones((2, 3, 7, 9))).shape
+    (2, 3, 1, 1)
+    """
 
     operator = op.adaptive_avg_pool2d
 
@@ -235,7 +247,11 @@ class AdaptiveMaxPool3d(AdaptiveMaxPool):
 
 
 class Upsample(Model):
-    """Resizes the spatial axes of (n, c, ...) by `meta.interpolate`."""
+    """Resizes the spatial axes of (n, c, ...) by `meta.interpolate`.
+
+    >>> meta.model.Upsample(scale_factor=2)(meta.ones((1, 3, 4, 4))).shape
+    (1, 3, 8, 8)
+    """
 
     def build(
         self,

@@ -286,6 +286,10 @@ class LSTM(_LSTM, Recurrent):
     """Long short-term memory (Hochreiter and Schmidhuber, 1997, with forget gates): c' = f c + i g,
     h' = o tanh(c'), where i, f, o = sigmoid and g = tanh of the four blocks of W_ih x + b_ih +
     W_hh h + b_hh, in the order i, f, g, o; see `Recurrent`. The state is (h, c).
+
+    >>> outputs, (h, c) = meta.model.LSTM(3, 5)(meta.ones((7, 2, 3)))
+    >>> outputs.shape, h.shape, c.shape
+    ((7, 2, 5), (1, 2, 5), (1, 2, 5))
     """
 
 
@@ -293,6 +297,10 @@ class GRU(_GRU, Recurrent):
     """Gated recurrent unit (Cho et al., arXiv:1406.1078): h' = (1 - z) n + z h, where r, z =
     sigmoid of the first two blocks of W_ih x + b_ih + W_hh h + b_hh, and n = tanh(W_in x + b_in +
     r (W_hn h + b_hn)); see `Recurrent`.
+
+    >>> outputs, state = meta.model.GRU(3, 5)(meta.ones((7, 2, 3)))
+    >>> outputs.shape, state.shape
+    ((7, 2, 5), (1, 2, 5))
     """
 
 

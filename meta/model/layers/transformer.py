@@ -35,6 +35,11 @@ class MultiheadAttention(Model):
     other features, ``q_proj_weight`` (embed_dim, embed_dim), ``k_proj_weight`` (embed_dim, kdim)
     and ``v_proj_weight`` (embed_dim, vdim) instead. ``in_proj_bias``: (3 * embed_dim,) or None.
     ``out_proj``: a `Linear`.
+
+    >>> x = meta.ones((5, 2, 8))
+    >>> result, weights = meta.model.MultiheadAttention(8, 2)(x, x, x)
+    >>> result.shape, weights.shape
+    ((5, 2, 8), (2, 5, 5))
     """
 
     def build(
@@ -329,7 +334,11 @@ class _Layer(Model):
 
 
 class TransformerEncoderLayer(_Layer):
-    """Attention of a sequence to itself, then two linear layers at each step."""
+    """Attention of a sequence to itself, then two linear layers at each step.
+
+    >>> meta.model.TransformerEncoderLayer(8, 2, 16)(meta.ones((5, 2, 8))).shape
+    (5, 2, 8)
+    """
 
     @trace
     def forward(

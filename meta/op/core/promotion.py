@@ -29,6 +29,13 @@ def strict_dtypes() -> AbstractContextManager[None]:
     which names the cast.
 
     For the whole process: META_STRICT_DTYPES=1.
+
+    >>> i, x = meta.array([1, 2]), meta.array([0.5, 0.5])
+    >>> (i + x).dtype
+    'float32'
+    >>> with meta.strict_dtypes():
+    ...     (i.astype("float32") + x).dtype
+    'float32'
     """
     return config.override(META_STRICT_DTYPES=True)
 

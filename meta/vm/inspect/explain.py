@@ -209,6 +209,10 @@ def explain(
 
     Raises what the call itself would raise for wrong arguments, ArgumentError if ``op`` is neither,
     and TraceError for a function that needs the values of its arguments.
+
+    >>> with meta.dialect.only("torch"):
+    ...     meta.explain(meta.exp, meta.ones(3)).chosen.dialect_op.name
+    'torch.exp'
     """
     if isinstance(op, DialectOp):
         choice, op = only(op.dialect.name), op.base

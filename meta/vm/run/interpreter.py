@@ -52,6 +52,10 @@ def interpret(program: Program, *args: Any, **kwargs: Any) -> Any:
 
     It may have what requires a gradient as a constant; to ask for the gradient is an error.
     IRError for a program that would make too many calls.
+
+    >>> program = meta.model.trace(lambda x: x * 2.0).program(meta.ones(2))
+    >>> meta.vm.interpret(program, meta.ones(2)).tolist()
+    [2.0, 2.0]
     """
     program.require_end()
     inputs = program.convention.flatten(*args, **kwargs)
