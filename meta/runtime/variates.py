@@ -86,7 +86,7 @@ def _radius(x: Any, bits: int, reals: Reals) -> Any:
     exponent = (word - HALF_LOG[reals.mantissa]) >> reals.mantissa
     m = reals.of_bits(word - (exponent << reals.mantissa))
     s = (m - 1.0) / (m + 1.0)
-    log_m = s * _polynomial(s * s, LOG[reals.mantissa])
+    log_m = s * _polynomial(s * s, SERIES["LOG"][reals.mantissa])
     return reals.sqrt((reals.real(exponent - bits) * math.log(2) + log_m) * -2.0)
 
 
@@ -95,8 +95,8 @@ def _cos_sin(turn: Any, bits: int, reals: Reals) -> tuple[Any, Any]:
     quarter = (turn + (1 << bits - 3)) >> bits - 2
     angle = reals.real(turn - (quarter << bits - 2)) * (2 * math.pi / 2**bits)
     z = angle * angle
-    sin = angle * (z * _polynomial(z, SIN[reals.mantissa])) + angle
-    cos = z * _polynomial(z, COS[reals.mantissa]) + 1.0
+    sin = angle * (z * _polynomial(z, SERIES["SIN"][reals.mantissa])) + angle
+    cos = z * _polynomial(z, SERIES["COS"][reals.mantissa]) + 1.0
     odd, lower, left = quarter & 1, quarter & 2, (quarter + 1) & 2
     first, second = reals.choose(odd, sin, cos), reals.choose(odd, cos, sin)
     return reals.choose(left, -first, first), reals.choose(lower, -second, second)
@@ -115,8 +115,11 @@ def _series(terms: int, start: int, step: Any) -> tuple[float, ...]:
     return tuple(step(k) for k in range(terms - 1, start - 1, -1))
 
 
-LOG = {m: _series(n, 0, lambda k: 2 / (2 * k + 1)) for m, n in ((23, 5), (52, 11))}
-SIN = {m: _series(n, 1, lambda k: (-1) ** k / math.factorial(2 * k + 1)) for m, n in
-       ((23, 4), (52, 9))}  # fmt: skip
-COS = {m: _series(n, 1, lambda k: (-1) ** k / math.factorial(2 * k)) for m, n in
-       ((23, 5), (52, 10))}  # fmt: skip
+SERIES: dict[str, dict[int, tuple[float, ...]]] = {
+    "LOG": {m: _series(n, 0, lambda k: 2 / (2 * k + 1)) for m, n in ((23, 5), (52, 11))},
+    "SIN": {m: _series(n, 1, lambda k: (-1) ** k / math.factorial(2 * k + 1))
+            for m, n in ((23, 4), (52, 9))},
+    "COS": {m: _series(n, 1, lambda k: (-1) ** k / math.factorial(2 * k))
+            for m, n in ((23, 5), (52, 10))},
+}  # fmt: skip
+"""Coefficients by the digits of a mantissa, that of the highest power first."""

@@ -129,6 +129,15 @@ static inline float __int_as_float(int x) { return __uint_as_float(x); }
 static inline int __float_as_int(float x) { return __float_as_uint(x); }
 static inline long long __double_as_longlong(double x) { long long y; memcpy(&y, &x, 8); return y; }
 static inline double __longlong_as_double(long long x) { double y; memcpy(&y, &x, 8); return y; }
+// One operation, rounded once: the emulator is compiled without contraction.
+#define ROUNDED(T, p) \
+  static inline T __##p##mul_rn(T x, T y) { return x * y; } \
+  static inline T __##p##add_rn(T x, T y) { return x + y; } \
+  static inline T __##p##div_rn(T x, T y) { return x / y; } \
+  static inline T __##p##sqrt_rn(T x) { return std::sqrt(x); }
+ROUNDED(float, f)
+ROUNDED(double, d)
+#undef ROUNDED
 static inline ushort __half_as_ushort(half x) { ushort y; memcpy(&y, &x, 2); return y; }
 static inline half __ushort_as_half(ushort x) { half y; memcpy(&y, &x, 2); return y; }
 static inline half __float2half_rn(float x) { return (half)x; }

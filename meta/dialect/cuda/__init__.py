@@ -14,6 +14,7 @@
   tensor cores, these also with bias, sum and relu; and the gradients.
 - The gradient of an embedding, with the sum behind it; slices written at coordinates in place;
   elements added along rows where indices name them.
+- Uniform, normal and integer random numbers in one pass.
 - Batch normalisation folded into the weights of all layers of a network in one launch.
 - `fuse_tensor`, and attention in float32 on tensor cores (its gradients with META_TF32).
 
@@ -43,5 +44,5 @@ cuda = Dialect(
     probe=probe,
     package=__name__,
     compiles=True,
-    once=("optimizer",),
+    once=("optimizer", "random"),
 )

@@ -1,0 +1,62 @@
+"""Random numbers in CUDA, run as C++ on the CPU: bit by bit those of ATen on the CPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import meta
+from meta import op
+from meta.base.device import Device
+from meta.base.dtype import TO_TORCH
+from meta.dialect.core import Unsupported
+from meta.dialect.cuda import random as kernels
+from meta.ir import TensorType
+
+KEY = 0x7123456789ABCDEF
+DTYPES = ("float16", "bfloat16", "float32", "float64")
+SHAPES = ((7,), (3, 333), (1024,), (), (0, 4))
+
+
+def drawn(operator, shape, *args, numbers=()):
+    """Return what the kernel fills a result with, and what another dialect does."""
+    call = operator.call_values((TensorType((1,), "int64"), shape, *args), Device("cuda:0"))
+    made = getattr(kernels, operator.name).make(call)
+    out = torch.full(shape, 77, dtype=TO_TORCH[call.outputs[0].dtype])
+    key = torch.tensor([KEY])
+    made.run(key, *numbers, out)
+    return out, operator(meta.array(key), shape, *args).torch()
+
+
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_real_numbers(dtype: str) -> None:
+    for shape in SHAPES:
+        for low, high in ((0.0, 1.0), (-1.3, 0.1), (0.5, 0.7), (2.0, 2.0)):
+            found = drawn(op.random_uniform, shape, low, high, dtype, numbers=(low, high))
+            assert torch.equal(*found)
+        for mean, std in ((0.0, 1.0), (0.3, 0.02)):
+            found = drawn(op.random_normal, shape, mean, std, dtype, numbers=(mean, std))
+            assert torch.equal(*found)
+
+
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize(
+    ("dtype", "low", "last"),
+    [
+        ("int64", -3, 9), ("int64", -(2**63), 2**63 - 1), ("int64", 5, 2**62 + 77),
+        ("int32", -(2**31), 2**31 - 1), ("int8", -128, 127), ("uint8", 3, 250),
+    ],
+)  # fmt: skip
+def test_integers(dtype: str, low: int, last: int) -> None:
+    for shape in SHAPES:
+        assert torch.equal(*drawn(op.random_integers, shape, low, last, dtype))
+
+
+def test_extents_are_numbers() -> None:
+    n = meta.ir.SymbolicDim("n")
+    call = op.random_normal.call_values(
+        (TensorType((1,), "int64"), (n,), 0.0, 1.0, "float32"), Device("cuda:0")
+    )
+    with pytest.raises(Unsupported):
+        kernels.random_normal.make(call)
