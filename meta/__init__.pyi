@@ -389,9 +389,7 @@ def array(
     device: DeviceLike | None = None,
     name: str = '',
 ) -> ndarray:
-    """Create an array from numbers, nested lists, a numpy array, a torch tensor, an ndarray or a
-    DLPack exporter.
-    """
+    """Create an array from numbers, lists, an array, also of NumPy or torch, or a DLPack exporter."""
 
 def array_split(x: ArrayLike, sections: int, axis: int = 0) -> tuple[ndarray, ...]:
     """Return ``sections`` parts along ``axis``, of which the first may be longer by 1."""
@@ -1736,9 +1734,7 @@ def from_dlpack(
     device: DeviceLike | None = None,
     copy: builtins.bool | None = None,
 ) -> ndarray:
-    """Return an array that shares memory with any DLPack exporter (torch, numpy, cupy, jax, tvm,
-    ...).
-    """
+    """Return an array that shares memory with any DLPack exporter (NumPy, torch, JAX, TVM, ...)."""
 
 def full(
     shape: int | tuple[int, ...] | list[int],

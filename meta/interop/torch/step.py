@@ -95,13 +95,11 @@ def training_step(
     the first call AtenError for a module that is not exported or converted, naming the lines:
     before anything is changed. DistributedError on all ranks if they do not agree.
 
-    >>> import torch
-    >>> import meta.interop.torch
+    >>> import torch, meta.interop.torch
     >>> net = torch.nn.Linear(3, 1)
     >>> optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     >>> step = meta.interop.torch.training_step(net, optimizer, torch.nn.functional.mse_loss)
-    >>> step(torch.ones(4, 3), torch.zeros(4, 1)).shape
-    torch.Size([])
+    >>> loss = step(torch.ones(4, 3), torch.zeros(4, 1))
     """
     clip, ranks = (clip_norm, clip_value), (over, zero)
     return TorchTrainingStep(
