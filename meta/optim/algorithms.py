@@ -41,6 +41,7 @@ class SGD(Optimizer):
 
     operator = op.multi_tensor_sgd
     state_names = ("velocity",)
+    torch_names: ClassVar[dict[str, str]] = {"velocity": "momentum_buffer"}
     velocity: dict[str, ndarray]
     defaults: ClassVar[dict[str, Any]] = {
         "lr": 1e-3,
@@ -81,6 +82,7 @@ class Adam(Optimizer):
 
     operator = op.multi_tensor_adam
     state_names = ("m", "v")
+    torch_names: ClassVar[dict[str, str]] = {"m": "exp_avg", "v": "exp_avg_sq"}
     defaults: ClassVar[dict[str, Any]] = {
         "lr": 1e-3,
         "betas": (0.9, 0.999),
@@ -100,6 +102,7 @@ class AdamW(Adam):
     """
 
     operator = op.multi_tensor_adamw
+    torch_options: ClassVar[dict[str, Any]] = {"decoupled_weight_decay": True}
     defaults = Adam.defaults | {"weight_decay": 0.01}
 
 
@@ -109,6 +112,7 @@ class LAMB(Adam):
     """
 
     operator = op.multi_tensor_lamb
+    torch_names: ClassVar[dict[str, str]] = {}
     defaults = AdamW.defaults | {"eps": 1e-6}
 
 
@@ -119,6 +123,7 @@ class LANS(Adam):
     """
 
     operator = op.multi_tensor_lans
+    torch_names: ClassVar[dict[str, str]] = {}
     defaults = LAMB.defaults
 
 
@@ -137,6 +142,11 @@ class RMSprop(Optimizer):
 
     operator = op.multi_tensor_rmsprop
     state_names = ("v", "m", "velocity")
+    torch_names: ClassVar[dict[str, str]] = {
+        "v": "square_avg",
+        "m": "grad_avg",
+        "velocity": "momentum_buffer",
+    }
     defaults: ClassVar[dict[str, Any]] = {
         "lr": 1e-2,
         "alpha": 0.99,
@@ -169,6 +179,7 @@ class Adagrad(Optimizer):
 
     operator = op.multi_tensor_adagrad
     state_names = ("v",)
+    torch_names: ClassVar[dict[str, str]] = {"v": "sum"}
     v: dict[str, ndarray]
     defaults: ClassVar[dict[str, Any]] = {
         "lr": 1e-2,

@@ -24,6 +24,7 @@ from meta.base.errors import ArgumentError
 from meta.base.signature_check import check_signature
 from meta.grad.core import no_grad
 from meta.model.model import Model
+from meta.model.state import Unmatched
 from meta.op.core import Op
 from meta.optim.data_parallel import (
     ParameterShard,
@@ -47,6 +48,7 @@ from meta.optim.options import (
     resolve,
 )
 from meta.optim.param_groups import SchedulerInterface
+from meta.optim.torch_state import arrays_of_torch
 from meta.runtime.master_weights import add_master, master_pairs, synchronize_masters
 from meta.runtime.ndarray import array, ndarray
 from meta.runtime.placement import Placement, shard_of
@@ -305,6 +307,11 @@ class Optimizer(Model, SchedulerInterface):
                 places = {n: self._params[n].placement for n in gradients}
                 factor = clip_factor(gradient_norm(gradients, places), clip_norm)
             self.update(self._params, gradients, factor, clip_value)
+
+    def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> Unmatched:
+        """See `Model.load_state_dict`; takes that of torch's optimizer, too (`torch_state.py`)."""
+        found = arrays_of_torch(self, state)
+        return super().load_state_dict(found or state, strict=strict and found is None)
 
     @check_signature
     def zero_grad(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, MutableMapping
 from math import isclose
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from torch import optim
 
@@ -20,13 +20,20 @@ class ParameterGroup(MutableMapping[str, Any]):
     """
 
     def __init__(self, optimizer: Any, number: int) -> None:
-        self._optimizer, self._group = optimizer, optimizer.groups[number]
-        self._leads = number == 0
+        self._optimizer, self._number = optimizer, number
         self._notes: dict[str, Any] = {}
-        self._options = {**optimizer.options, **self._group}
-        self._options.pop("rate", None)
-        names = self._options.pop("names")
-        self._options |= {"params": [optimizer._params[n] for n in names], "lr": None}
+
+    @property
+    def _group(self) -> dict[str, Any]:
+        group: dict[str, Any] = self._optimizer.groups[self._number]
+        return group
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        options = {**self._optimizer.options, **self._group}
+        options.pop("rate", None)
+        params = [self._optimizer._params[n] for n in options.pop("names")]
+        return options | {"params": params, "lr": None}
 
     def __getitem__(self, name: str) -> Any:
         if name == "lr":
@@ -43,7 +50,7 @@ class ParameterGroup(MutableMapping[str, Any]):
                 found=f"{value!r:.100}",
                 hint="a new optimizer with this option, and optimizer.load_state_dict",
             )
-        elif self._leads:
+        elif self._number == 0:
             self._optimizer.lr = float(value) / float(self._group.get("rate", 1.0))
         elif not isclose(self["lr"], float(value), rel_tol=1e-5, abs_tol=1e-12):
             raise ArgumentError(
@@ -80,6 +87,10 @@ class SchedulerInterface(TorchOptimizer):
 
     groups: list[dict[str, Any]]
     _params: dict[str, Any]
+    torch_names: ClassVar[dict[str, str]] = {}
+    """What the state of torch's optimizer of this name has, by our names; none where it differs."""
+    torch_options: ClassVar[dict[str, Any]] = {}
+    """Options of torch's which are no options here: what they are; all others are off."""
 
     @property
     def param_groups(self) -> list[ParameterGroup]:

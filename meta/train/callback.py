@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from meta.base.errors import ArgumentError
+from meta.base.errors import ArgumentError, FormatError
 from meta.runtime.ndarray import ndarray
 
 if TYPE_CHECKING:
@@ -137,7 +137,13 @@ class EarlyStop(MetricMonitor):
     def load_state(self, state: dict[str, Any]) -> None:
         """Take what `state` returned."""
         super().load_state(state)
-        self._best_model = dict(state["model"])
+        self._best_model = dict(state.get("model", {}))
+        if self.restore_best and not self._best_model and math.isfinite(self.best):
+            raise FormatError(
+                "this state of EarlyStop has no best model, which is to be restored",
+                found="a checkpoint that was written without restore_best",
+                hint="EarlyStop(restore_best=False), or a run from the start",
+            )
 
     def _check(self, run: Run) -> None:
         if self.waited >= self.patience:

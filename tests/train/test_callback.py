@@ -110,6 +110,11 @@ def test_early_stop_restores_the_best_model() -> None:
         assert not (best == evaluated[-1][name]).all()
         for found in (ends[1][name], other.state()["model"][name].numpy()):
             assert (found == best).all()
+    with pytest.raises(FormatError, match="no best model"):
+        other.load_state({"best": 0.5, "waited": 1})  # as it was before there was restore_best
+    stop = EarlyStop(3, "best", larger=True)
+    stop.load_state({"best": 0.5, "waited": 1})
+    assert (stop.best, stop.waited) == (0.5, 1)
 
 
 VALUES = [
