@@ -27,6 +27,7 @@ from meta import (
 )
 from meta.base import errors
 from meta.base.device import Device as device
+from meta.base.after_import import import_after
 from meta.base.dtype import DTYPES, NAMED
 from meta.base.dtype_info import can_cast, finfo, iinfo, isdtype, result_type
 from meta.base.errors import MetaError
@@ -100,6 +101,7 @@ __all__ = [
 ]
 
 
+import_after("einops._backends", "meta.interop.einops")
 OPERATORS.finders.append(discover)  # what the packages of others define, once all of ours is there
 OPERATORS.show_in(vars(sys.modules["meta"]))
 FUNCTIONS.show_in(vars(sys.modules["meta"]))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from meta.base import aliases, argument_aliases, methods
 from meta.optim import options
-from tools.spellings import DIFFERENT, RAW, rows
+from tools.spellings import DIFFERENT, rows
 
 PAGE = Path(__file__).parents[1] / "docs" / "coming_from_torch.md"
 HEADING = "## Spellings that were tried"
@@ -47,7 +47,7 @@ TABLES: dict[str, tuple[str, Mapping[str, str]]] = {
 
 def section() -> str:
     """Return the sections as they are to be."""
-    different = "\n".join(f"| `{code}` | {why} |" for code, why in (DIFFERENT | RAW).items())
+    different = "\n".join(f"| `{code}` | {why} |" for code, why in DIFFERENT.items())
     tried = SPELLINGS.format(count=len(list(rows())), rows=different)
     parts = [f"{HEADING}\n\n{tried}", f"{NAMES}\n\n{INTRODUCTION}\n"]
     for title, (prefix, names) in TABLES.items():

@@ -2,8 +2,8 @@
 
 They are the lines of tests/data/spellings: np.txt, torch.txt, and meta.txt with what is typed of
 names that are nobody's. `outcome` says which of "same", "clear" (an error that says what to write),
-"raw" (another error) and "another result" a spelling is. There is none of the last two but those in
-`DIFFERENT`, which docs/coming_from_torch.md lists.
+"raw" (another error) and "another result" a spelling is. None is raw, and those that have another
+result are in `DIFFERENT`, which docs/coming_from_torch.md lists.
 """
 
 from __future__ import annotations
@@ -54,11 +54,6 @@ DIFFERENT: dict[str, str] = {
     "p = x.clone(); p.requires_grad = True; p.numpy()": "a copy of the values; torch refuses",
 }
 """By a spelling whose result is another one: why."""
-RAW: dict[str, str] = {
-    "list(DataLoader([(x[0], y[0]), (x[1], y[1])], batch_size=2))[0][0]": "torch's own error: "
-    "`meta.train.Batches(x, y, 2)`, or torch's tensors in the data set",
-}
-"""By a spelling whose error is of others: what to write."""
 
 
 def worlds(theirs: str) -> tuple[dict[str, Any], dict[str, Any]]:

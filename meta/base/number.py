@@ -63,13 +63,22 @@ MAX_RESULTS = 1 << 16
 
 
 class Size(int):
-    """The number of elements, which says what ``x.size(0)`` is called here."""
+    """The number of elements, NumPy's ``x.size``, which is called for torch's ``x.size(0)``."""
 
-    __slots__ = ()
+    def __new__(cls, number: int, shape: tuple[Any, ...] = ()) -> Size:
+        """Make a number that knows the shape."""
+        self = super().__new__(cls, number)
+        self.shape = shape
+        return self
 
-    def __call__(self, axis: object = None) -> Any:
-        """Raise ArgumentError: it is a number, as NumPy's."""
-        raise ArgumentError(
-            "x.size is the number of elements, as NumPy's",
-            hint="x.shape" if axis is None else f"x.shape[{axis}]",
-        )
+    shape: tuple[Any, ...]
+
+    def __call__(self, dim: int | None = None) -> Any:
+        """Return the shape, or the extent of one axis; ArgumentError if there is none."""
+        if dim is None:
+            return self.shape
+        try:
+            return self.shape[dim]
+        except (IndexError, TypeError):
+            axes = f"axes of a shape of {len(self.shape)}"
+            raise ArgumentError("there is no such axis", expected=axes, found=dim) from None

@@ -106,9 +106,9 @@ class ndarray(ArrayMethods):
         return len(self.key.shape)
 
     @property
-    def size(self) -> int:
-        """Number of elements."""
-        return Size(self.tensor.numel())
+    def size(self) -> Size:
+        """Number of elements; called, as torch's: the shape, or the extent of an axis."""
+        return Size(self.tensor.numel(), self.key.shape)
 
     @property
     def itemsize(self) -> int:

@@ -24,12 +24,14 @@ cannot be shared out equally is evaluated by all ranks, and counted by the first
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from typing import Any
 
 import torch
+from torch.utils.data._utils.collate import default_collate_fn_map
 
+from meta import op
 from meta.base.device import Device
 from meta.base.errors import ArgumentError, FormatError
 from meta.base.signature_check import check_signature
@@ -312,3 +314,13 @@ def _permutation(count: int, seed: int, epoch: int) -> torch.Tensor:
     keys = Generator(seed)
     keys.load_state((keys.state()[0], epoch))
     return torch.randperm(count, generator=torch.Generator().manual_seed(keys.key()))
+
+
+def collate_arrays(batch: Sequence[ndarray], *, collate_fn_map: object = None) -> Any:
+    """Return arrays of one shape and dtype as one, along a new first axis: torch's `DataLoader`
+    makes batches of them so. Worker processes give it by its values.
+    """
+    return op.stack(tuple(batch))
+
+
+default_collate_fn_map[ndarray] = collate_arrays

@@ -99,7 +99,7 @@ class Symbol(Value, Methods):
     def size(self) -> int:
         """Number of elements."""
         size: Any = self.type.size
-        return Size(size) if isinstance(size, int) else size
+        return Size(size, self.shape) if isinstance(size, int) else size
 
     def __len__(self) -> int:
         if not self.shape:
