@@ -26,8 +26,8 @@ from meta import (
     vm,
 )
 from meta.base import errors
-from meta.base.device import Device as device
 from meta.base.after_import import import_after
+from meta.base.device import Device as device
 from meta.base.dtype import DTYPES, NAMED
 from meta.base.dtype_info import can_cast, finfo, iinfo, isdtype, result_type
 from meta.base.errors import MetaError

@@ -308,10 +308,10 @@ class Optimizer(Model, SchedulerInterface):
                 factor = clip_factor(gradient_norm(gradients, places), clip_norm)
             self.update(self._params, gradients, factor, clip_value)
 
-    def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> Unmatched:
+    def load_state_dict(self, state: Mapping[str, Any], **options: Any) -> Unmatched:
         """See `Model.load_state_dict`; takes that of torch's optimizer, too (`torch_state.py`)."""
         found = arrays_of_torch(self, state)
-        return super().load_state_dict(found or state, strict=strict and found is None)
+        return super().load_state_dict(found or state, **({"strict": False} if found else options))
 
     @check_signature
     def zero_grad(self) -> None:
