@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from meta.dialect.core.catalog import DIALECTS
+from meta.dialect.core.plevel import PLevel
+
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 ARCHITECTURE = (DOCS / "architecture.md").read_text("utf-8")
@@ -97,3 +100,23 @@ def test_named_files_exist(page: Path) -> None:
     roots = (ROOT, ROOT / "meta")
     missing = [name for name in named if not any((root / name).exists() for root in roots)]
     assert set(missing) <= NEW_FILES, f"{page_name(page)} names {missing}"
+
+
+LEVEL = re.compile(r"(FUSED_ONLY|REFERENCE|COMPILER|LIBRARY|HANDWRITTEN)\s+(\d+)")
+OF_DIALECT = re.compile(r"^\| `(\w+)` \| [A-Z_]+ (\d+) \|", re.MULTILINE)
+LISTED_LEVELS = re.compile(r"levels \(([^)]*)\)")
+
+
+def test_levels_are_what_pages_say() -> None:
+    stated = 0
+    for page in ALL_PAGES:
+        text = page.read_text("utf-8")
+        dialects = OF_DIALECT.findall(text)
+        for listed in LISTED_LEVELS.findall(text):
+            dialects += re.findall(r"`(\w+)` (\d+)", listed)
+        for name, number in LEVEL.findall(text):
+            assert PLevel[name] == int(number), f"{page}: {name}"
+        for name, number in dialects:
+            assert DIALECTS[name].plevel == int(number), f"{page}: {name}"
+        stated += len(dialects)
+    assert stated >= 9, "levels of dialects are no longer found"

@@ -116,9 +116,11 @@ def _in_order(device: Device) -> list[FusedPattern]:
     return sorted(found, key=order.__getitem__)
 
 
-def _rank(entry: Any, device: Device, preference: Preference) -> tuple[int, int]:
-    """Return where a pattern or an operator of a dialect stands: the smaller, the earlier."""
-    first = preference.first
+def _rank(entry: Any, device: Device, preference: Preference, op: str = "") -> tuple[int, int]:
+    """Return where a pattern or an operator of a dialect stands, for a call of an operator: the
+    smaller, the earlier.
+    """
+    first = preference.first_of(op)
     name = entry.dialect.name
     rank = first.index(name) if name in first else len(first)
     return rank, -entry.plevels.get(device.kind, entry.dialect.plevel)
@@ -195,14 +197,14 @@ def _better(
     fused: FusedPattern, found: Match, device: Device, preference: Preference
 ) -> str | None:
     """Return which kernel of a call goes before the pattern's: that of another dialect."""
-    mine = _rank(fused, device, preference)
     for member in found.members:
         op = called_op(member.value)
         if op is None:
             continue
+        mine = _rank(fused, device, preference, op.name)
         assert isinstance(member.value, Call)
         for one in candidates(op, preference, device):
-            if _rank(one, device, preference) >= mine:
+            if _rank(one, device, preference, op.name) >= mine:
                 break
             other = one.dialect is not fused.dialect and one.plevel(device) > FUSED_ONLY
             if other and _takes(one, declared_call(op, member.value, device), preference):

@@ -199,7 +199,8 @@ class Planner:
         by_name = ready(able, call, self._preference)
         ops: list[DialectOp] = []
         options: list[Option] = []
-        for cost in contenders(race.costs, list(by_name), self._preference.first):
+        preferred = self._preference.first_of(call.op.name)
+        for cost in contenders(race.costs, list(by_name), preferred):
             env = answer(by_name[cost.dialect].plain, call, self._preference, cost.config).env
             if env is None and not ops:
                 return None  # what priority chose then does not take the call any more

@@ -142,7 +142,7 @@ class _Layouts:
             return None
         preference = current()
         able = ready(candidates(call.op, preference, self._device), call, preference)
-        best = choose(race.costs, list(able), preference.first)
+        best = choose(race.costs, list(able), preference.first_of(call.op.name))
         return None if best is None else best.median
 
 

@@ -184,6 +184,36 @@ def test_prefer_only_and_exclude(three: Op) -> None:
     assert value(three) == 3.0
 
 
+def test_a_preference_for_one_operator(three: Op) -> None:
+    name = three.name
+    with meta.dialect.prefer(**{name: "t1"}):
+        assert value(three) == 1.0
+        with meta.dialect.exclude("t1"):
+            assert value(three) == 3.0
+    with meta.dialect.prefer("t2", **{name: ["t3", "t1"]}):
+        assert value(three) == 3.0
+        with meta.dialect.exclude("t3"):
+            assert value(three) == 1.0
+    with meta.dialect.prefer("t2", softmax="torch"):
+        assert value(three) == 2.0
+    with pytest.raises(UnknownName, match="softmx"):
+        meta.dialect.prefer(softmx="torch")
+    with pytest.raises(UnknownName, match="t9"):
+        meta.dialect.prefer(softmax="t9")
+
+
+def test_a_preference_for_one_operator_of_a_program() -> None:
+    x = meta.ones((3, 4))
+    model = meta.model.trace(lambda x: meta.softmax(meta.exp(x) + x))
+    with meta.dialect.prefer("torch"):
+        assert meta.vm.compile(model, x).kernels()["torch.softmax"] == 1
+    with meta.dialect.prefer("tvm", softmax="torch"):
+        kernels = meta.vm.compile(model, x).kernels()
+    assert kernels["torch.softmax"] == 1 and not any(
+        "torch" in k for k in kernels if "soft" not in k
+    )
+
+
 def test_a_preference_ends_with_an_exception(three: Op) -> None:
     with pytest.raises(ZeroDivisionError), meta.dialect.only("t1"):
         1 / 0  # noqa: B018

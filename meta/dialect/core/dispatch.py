@@ -69,7 +69,7 @@ def candidates(
     eager call or a compiled program. Dialects are loaded when it is their turn.
     """
     chips = in_force(device)  # the kernels of a vendor are registered when it is first asked for
-    rank = {name: i for i, name in enumerate(preference.first)}
+    rank = {name: i for i, name in enumerate(preference.first_of(op.name))}
     place = {dialect.name: i for i, dialect in enumerate(dialects())}
 
     def turn(dialect: Dialect, compiles_anew: bool) -> tuple[int, bool]:
@@ -173,7 +173,7 @@ def choice(
         return order, None
     listed = list(order)
     able = ready(listed, call, preference, compiles=chooser.compiles() or not eager)
-    return listed, chooser.choose(known, list(able), preference.first)
+    return listed, chooser.choose(known, list(able), preference.first_of(call.op.name))
 
 
 def ready(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from meta.base.call_context import context, override_context, set_default_preference
+from meta.base.registry import OPERATORS
 from meta.dialect.core.catalog import known
 
 Config = tuple[tuple[str, int | str], ...]
@@ -18,10 +19,12 @@ Config = tuple[tuple[str, int | str], ...]
 class Preference:
     """A choice of dialects. ``plans`` and ``envs`` cache what was decided under it, ``alone``
     and ``pairs`` what of that an eager call runs at once; see `base/call_context.py`. ``config``:
-    the configuration in which kernels are launched; None where the chooser decides.
+    the configuration in which kernels are launched; None where the chooser decides. ``by_op``: the
+    dialects that go first for single operators, as sorted pairs.
     """
 
     first: tuple[str, ...] = ()
+    by_op: tuple[tuple[str, tuple[str, ...]], ...] = ()
     only: tuple[str, ...] | None = None
     excluded: frozenset[str] = frozenset()
     config: Config | None = None
@@ -29,6 +32,11 @@ class Preference:
     envs: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
     alone: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
     pairs: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def first_of(self, op: str) -> tuple[str, ...]:
+        """Return the dialects that go first for an operator."""
+        own = next((names for name, names in self.by_op if name == op), ())
+        return (*own, *(name for name in self.first if name not in own)) if own else self.first
 
     def refusal(self, dialect: str) -> str | None:
         """Return why this choice rules a dialect out, or None."""
@@ -69,8 +77,11 @@ def _changed(change: Callable[[Preference], dict[str, Any]]) -> Iterator[None]:
         yield
 
 
-def prefer(*names: str) -> Any:
+def prefer(*names: str, **by_op: str | Sequence[str]) -> Any:
     """Try these dialects first, in this order, whatever their plevel; then the others.
+
+    ``by_op``: by the name of an operator, the dialect that goes before these for it, or several, in
+    order: ``prefer("tvm", softmax="torch")``. UnknownName for what is no dialect or operator.
 
     A context manager.
 
@@ -79,7 +90,11 @@ def prefer(*names: str) -> Any:
     'torch.exp'
     """
     first = known(names)
-    return _changed(lambda before: {"first": first})
+    own = {
+        OPERATORS[op].name: known((some,) if isinstance(some, str) else tuple(some))
+        for op, some in by_op.items()
+    }
+    return _changed(lambda before: {"first": first, "by_op": tuple(sorted(own.items()))})
 
 
 def only(*names: str) -> Any:

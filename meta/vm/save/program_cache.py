@@ -67,7 +67,7 @@ def key_of(module: Module, passes: Pipeline, device: Device) -> str | None:
         text(module, constants),
         str(device),
         repr([_described(step) for step in passes.passes]),
-        repr((preference.first, preference.only, sorted(preference.excluded))),
+        repr((preference.first, preference.by_op, preference.only, sorted(preference.excluded))),
         repr((tuning(), "" if tuning() == "off" else generation(device))),
         repr(sorted((name, value) for name, (value, _) in knobs.items() if name not in _NEUTRAL)),
         repr([(d.name, d.unavailable, d.devices) for d in dialects()]),
