@@ -11,7 +11,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from meta.base.device import Device
+from meta.base.device import Device, available
+from meta.base.registry import OPERATORS
 from meta.dialect.core.scope import LAUNCH_SETTINGS, VENDORS, LaunchSettings, Scope
 
 if TYPE_CHECKING:
@@ -55,5 +56,12 @@ def _launch(name: str, device: Device) -> LaunchSettings:
     return found
 
 
+def _operators() -> None:
+    """Read the files of the vendors in force: an operator that nobody else has may be theirs."""
+    for device in available():
+        _scopes(device)
+
+
+OPERATORS.finders.append(_operators)
 VENDORS.append(_scopes)
 LAUNCH_SETTINGS.append(_launch)

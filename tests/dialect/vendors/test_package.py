@@ -77,6 +77,37 @@ def test_packages_that_cannot_be_used_say_why(installed: Path) -> None:
     ]
 
 
+OWN = '''
+    import torch
+    from meta.dialect.core.catalog import DIALECTS
+    from meta.op.core import Tensor, op
+
+    @op(elementwise=True)
+    def half_of(x: Tensor) -> Tensor:
+        """x / 2, elementwise."""
+        return x
+
+    @DIALECTS["torch"].kernel(half_of)
+    def kernel(x):
+        return x / 2
+    '''
+
+
+def test_operators_that_a_vendor_defines_are_known_before_anything_ran(installed: Path) -> None:
+    with open(installed / "acme_kernels" / "ops" / "__init__.py", "a") as file:
+        file.write(textwrap.dedent(OWN))
+    code = """
+        import meta
+        print(meta.half_of(meta.array([3.0])).item())
+        from meta.cli.main import main
+        assert main(["op", "half_of"]) == 0
+        """
+    out = lines(installed, code)
+    assert out[0] == "1.5" and out[1] == "half_of(x: tensor)"
+    fresh = "from meta.cli.main import main; raise SystemExit(main(['op', 'half_of']))"
+    assert lines(installed, fresh)[0] == "half_of(x: tensor)"
+
+
 PROJECT = """
     [build-system]
     requires = ["setuptools"]
