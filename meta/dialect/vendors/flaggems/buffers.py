@@ -16,20 +16,10 @@ import torch
 from meta.base import caches
 
 __all__ = [
-    "IndentedBuffer",
-    "StridedBuffer",
-    "TypedPtr",
-    "_broadcast_vec",
-    "_check_sized_list",
-    "_check_typed_list",
-    "_cs",
-    "_tuple_content",
-    "_type_name",
-    "cache_dir",
-    "code_cache_dir",
-    "config_cache_dir",
+    "IndentedBuffer", "StridedBuffer", "TypedPtr", "_broadcast_vec", "_check_sized_list",
+    "_check_typed_list", "_cs", "_tuple_content", "_type_name", "cache_dir", "code_cache_dir",
     "write_atomic",
-]
+]  # fmt: skip
 
 
 class TypedPtr:
@@ -47,15 +37,10 @@ class TypedPtr:
         return self
 
     @classmethod
-    def from_tensor(cls, tensor: torch.Tensor, offset: int = 0) -> TypedPtr:
-        """Return the address of an element of a tensor."""
-        return cls.reinterpret_tensor(tensor, tensor.dtype, offset)
-
-    @classmethod
     def reinterpret_tensor(
         cls, tensor: torch.Tensor, dtype: torch.dtype, offset: int = 0
     ) -> TypedPtr:
-        """Return the same of a tensor's memory as another dtype."""
+        """Return the address of an element of a tensor's memory as another dtype."""
         return cls(tensor.data_ptr() + offset * dtype.itemsize, dtype)
 
 
@@ -140,24 +125,14 @@ class IndentedBuffer:
         """Return the text."""
         return "".join(f"{line}\n" for line in self._lines)
 
-    def clear(self) -> None:
-        """Remove all lines."""
-        self._lines.clear()
-
-    def __bool__(self) -> bool:
-        return bool(self._lines)
-
-    def prefix(self) -> str:
-        """Return what the next line begins with."""
-        return " " * (self._level * self.tabwidth)
-
     def newline(self) -> None:
         """Add an empty line."""
         self._lines.append("")
 
     def writeline(self, line: str) -> None:
         """Add a line."""
-        self._lines.append(self.prefix() + line if line.strip() else "")
+        indent = " " * (self._level * self.tabwidth)
+        self._lines.append(indent + line if line.strip() else "")
 
     def writelines(self, lines: Sequence[str]) -> None:
         """Add lines."""
@@ -226,11 +201,6 @@ def cache_dir() -> Path:
 
 def code_cache_dir() -> Path:
     """Return the folder for the text of kernels."""
-    return cache_dir()
-
-
-def config_cache_dir() -> Path:
-    """Return the folder for configurations."""
     return cache_dir()
 
 

@@ -6,24 +6,11 @@ import triton
 import triton.language as tl
 
 __all__ = [
-    "_get_finfo_val",
-    "_get_iinfo_val",
-    "argsort",
-    "div_rn",
-    "div_rz",
-    "fmod",
-    "get_dtype_max",
-    "get_dtype_min",
-    "maximum_with_index_tie_break_right",
-    "minimum_with_index_tie_break_right",
-    "num_programs",
-    "program_id",
-    "reduce_all",
-    "reduce_any",
-    "trunc",
-    "uint_to_uniform_float",
+    "_get_finfo_val", "_get_iinfo_val", "argsort", "div_rn", "div_rz", "fmod", "get_dtype_max",
+    "get_dtype_min", "maximum_with_index_tie_break_right", "minimum_with_index_tie_break_right",
+    "num_programs", "program_id", "reduce_all", "reduce_any", "trunc", "uint_to_uniform_float",
     "uniform",
-]
+]  # fmt: skip
 
 
 @triton.constexpr_function

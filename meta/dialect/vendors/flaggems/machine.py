@@ -13,27 +13,15 @@ from typing import Any
 
 import torch
 
-from meta.base.device import Device
 from meta.base.errors import DeviceError
 from meta.dialect.vendors.jit import interprets
 from meta.dialect.vendors.reading import reader
 
 __all__ = [
-    "HAS_TLE",
-    "HAS_TLE_DEVICE_MESH",
-    "_triton_version_at_least",
-    "backend_not_support",
-    "device_not_found",
-    "get_device_capability",
-    "get_device_properties",
-    "get_expand_config",
-    "get_l2_cache_size",
-    "get_sm_count",
-    "has_triton_tle",
-    "per_thread_offset",
-    "philox_backend_seed_offset",
-    "use_c_extension",
-]
+    "HAS_TLE", "HAS_TLE_DEVICE_MESH", "_triton_version_at_least", "backend_not_support",
+    "get_device_capability", "get_device_properties", "get_expand_config", "get_l2_cache_size",
+    "get_sm_count", "has_triton_tle", "philox_backend_seed_offset", "use_c_extension",
+]  # fmt: skip
 use_c_extension = False
 
 
@@ -170,11 +158,6 @@ def backend_not_support(name: str, choices: Any) -> None:
     raise DeviceError(f"the vendor's file does not know the device {name!r}", expected=choices)
 
 
-def device_not_found() -> None:
-    """Raise DeviceError where a file finds no device."""
-    raise DeviceError("the vendor's file finds no device", expected=Device)
-
-
 def philox_backend_seed_offset(increment: int, generator: Any = None) -> tuple[int, int]:
     """Return a seed and an offset of Philox, of which so many numbers are then used up.
 
@@ -191,8 +174,3 @@ def philox_backend_seed_offset(increment: int, generator: Any = None) -> tuple[i
     words[-1] += -(-increment // 4) * 4
     generator.set_state(state)
     return seed, offset
-
-
-def per_thread_offset(count: int, blocks: int, warps: int, warp_threads: int = 32) -> int:
-    """Return how many numbers a thread draws."""
-    return -(-count // (blocks * warps * warp_threads))

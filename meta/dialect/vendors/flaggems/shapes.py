@@ -13,45 +13,19 @@ import torch
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
 
 __all__ = [
-    "ELEMENTWISE_TYPE_PROMOTION_KIND",
-    "MemOverlap",
-    "all_c_contiguous",
-    "all_the_same_shape",
-    "all_the_same_stride",
-    "bracket_next_power_of_2",
-    "broadcast",
-    "broadcast_shapes",
-    "broadcastable",
-    "broadcastable_to",
-    "broadcasted_stride",
-    "c_contiguous_stride",
-    "can_use_int32_index",
-    "check_tensor_attributes",
-    "dim_compress",
-    "get_accumulator_dtype",
-    "has_internal_overlapping",
-    "heuristics_for_num_warps",
-    "heuristics_for_tile_size",
-    "offsetCalculator",
-    "offset_calculator",
-    "restride_dim",
-    "size_in_bytes",
-    "stride_order",
-    "type_promotion",
-    "unravel_index",
-    "volume",
-]
+    "ELEMENTWISE_TYPE_PROMOTION_KIND", "MemOverlap", "all_c_contiguous", "all_the_same_shape",
+    "all_the_same_stride", "bracket_next_power_of_2", "broadcast_shapes", "broadcastable",
+    "broadcastable_to", "broadcasted_stride", "c_contiguous_stride", "can_use_int32_index",
+    "check_tensor_attributes", "dim_compress", "get_accumulator_dtype",
+    "has_internal_overlapping", "heuristics_for_num_warps", "heuristics_for_tile_size",
+    "restride_dim", "stride_order", "type_promotion", "volume",
+]  # fmt: skip
 Shape = Sequence[int]
 
 
 def broadcast_shapes(shapes: Sequence[Shape]) -> tuple[int, ...]:
     """Return the shape to which all are broadcast; an error as torch's where there is none."""
     return tuple(torch.broadcast_shapes(*map(tuple, shapes)))  # type: ignore[no-untyped-call]
-
-
-def broadcast(first: Shape, second: Shape) -> tuple[int, ...]:
-    """Return the shape to which two are broadcast."""
-    return broadcast_shapes((first, second))
 
 
 def broadcastable(first: Shape, second: Shape) -> bool:
@@ -87,20 +61,9 @@ def volume(shape: Shape) -> int:
     return prod(shape)
 
 
-def size_in_bytes(x: torch.Tensor) -> int:
-    """Return the bytes of the elements."""
-    return x.numel() * x.element_size()
-
-
 def stride_order(strides: Shape) -> list[int]:
     """Return the axes, the innermost first."""
     return sorted(range(len(strides)), key=lambda axis: abs(strides[axis]))
-
-
-def unravel_index(offset: int, shape: Shape) -> tuple[int, ...]:
-    """Return the index of an element by its number."""
-    steps = c_contiguous_stride(shape)
-    return tuple(offset // step % extent for step, extent in zip(steps, shape, strict=True))
 
 
 def all_the_same_shape(tensors: Sequence[torch.Tensor]) -> bool:
@@ -121,7 +84,7 @@ def all_c_contiguous(tensors: Sequence[torch.Tensor]) -> bool:
 def can_use_int32_index(x: torch.Tensor) -> bool:
     """Whether 32 bits hold every offset in a tensor."""
     reach = sum(n * abs(step) for n, step in zip(x.shape, x.stride(), strict=True))
-    return max(reach, size_in_bytes(x) if x.is_contiguous() else 0) < 2**31
+    return max(reach, x.numel() * x.element_size() if x.is_contiguous() else 0) < 2**31
 
 
 def check_tensor_attributes(values: Sequence[Any], are_tensors: Sequence[bool]) -> bool:
@@ -187,21 +150,6 @@ def heuristics_for_tile_size(most: int, *sizes: int) -> tuple[int, ...]:
 def heuristics_for_num_warps(tile: int) -> int:
     """Return the warps of a program that computes so many elements."""
     return 4 if tile < 2048 else 8 if tile < 4096 else 16
-
-
-def offsetCalculator(x: Any, index: Any, strides: Shape, dim: int, is_self: bool) -> Any:
-    """Return the offsets of elements by their numbers in a tensor of x's shape, counted with the
-    first axis innermost; where ``is_self``, without what the axis ``dim`` adds.
-    """
-    total = 0
-    for axis, (extent, step) in enumerate(zip(x.shape, strides, strict=True)):
-        if axis != dim or not is_self:
-            total = total + index % extent * step
-        index = index // extent
-    return total
-
-
-offset_calculator = offsetCalculator
 
 
 def type_promotion(
