@@ -33,7 +33,7 @@ from meta.passes.attention import explain_attention, fuse_attention
 from meta.passes.attention.known_operands import simplify_attention
 from meta.passes.attention.layout import attention_layout
 from meta.passes.autocast import CastReport, autocast, explain_autocast
-from meta.passes.autodiff import autodiff
+from meta.passes.autodiff import autodiff, jvp
 from meta.passes.canonicalize import canonicalize
 from meta.passes.casts import bypass_casts, join_casts, narrow_before_views
 from meta.passes.channels_last import channels_last
@@ -111,6 +111,7 @@ __all__ = [
     "join_casts",
     "join_increments",
     "join_products",
+    "jvp",
     "lambda_lift",
     "memory_schedule",
     "narrow_before_views",

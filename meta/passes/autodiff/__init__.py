@@ -41,6 +41,7 @@ from meta.passes.autodiff.activity import (
     leaves,
     target_leaves,
 )
+from meta.passes.autodiff.pushforward import Pushforward
 from meta.passes.autodiff.vjp import Differentiator
 from meta.passes.call_graph import callees, remove_unreachable
 from meta.passes.closure_flow import calls_unknown
@@ -124,6 +125,43 @@ def autodiff(module: Module, *, wrt: Sequence[int | str], result: str = "inline"
     main = made.inlined_main(wanted) if result == "inline" else made.main_with_pullback(wanted)
     functions = {**module.functions, **made.functions(), "main": main}
     return remove_unreachable(module.with_functions(functions, made.types()))
+
+
+def jvp(module: Module, *, wrt: Sequence[int | str]) -> Module:
+    """Let main take tangents behind its parameters, and return ``(y, (tangents of y...))``.
+
+    wrt: the parameters of main that move, by index or by name. There is one tangent for each of
+    their floating point tensors, of its type, and one for each of the result, nested tuples
+    flattened; zeros where it does not depend on ``wrt``. Functions, loops and conditionals have
+    tangents beside their results. What it costs is in the order of the program, and memory at most
+    twice the program's.
+
+    Raises GradientError for a parameter without floating point numbers, an operator without a
+    gradient of its gradient, a data value or a reference that would hold a tangent; IRError for a
+    program without types.
+
+    >>> from meta.ir import parse
+    >>> print(jvp(parse('''
+    ... func @main(%x: float32[2], %w: float32[2]) -> float32[2] {
+    ...   %y: float32[2] = multiply(%x, %w)
+    ...   return %y
+    ... }'''), wrt=["x"]))
+    func @main(%x: float32[2], %w: float32[2], %dx: float32[2]) -> (float32[2], (float32[2],)) {
+      %y: float32[2] = multiply(%x, %w)
+      %0: float32[2] = multiply(%dx, %w)
+      return (%y, (%0,))
+    }
+    """
+    module = lambda_lift(promote_refs(module))
+    if calls_unknown(module):
+        module = defunctionalize(module)
+    module = _without_calls_of_main(module)
+    wanted = [_target_of(_parameter(module.main, p)) for p in wrt]
+    activity = Activity(module, [leaf for w in wanted for leaf in target_leaves(w)])
+    made = Pushforward(module, activity)
+    main = made.main(wanted)
+    functions = {**module.functions, **made.functions(), "main": main}
+    return remove_unreachable(module.with_functions(functions))
 
 
 def _parameter(main: Function, key: int | str) -> Var:

@@ -1,0 +1,225 @@
+"""Forward mode: each value of a program beside its tangent, computed in the program's own order.
+
+No operator states a rule of its own: it is derived from the gradient's (`transposed_rule`), for
+each call by itself, so that tangents follow the values and nothing is stored for later. A function
+through which tangents go gets a companion ``f_jvp``, a loop among them; an `If` yields the tangents
+of its result beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from meta import op
+from meta.base.errors import GradientError
+from meta.dialect.core.ir_calls import called_op, leaf_types
+from meta.ir import (
+    CHECKPOINT,
+    Binding,
+    Block,
+    Call,
+    DataType,
+    Expr,
+    Function,
+    FuncType,
+    GlobalVar,
+    If,
+    Module,
+    RefType,
+    TensorType,
+    Tuple,
+    TupleGetItem,
+    TupleType,
+    Var,
+    type_of,
+    with_fresh_vars,
+)
+from meta.ir.names import Names
+from meta.ir.printer import first_line
+from meta.op.core.tracing import Trace
+from meta.passes.autodiff.activity import (
+    Activity,
+    Leaf,
+    Target,
+    carries_gradient,
+    known_type,
+    leaf_type,
+    leaves,
+    result_type,
+    target_leaves,
+)
+from meta.passes.autodiff.transposed_rule import flat_args, transposed_rule
+
+Tangents = dict[Leaf, Expr]
+"""By leaf, the atom of its tangent; what is not there has zeros."""
+
+
+class Pushforward:
+    """Writes functions and blocks of a module that yield tangents beside their results."""
+
+    def __init__(self, module: Module, activity: Activity) -> None:
+        self.module, self.activity = module, activity
+        taken = Names(module.functions)
+        self._names = {
+            name: taken.unique(f"{name}_jvp")
+            for name in activity.functions
+            if activity.results(name)
+        }
+
+    def main(self, wrt: Sequence[Target]) -> Function:
+        """Return main as ``(params..., tangents...) -> (y, tangents of y)``."""
+        main = self.module.main
+        starts = [leaf for target in wrt for leaf in target_leaves(target)]
+        types = leaf_types(known_type(main.body.result))
+        outputs = [i for i, t in enumerate(types) if carries_gradient(t)]
+        return self._function(main, starts, outputs)
+
+    def functions(self) -> dict[str, Function]:
+        """Return ``<name>_jvp`` of the functions through which tangents go."""
+        made = {}
+        for name, new in self._names.items():
+            function = self.module.functions[name]
+            starts = [leaf for p in function.params for leaf in self.activity.of(p)]
+            made[new] = with_fresh_vars(
+                self._function(function, starts, self.activity.results(name))
+            )
+        return made
+
+    def _function(
+        self, function: Function, starts: Sequence[Leaf], outputs: Sequence[int]
+    ) -> Function:
+        names = Names(p.name for p in function.params)
+        tangents: Tangents = {
+            leaf: Var(names.unique(f"d{leaf[0].name}"), leaf_type(leaf)) for leaf in starts
+        }
+        body = self._block(function.body, outputs, dict(tangents))
+        attrs = {k: v for k, v in function.attrs.items() if k != CHECKPOINT}
+        return Function((*function.params, *tangents.values()), body, type_of(body.result), attrs)
+
+    def _block(self, block: Block, outputs: Sequence[int], tangents: Tangents) -> Block:
+        """Return a block that yields ``(result, tangents of these leaves of it)``."""
+        trace = Trace()
+        for binding in block.bindings:
+            trace.site = partial(getattr, binding, "span")
+            trace.run(self._binding, binding, trace, tangents)
+        trace.site = lambda: None
+        found = leaves(block.result)
+        results = trace.run(
+            lambda: [self._tangent(found[i], block.result, i, trace, tangents) for i in outputs]
+        )
+        return trace.builder.finish(Tuple((block.result, Tuple(tuple(results)))))
+
+    def _tangent(
+        self,
+        leaf: Leaf | None,
+        value: Expr,
+        number: int,
+        trace: Trace,
+        tangents: Tangents,
+    ) -> Expr:
+        """Return the tangent of a leaf of an atom: zeros like it where it has none."""
+        if leaf in tangents:
+            return tangents[leaf]
+        if not isinstance(leaf_types(known_type(value))[number], TensorType):
+            raise _through_data(None)
+        zeros: Expr = op.zeros_like(_flat(trace.unpack(value, known_type(value)))[number]).atom
+        return zeros
+
+    def _binding(self, binding: Binding, trace: Trace, tangents: Tangents) -> None:
+        value, var = binding.value, binding.var
+        outputs = self.activity.outputs(var)
+        called = called_op(value)
+        if isinstance(value, If) and outputs:
+            blocks = (value.then_block, value.else_block)
+            then, other = (self._block(b, outputs, dict(tangents)) for b in blocks)
+            self._both(If(value.condition, then, other), binding, outputs, trace, tangents)
+            return
+        if isinstance(value, Call) and isinstance(value.callee, GlobalVar) and outputs:
+            self._both(self._call(value, trace, tangents), binding, outputs, trace, tangents)
+            return
+        trace.builder.append(binding)
+        if called is not None:
+            if outputs:
+                assert isinstance(value, Call)
+                self._operator(value, binding, trace, tangents)
+            return
+        own = [(var, i) for i in range(len(leaves(var)))]
+        types = leaf_types(known_type(var))
+        if value.opaque or any(isinstance(t, DataType | RefType) for t in types):
+            if any(self.activity.is_active(leaf) for leaf in own):
+                raise _through_data(binding)
+            return
+        for leaf, source in zip(own, leaves(value), strict=False):
+            if source in tangents:
+                tangents[leaf] = tangents[source]
+
+    def _both(
+        self,
+        value: Expr,
+        binding: Binding,
+        outputs: Sequence[int],
+        trace: Trace,
+        tangents: Tangents,
+    ) -> None:
+        """Append what yields a value and its tangents, and take the two apart."""
+        var, span, builder = binding.var, binding.span, trace.builder
+        types = leaf_types(known_type(var))
+        own = TupleType(tuple(types[i] for i in outputs))
+        both = builder.emit(value, type=TupleType((known_type(var), own)), span=span)
+        builder.append(Binding(var, TupleGetItem(both, 0), span))
+        found = builder.emit(TupleGetItem(both, 1), type=own, span=span)
+        for k, i in enumerate(outputs):
+            tangents[var, i] = builder.emit(TupleGetItem(found, k), type=types[i], span=span)
+
+    def _call(self, call: Call, trace: Trace, tangents: Tangents) -> Call:
+        """Return the call of a function's ``_jvp``."""
+        assert isinstance(call.callee, GlobalVar)
+        function, given = self.module.functions[call.callee.name], list[Expr]()
+        for param, arg in zip(function.params, call.args, strict=True):
+            found = leaves(arg)
+            given += [
+                self._tangent(found[n], arg, n, trace, tangents) for _, n in self.activity.of(param)
+            ]
+        name, own = call.callee.name, result_type(function)
+        outputs = TupleType(tuple(leaf_types(own)[i] for i in self.activity.results(name)))
+        params = tuple(known_type(a) for a in (*function.params, *given))
+        callee = GlobalVar(self._names[name], FuncType(params, TupleType((own, outputs))))
+        return Call(callee, (*call.args, *given))
+
+    def _operator(self, call: Call, binding: Binding, trace: Trace, tangents: Tangents) -> None:
+        """Append the tangents of what an operator computed."""
+        var, called = binding.var, called_op(call)
+        moving = [i for i, arg in enumerate(call.args) if any(a in tangents for a in leaves(arg))]
+        assert called is not None
+        rule = transposed_rule(called.name, binding, moving) if moving else None
+        if rule is None:
+            return
+        given = list[Expr]()
+        for arg in flat_args([call.args[i] for i in moving]):
+            for n, (leaf, type_) in enumerate(
+                zip(leaves(arg), leaf_types(known_type(arg)), strict=True)
+            ):
+                if carries_gradient(type_):
+                    given.append(self._tangent(leaf, arg, n, trace, tangents))
+        results = _flat(trace.unpack(var, known_type(var))) if rule.seeds else ()
+        seeds = [op.zeros_like(results[i]).atom for i in rule.seeds]
+        found = trace.inline(rule.module, [*given, *seeds, *flat_args(call.args), var])
+        for number, tangent in zip(rule.outputs, found, strict=True):
+            tangents[var, number] = tangent.atom
+
+
+def _through_data(binding: Binding | None) -> GradientError:
+    return GradientError(
+        "a tangent would have to go through a data value or a reference",
+        found=None if binding is None else first_line(Block((binding,), binding.var), binding),
+        hint="compute with tensors, tuples, conditionals and loops instead, or take the gradient "
+        "(reverse mode)",
+        span=None if binding is None else binding.span,
+    )
+
+
+def _flat(values: Any) -> list[Any]:
+    """Return the symbols of a nested tuple of them."""
+    return [v for part in values for v in _flat(part)] if isinstance(values, tuple) else [values]
