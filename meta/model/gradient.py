@@ -19,17 +19,31 @@ import torch
 from meta import op
 from meta.base.call_context import current
 from meta.base.errors import GradientError
-from meta.grad.core import functional
-from meta.ir import Function, Module, TensorType, Var
+from meta.dialect.core.ir_calls import has_effect
+from meta.grad.core import functional, transforms
+from meta.ir import (
+    Call,
+    Expr,
+    Function,
+    Module,
+    TensorType,
+    TupleType,
+    Var,
+    free_vars,
+    with_fresh_vars,
+)
+from meta.ir.visit import substitute
 from meta.model.model import Model
 from meta.model.trace import trace
 from meta.op.core import tree
 from meta.op.core.tracing import FunctionTrace, Symbol, Trace, Value
-from meta.passes import autodiff, dead_code, infer_type, simplify
+from meta.passes import autodiff, dead_code, infer_type, jvp, simplify
+from meta.passes.autodiff import depends
+from meta.passes.autodiff.activity import carries_gradient, known_type
 from meta.passes.distributed import gather_parameters as gather_pass
 from meta.runtime.array_key import array_key, key_of
 from meta.runtime.buffer_replacement import replace_shard
-from meta.runtime.ndarray import array, ndarray
+from meta.runtime.ndarray import ndarray
 from meta.runtime.placement import Placement, Split, gather_shards, shard_of
 from meta.vm.compiler.pipeline import before_autodiff
 
@@ -191,33 +205,102 @@ class _Scope(FunctionTrace):
         return None if key is None else cast(Symbol, self.lift(key))
 
 
-def _in_trace(
-    trace: Trace, run: Callable[[list[Any]], Any], given: list[Any]
-) -> tuple[Any, list[Any]]:
-    """Return what ``run(given)`` computes and its gradients, as code of a trace.
-
-    It is traced as a function of what it uses of the code around; that is differentiated, and its
-    body with the gradients is put in place of a call.
+def _part_of(
+    trace: Trace, run: Callable[[functional.Arrays], functional.Arrays], given: list[Value]
+) -> tuple[Module, list[Expr]]:
+    """Return what ``run(given)`` computes as a program: a function of ``given`` and of what it uses
+    of the code around, and the atoms of these.
     """
     scope = _Scope(trace)
     params: list[Value] = [scope.parameter(v.type, f"x{i}")[1] for i, v in enumerate(given)]
-    value = scope.lift(scope.run(run, list(params)))
-    type_ = value.type
-    name = "the function"
-    if not isinstance(type_, TensorType):
-        raise GradientError(f"the result of {name} is no array", found=type_)
-    functional.require_number(type_.shape, type_.dtype, name)
+    values = [scope.lift(v) for v in scope.run(run, list(params))]
     inside = tuple(cast(Var, v.atom) for v in (*params, *scope.captured.values()))
-    main = Function(inside, scope.finish(value), type_)
+    result = TupleType(tuple(v.type for v in values))
+    main = Function(inside, scope.finish(tuple(values)), result)
     module = Module({"main": main, **trace.functions}, trace.types)
-    module = _with_gradients(module, range(len(params)), trace)
-    dy = op.reshape(array(1.0, type_.dtype, device=trace.device), type_.shape)
-    atoms = [trace.lift(dy).atom, *(v.atom for v in given), *scope.captured]
-    y, gradients = trace.inline(module, atoms)
-    return y, list(gradients)
+    return module, [*(v.atom for v in given), *scope.captured]
 
 
-functional.in_trace.append(_in_trace)
+def _vjp_in_trace(
+    trace: Trace, run: Callable[[functional.Arrays], functional.Arrays], given: list[Value]
+) -> tuple[functional.Arrays, functional.Linear]:
+    """Return what ``run(given)`` computes and its pullback, as code of a trace.
+
+    The code that goes backwards is written where the pullback is called, of what the code that went
+    forwards left in the trace.
+    """
+    module, atoms = _part_of(trace, run, given)
+    wrt = [i for i, v in enumerate(given) if carries_gradient(v.type)]
+    module = simplify(module)  # views and copies, through which the passes do not look
+    for step in before_autodiff(trace.device, wrt):
+        module = step(module)
+    if not depends(module, wrt):
+        ys = list(trace.inline(module, atoms))
+        return ys, lambda dys: [None for _ in given]
+    ys, closure = trace.inline(autodiff(module, wrt=wrt, result="closure"), atoms)
+    function = next(b.value for b in reversed(trace.builder.bindings) if b.var is closure.atom)
+    after = len(trace.builder.bindings)
+
+    def pull(dys: functional.Arrays) -> functional.Arrays:
+        here = current()
+        assert isinstance(here, Trace)
+        written = next((b for b in trace.builder.bindings[after:] if has_effect(b)), None)
+        if written is not None:
+            raise GradientError(
+                "something is written between a function and its pullback, which may need what was "
+                "there before",
+                hint="call the pullback first",
+                span=written.span,
+            )
+        pairs = zip(ys, dys, strict=True)
+        filled = [
+            here.lift(op.zeros_like(y) if dy is None else dy).atom
+            for y, dy in pairs
+            if carries_gradient(y.type)
+        ]
+        if isinstance(function, Function):
+            found = iter(_applied(here, trace, function, filled))
+        else:
+            call = Call(here.lift(closure).atom, tuple(filled))
+            found = iter(here.emit(call, closure.type.result))
+        return [next(found) if i in wrt else None for i in range(len(given))]
+
+    return list(ys), pull
+
+
+def _applied(here: Trace, trace: Trace, function: Function, args: list[Expr]) -> Any:
+    """Append the body of a closure of a trace, applied to atoms, here: in it or in code within."""
+    copy = with_fresh_vars(function)
+    mapping: dict[Var, Expr] = dict(zip(copy.params, args, strict=True))
+    for var in free_vars(copy):
+        parts = trace.unpack(var, known_type(var))
+        mapping[var] = here.atom(parts) if isinstance(parts, tuple) else here.lift(parts).atom
+    body = substitute(copy.body, mapping)
+    for binding in body.bindings:
+        here.builder.append(binding)
+    return here.symbols(body.result)
+
+
+def _jvp_in_trace(
+    trace: Trace,
+    run: Callable[[functional.Arrays], functional.Arrays],
+    given: list[Value],
+    tangents: functional.Arrays,
+) -> tuple[functional.Arrays, functional.Arrays]:
+    """Return what ``run(given)`` computes and its tangents, None for integers, as code of a trace."""
+    module, atoms = _part_of(trace, run, given)
+    wrt = [i for i, t in enumerate(tangents) if t is not None]
+    module = simplify(module)
+    for step in before_autodiff(trace.device, wrt):
+        module = step(module)
+    moves = [trace.lift(t).atom for t in tangents if t is not None]
+    ys, found = trace.inline(infer_type(simplify(dead_code(jvp(module, wrt=wrt)))), [*atoms, *moves])
+    rest = iter(found)
+    return list(ys), [next(rest) if carries_gradient(y.type) else None for y in ys]
+
+
+functional.in_trace.append(_vjp_in_trace)
+transforms.in_trace.append(_jvp_in_trace)
 
 
 def value_and_grad(model: Model) -> ValueAndGrad:

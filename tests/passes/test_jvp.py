@@ -1,5 +1,5 @@
-"""Tangents of calls, loops, conditionals and closures: what the tape says that goes backwards is the
-oracle, for ``dy · (J dx) = (dy J) · dx``.
+"""Tangents of calls, loops, conditionals and closures. The tape, which goes backwards, is the oracle:
+``dy · (J dx) = (dy J) · dx``.
 """
 
 from __future__ import annotations

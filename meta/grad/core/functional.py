@@ -17,22 +17,24 @@ from meta.base.errors import ArgumentError, GradientError
 from meta.base.registry import OPERATORS, nearest
 from meta.grad.core.tape import Edge, next_order, propagate, source_id, source_of, sources_of, zeros
 from meta.op.core import tree
-from meta.op.core.tracing import Trace
+from meta.op.core.tracing import Trace, Value
 from meta.runtime.ndarray import as_array, ndarray
 from meta.runtime.no_gradient import NoGradient, is_recording, set_recording
 from meta.runtime.torch_leaf import TorchLeaf
 
 Argument = int | str
-Traced = Callable[[Trace, Callable[[list[Any]], Any], list[Any]], tuple[Any, list[Any]]]
+Arrays = list[Any]
+Linear = Callable[[Arrays], Arrays]
+"""A linear map of flat lists of arrays, in which None stands for zeros."""
 
-in_trace: list[Traced] = []
-"""What computes value and gradients where code is traced; set once by `meta.model.gradient`, which
-may use the passes: ``(trace, run, given)``, where ``run`` takes symbols for ``given``.
+in_trace: list[Callable[[Trace, Callable[[Arrays], Arrays], Arrays], tuple[Arrays, Linear]]] = []
+"""What `differentiate` does where code is traced; set once by `meta.model.gradient`, which may use
+the passes: ``(trace, run, given)``, where ``run`` takes symbols for ``given``.
 """
 
 
 def value_and_grad(
-    f: Callable[..., Any], wrt: Argument | Sequence[Argument] = 0
+    f: Callable[..., Any], wrt: Argument | Sequence[Argument] = 0, *, has_aux: bool = False
 ) -> Callable[..., tuple[Any, Any]]:
     """Return a function of f's arguments that returns f's result and its gradient.
 
@@ -40,7 +42,8 @@ def value_and_grad(
     with one element. wrt: by which arguments, each by position or by name. An argument may be an
     array, a Python float, or a nested tuple, list or dict of these; its gradient has the same
     structure, shapes and dtypes. Of several arguments there is a tuple of gradients. What the
-    result does not depend on has zeros.
+    result does not depend on has zeros. has_aux: f returns ``(result, aux)``, and what is made of
+    it ``((result, aux), gradient)``; aux, arrays in containers, is only handed on.
 
     It works eagerly, in code that is traced and so in compiled programs, and may be applied to
     itself for higher derivatives, as far as the operators' gradients have gradients. Results are
@@ -82,27 +85,41 @@ def value_and_grad(
         places = [_position(bound, w, name) for w in wanted]
         if len(set(places)) < len(places):
             raise ArgumentError("an argument is named twice in wrt", found=repr(wrt))
-        flat = [tree.flatten(_value(bound, place), _is_leaf) for place in places]
+        flat = [tree.flatten(_value(bound, place), is_leaf) for place in places]
         leaves = [leaf for some, _ in flat for leaf in some]
 
-        def of_leaves(new: list[Any]) -> Any:
+        aux: Any = None
+
+        def of_leaves(new: Arrays) -> Arrays:
+            nonlocal aux
             rest = iter(new)
             inner = inspect.BoundArguments(signature, dict(bound.arguments))
             for place, (some, structure) in zip(places, flat, strict=True):
                 _set(inner, place, tree.unflatten(structure, [next(rest) for _ in some]))
-            return f(*inner.args, **inner.kwargs)
+            value = f(*inner.args, **inner.kwargs)
+            if has_aux:
+                value, aux = with_aux(value, name)
+            if not tree.is_array(value):
+                raise GradientError(
+                    f"the result of {name} is no array", found=type(value).__name__,
+                    hint="return one array with one element",
+                )  # fmt: skip
+            others, aux = tree.flatten(aux)
+            return [value, *others]
 
-        handler = current()
-        if isinstance(handler, Trace):
-            given: list[Any] = [handler.lift(leaf) for leaf in leaves]
-            _require_floating([v.type.dtype for v in given], wrt)
-            value, gradients = in_trace[0](handler, of_leaves, given)
-        else:
-            arrays = [as_array(leaf) for leaf in leaves]
-            _require_floating([a.dtype for a in arrays], wrt)
-            value, gradients = _eager(of_leaves, arrays, name)
-        rest = iter(gradients)
+        _require_floating([dtype_of(leaf) for leaf in leaves], wrt)
+        (value, *others), pull = differentiate(of_leaves, leaves)
+        require_number(value.shape, value.dtype, name)
+        one = OPERATORS["ones_like"](value)
+        gradients = pull([one, *(None for _ in others)])
+        if all(g is None for g in gradients):
+            raise unused_arguments_error(name)
+        rest = iter(
+            OPERATORS["zeros_like"](leaf) if g is None else g
+            for leaf, g in zip(leaves, gradients, strict=True)
+        )
         found = tuple(tree.unflatten(s, [next(rest) for _ in some]) for some, s in flat)
+        value = (value, tree.unflatten(aux, others)) if has_aux else value
         return value, found[0] if single else found
 
     run.__signature__ = signature  # type: ignore[attr-defined]  # where `inspect` looks
@@ -153,45 +170,53 @@ def unused_arguments_error(name: str) -> GradientError:
     )
 
 
-def _eager(
-    run: Callable[[list[Any]], Any], given: list[ndarray], name: str
-) -> tuple[ndarray, list[ndarray]]:
-    """Return value and gradients by the tape."""
-    records = is_recording()
-    since = next_order()
+def differentiate(run: Callable[[Arrays], Arrays], given: Arrays) -> tuple[Arrays, Linear]:
+    """Return ``run(given)`` and its pullback, both of flat lists: of the trace that is current, or
+    of the tape.
+
+    The pullback takes a gradient for each result, None for zeros, and returns one for each of
+    ``given``: None where nothing was reached, and for integers. It may be called again, also where
+    it is itself recorded or traced.
+    """
+    handler = current()
+    if isinstance(handler, Trace):
+        return in_trace[0](handler, run, [handler.lift(value) for value in given])
+    return _by_tape(run, list(map(as_array, given)))
+
+
+def _by_tape(run: Callable[[Arrays], Arrays], given: Arrays) -> tuple[Arrays, Linear]:
+    records, since = is_recording(), next_order()
     with set_recording(True):
-        xs = [_alias(a, records) for a in given]
-        value = run(list(xs))
-    if not isinstance(value, ndarray):
-        raise GradientError(
-            f"the result of {name} is no array", found=type(value).__name__,
-            hint="return one array with one element",
-        )  # fmt: skip
-    require_number(value.shape, value.dtype, name)
-    if value.node.__class__ is NoGradient:
-        raise value.node.error()
-    if not value.tracked:
-        raise unused_arguments_error(name)
+        xs = [_alias(a, records) if has_gradient(a.dtype) else a for a in given]
+        ys = [as_array(y) for y in run(list(xs))]
     sources = [source_of(x) for x in xs]
-    leaves = GradientAccumulator(sources)
     edges = {(s.node, s.index) for s in sources if isinstance(s, Edge)}
-    start = source_of(value)
-    linked = records and _leads_elsewhere(start, leaves.wanted, since)
-    with set_recording(linked), use(None):
-        ends = propagate([(start, value.seed(None, False))], leaves.add, edges, since)
-        leaves.through_torch(linked)
+    own = {source_id(s) for s in sources}
+    linked = records and any(_leads_elsewhere(source_of(y), own, since) for y in ys if y.tracked)
+
+    def pull(dys: Arrays) -> Arrays:
+        moved = any(isinstance(dy, ndarray) and dy.tracked for dy in dys)
+        again = is_recording() and (linked or moved)
+        leaves, starts = GradientAccumulator(sources), []
+        for y, dy in zip(ys, dys, strict=True):
+            if y.node.__class__ is NoGradient and y.node.missing:
+                raise y.node.error()
+            if dy is not None and source_of(y) is not None:
+                starts.append((source_of(y), y.seed(dy, again)))
+        with set_recording(again), use(None):
+            ends = propagate(starts, leaves.add, edges, since)
+            leaves.through_torch(again)
         found = [
-            ends.get((s.node, s.index)) if isinstance(s, Edge) else leaves.gradient(s)
-            for s in sources
+            None
+            if source is None
+            else ends.get((source.node, source.index))
+            if isinstance(source, Edge)
+            else leaves.gradient(source)
+            for source in sources
         ]
-        if all(g is None for g in found):
-            raise unused_arguments_error(name)
-        gradients = [
-            OPERATORS["zeros_like"](x) if g is None else g for x, g in zip(xs, found, strict=True)
-        ]
-    if linked:
-        return value, gradients
-    return value.detach(), [g.detach() for g in gradients]
+        return found if again else [g if g is None else g.detach() for g in found]
+
+    return (ys if linked else [y.detach() for y in ys]), pull
 
 
 def _alias(array: ndarray, records: bool) -> ndarray:
@@ -217,7 +242,22 @@ def _leads_elsewhere(start: Any, own: set[Any], since: int) -> bool:
     )
 
 
-def _is_leaf(value: object) -> bool:
+def with_aux(found: Any, name: str) -> tuple[Any, Any]:
+    """Return what a function gives beside its result, and that."""
+    if not isinstance(found, tuple) or len(found) != 2:
+        raise ArgumentError(
+            f"with has_aux, {name} returns a result and something beside it",
+            expected="(result, aux)",
+            found=f"a tuple of {len(found)}" if isinstance(found, tuple) else type(found).__name__,
+        )
+    return found
+
+
+def dtype_of(leaf: Any) -> str:
+    return str(leaf.type.dtype if isinstance(leaf, Value) else as_array(leaf).dtype)
+
+
+def is_leaf(value: object) -> bool:
     return tree.is_array(value) or isinstance(value, float)
 
 

@@ -175,6 +175,13 @@ def _parameter(main: Function, key: int | str) -> Var:
     return main.params[key]
 
 
+def depends(module: Module, wrt: Sequence[int | str]) -> bool:
+    """Whether the result of main depends differentiably on parameters of it."""
+    wanted = [_target_of(_parameter(module.main, p)) for p in wrt]
+    activity = Activity(module, [leaf for w in wanted for leaf in target_leaves(w)])
+    return bool(activity.of(module.main.body.result))
+
+
 def _target_of(param: Var) -> Target:
     """Return what a gradient is wanted of: a tensor's only leaf, or a tuple's that have one."""
     type_ = known_type(param)

@@ -21,7 +21,6 @@ from meta.ir import (
     Function,
     Module,
     Tuple,
-    TupleType,
     Var,
     free_vars,
     type_of,
