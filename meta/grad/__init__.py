@@ -1,7 +1,7 @@
 """Floor 3: gradients. One registry serves the eager tape and the autodiff pass.
 
-`grad` differentiates what was computed eagerly, any number of times; `value_and_grad` a function
-by its arguments, eagerly and in traced code.
+`grad` differentiates what was computed eagerly, any number of times; it and all others functions by
+their arguments, eagerly and in traced code, and nested in one another.
 
 ``<family>.py`` holds the rules of the operators of ``meta/op/<family>.py``, in the same order.
 """
@@ -13,10 +13,31 @@ from types import ModuleType
 from typing import Any
 
 from meta.base.did_you_mean import unknown_attribute
-from meta.base.errors import ArgumentError
-from meta.grad.core import grad, value_and_grad
+from meta.grad.core import (
+    grad,
+    hessian,
+    hvp,
+    jacfwd,
+    jacobian,
+    jacrev,
+    jvp,
+    linearize,
+    value_and_grad,
+    vjp,
+)
 
-__all__ = ["grad", "value_and_grad"]
+__all__ = [
+    "grad",
+    "hessian",
+    "hvp",
+    "jacfwd",
+    "jacobian",
+    "jacrev",
+    "jvp",
+    "linearize",
+    "value_and_grad",
+    "vjp",
+]
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
@@ -28,11 +49,8 @@ def __getattr__(name: str) -> Any:
 
 class _Module(ModuleType):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Raise ArgumentError: what is called is a function of JAX."""
-        raise ArgumentError(
-            "meta.grad is a module",
-            hint="meta.grad.value_and_grad(f)(x)[1], or meta.grad.grad(y, x) of what was computed",
-        )
+        """Return what `grad` returns: ``meta.grad(f)(x)``, ``meta.grad(y, x)``."""
+        return grad(*args, **kwargs)
 
 
 sys.modules[__name__].__class__ = _Module

@@ -26,7 +26,6 @@ from meta.ir import (
     Expr,
     Function,
     Module,
-    TensorType,
     TupleType,
     Var,
     free_vars,
@@ -287,14 +286,16 @@ def _jvp_in_trace(
     given: list[Value],
     tangents: functional.Arrays,
 ) -> tuple[functional.Arrays, functional.Arrays]:
-    """Return what ``run(given)`` computes and its tangents, None for integers, as code of a trace."""
+    """Return what ``run(given)`` computes and its tangents, None for integers, as code."""
     module, atoms = _part_of(trace, run, given)
     wrt = [i for i, t in enumerate(tangents) if t is not None]
     module = simplify(module)
     for step in before_autodiff(trace.device, wrt):
         module = step(module)
     moves = [trace.lift(t).atom for t in tangents if t is not None]
-    ys, found = trace.inline(infer_type(simplify(dead_code(jvp(module, wrt=wrt)))), [*atoms, *moves])
+    ys, found = trace.inline(
+        infer_type(simplify(dead_code(jvp(module, wrt=wrt)))), [*atoms, *moves]
+    )
     rest = iter(found)
     return list(ys), [next(rest) if carries_gradient(y.type) else None for y in ys]
 

@@ -1,4 +1,4 @@
-"""Tangents of calls, loops, conditionals and closures. The tape, which goes backwards, is the oracle:
+"""Tangents of calls, loops, conditionals and closures. The oracle is the tape, that goes back:
 ``dy · (J dx) = (dy J) · dx``.
 """
 

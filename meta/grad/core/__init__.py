@@ -9,8 +9,10 @@ from meta.grad.core.checkpoint import run_checkpointed
 from meta.grad.core.collapse import collapse, in_dtype, onto
 from meta.grad.core.functional import grad, pullback, value_and_grad
 from meta.grad.core.holomorphic import conjugated, holomorphic
+from meta.grad.core.jacobians import hessian, hvp, jacfwd, jacobian, jacrev
 from meta.grad.core.rule import Rule, gradient, gradients, not_differentiable, rule_of
 from meta.grad.core.tape import record
+from meta.grad.core.transforms import jvp, linearize, vjp
 from meta.runtime.no_gradient import no_grad
 
 __all__ = [
@@ -20,8 +22,15 @@ __all__ = [
     "grad",
     "gradient",
     "gradients",
+    "hessian",
     "holomorphic",
+    "hvp",
     "in_dtype",
+    "jacfwd",
+    "jacobian",
+    "jacrev",
+    "jvp",
+    "linearize",
     "no_grad",
     "not_differentiable",
     "onto",
@@ -31,4 +40,5 @@ __all__ = [
     "run_checkpointed",
     "torch_autograd",
     "value_and_grad",
+    "vjp",
 ]

@@ -5,7 +5,6 @@ number, `pullback` of any results, given the gradient by them.
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -14,16 +13,15 @@ import torch
 from meta.base.call_context import current, use
 from meta.base.dtype import COMPLEX, has_gradient
 from meta.base.errors import ArgumentError, GradientError
-from meta.base.registry import OPERATORS, nearest
+from meta.base.registry import OPERATORS
+from meta.grad.core.arguments import Argument, Arrays, ByArguments, with_aux, zeros_for
 from meta.grad.core.tape import Edge, next_order, propagate, source_id, source_of, sources_of, zeros
 from meta.op.core import tree
-from meta.op.core.tracing import Trace, Value
+from meta.op.core.tracing import Trace
 from meta.runtime.ndarray import as_array, ndarray
 from meta.runtime.no_gradient import NoGradient, is_recording, set_recording
 from meta.runtime.torch_leaf import TorchLeaf
 
-Argument = int | str
-Arrays = list[Any]
 Linear = Callable[[Arrays], Arrays]
 """A linear map of flat lists of arrays, in which None stands for zeros."""
 
@@ -61,69 +59,34 @@ def value_and_grad(
     >>> y.item(), dx.tolist()
     (15.0, [6.0, 12.0])
     """
-    if not callable(f):
-        raise ArgumentError("value_and_grad is given a function", found=type(f).__name__)
-    single = isinstance(wrt, int | str)
-    wanted: Any = (wrt,) if single else wrt
-    known = isinstance(wanted, Sequence) and len(wanted) > 0
-    if not known or not all(isinstance(w, str) or type(w) is int for w in wanted):
-        raise ArgumentError(
-            "wrt says by which arguments", expected="positions and names", found=repr(wrt)
-        )
-    signature = f.traced_entry().given if hasattr(f, "traced_entry") else inspect.signature(f)
-    name = getattr(f, "__name__", type(f).__name__)
+    by = ByArguments(f, wrt, "value_and_grad")
 
-    @functools.wraps(f, updated=())
     def run(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        try:
-            bound = signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise ArgumentError(
-                f"{name} cannot be called like this: {error}", expected=f"{name}{signature}"
-            ) from None
-        bound.apply_defaults()
-        places = [_position(bound, w, name) for w in wanted]
-        if len(set(places)) < len(places):
-            raise ArgumentError("an argument is named twice in wrt", found=repr(wrt))
-        flat = [tree.flatten(_value(bound, place), is_leaf) for place in places]
-        leaves = [leaf for some, _ in flat for leaf in some]
-
+        call = by.bound(args, kwargs)
         aux: Any = None
 
         def of_leaves(new: Arrays) -> Arrays:
             nonlocal aux
-            rest = iter(new)
-            inner = inspect.BoundArguments(signature, dict(bound.arguments))
-            for place, (some, structure) in zip(places, flat, strict=True):
-                _set(inner, place, tree.unflatten(structure, [next(rest) for _ in some]))
-            value = f(*inner.args, **inner.kwargs)
+            value = call.run(new)
             if has_aux:
-                value, aux = with_aux(value, name)
+                value, aux = with_aux(value, by.name)
             if not tree.is_array(value):
                 raise GradientError(
-                    f"the result of {name} is no array", found=type(value).__name__,
+                    f"the result of {by.name} is no array", found=type(value).__name__,
                     hint="return one array with one element",
                 )  # fmt: skip
             others, aux = tree.flatten(aux)
             return [value, *others]
 
-        _require_floating([dtype_of(leaf) for leaf in leaves], wrt)
-        (value, *others), pull = differentiate(of_leaves, leaves)
-        require_number(value.shape, value.dtype, name)
-        one = OPERATORS["ones_like"](value)
-        gradients = pull([one, *(None for _ in others)])
+        (value, *others), pull = differentiate(of_leaves, call.leaves)
+        require_number(value.shape, value.dtype, by.name)
+        gradients = pull([OPERATORS["ones_like"](value), *(None for _ in others)])
         if all(g is None for g in gradients):
-            raise unused_arguments_error(name)
-        rest = iter(
-            OPERATORS["zeros_like"](leaf) if g is None else g
-            for leaf, g in zip(leaves, gradients, strict=True)
-        )
-        found = tuple(tree.unflatten(s, [next(rest) for _ in some]) for some, s in flat)
-        value = (value, tree.unflatten(aux, others)) if has_aux else value
-        return value, found[0] if single else found
+            raise unused_arguments_error(by.name)
+        filled = [zeros_for(x, g) for x, g in zip(call.leaves, gradients, strict=True)]
+        return (value, tree.unflatten(aux, others)) if has_aux else value, call.like(filled)
 
-    run.__signature__ = signature  # type: ignore[attr-defined]  # where `inspect` looks
-    return run
+    return by.wrapped(run)
 
 
 def pullback(f: Callable[..., Any], inputs: Sequence[Any], dy: Any) -> tuple[Any, ...]:
@@ -242,100 +205,23 @@ def _leads_elsewhere(start: Any, own: set[Any], since: int) -> bool:
     )
 
 
-def with_aux(found: Any, name: str) -> tuple[Any, Any]:
-    """Return what a function gives beside its result, and that."""
-    if not isinstance(found, tuple) or len(found) != 2:
-        raise ArgumentError(
-            f"with has_aux, {name} returns a result and something beside it",
-            expected="(result, aux)",
-            found=f"a tuple of {len(found)}" if isinstance(found, tuple) else type(found).__name__,
-        )
-    return found
-
-
-def dtype_of(leaf: Any) -> str:
-    return str(leaf.type.dtype if isinstance(leaf, Value) else as_array(leaf).dtype)
-
-
-def is_leaf(value: object) -> bool:
-    return tree.is_array(value) or isinstance(value, float)
-
-
-def _require_floating(dtypes: list[str], wrt: Any) -> None:
-    if not dtypes or not all(map(has_gradient, dtypes)):
-        raise GradientError(
-            f"there is no gradient by the arguments {wrt!r}",
-            expected="floating point arrays, and containers of them",
-            found=", ".join(dtypes) or "no array",
-            hint="cast them, or leave them out of wrt=",
-        )
-
-
-Position = tuple[str, int | None]
-
-
-def _position(bound: inspect.BoundArguments, wanted: Argument, name: str) -> Position:
-    """Return the parameter that an argument is given to, and its place in ``*args``."""
-    parameters = bound.signature.parameters
-    further = [n for n, p in parameters.items() if p.kind is p.VAR_KEYWORD]
-    if isinstance(wanted, str):
-        if wanted in parameters:
-            return wanted, None
-        if further and wanted in bound.arguments[further[0]]:
-            return wanted, -1
-    else:
-        for i, (key, parameter) in enumerate(parameters.items()):
-            if parameter.kind is parameter.VAR_POSITIONAL:
-                if 0 <= wanted - i < len(bound.arguments[key]):
-                    return key, wanted - i
-                break
-            if parameter.kind is parameter.KEYWORD_ONLY:
-                break
-            if i == wanted:
-                return key, None
-    hint = nearest(wanted, parameters) if isinstance(wanted, str) else None
-    raise ArgumentError(
-        f"{name} has no argument {wanted!r}", expected=f"{name}{bound.signature}", hint=hint
-    )
-
-
-def _value(bound: inspect.BoundArguments, place: Position) -> Any:
-    key, index = place
-    if index == -1:
-        return bound.arguments[_keywords(bound)][key]
-    return bound.arguments[key] if index is None else bound.arguments[key][index]
-
-
-def _set(bound: inspect.BoundArguments, place: Position, value: Any) -> None:
-    key, index = place
-    if index == -1:
-        name = _keywords(bound)
-        bound.arguments[name] = {**bound.arguments[name], key: value}
-    elif index is None:
-        bound.arguments[key] = value
-    else:
-        old = bound.arguments[key]
-        bound.arguments[key] = (*old[:index], value, *old[index + 1 :])
-
-
-def _keywords(bound: inspect.BoundArguments) -> str:
-    """Return the name of ``**kwargs``."""
-    parameters = bound.signature.parameters.items()
-    return next(n for n, p in parameters if p.kind is p.VAR_KEYWORD)
-
-
 # `grad`: gradients of chosen arrays, of what the tape recorded; `GradientAccumulator`, which
 # collects them.
 
 
 def grad(
-    y: ndarray | Sequence[ndarray],
-    x: ndarray | Sequence[ndarray] | None = None,
+    y: Any,
+    x: Any = None,
     dy: Any = None,
     *,
     create_graph: bool = False,
-) -> ndarray | tuple[ndarray, ...]:
+    wrt: Argument | Sequence[Argument] = 0,
+    has_aux: bool = False,
+) -> Any:
     """Return the gradient of ``sum(y * dy)`` by ``x``; nobody's ``grad`` attribute changes.
+
+    Of a function, ``grad(f, wrt=0, has_aux=False)`` is the function of its gradient by arguments,
+    the second of what `value_and_grad` returns; with ``has_aux`` it returns ``(gradient, aux)``.
 
     y: an array that was computed, or several, whose gradients are then summed. dy: for each, an
     array of its shape; None stands for 1 where y has one element. x: an array that requires a
@@ -344,9 +230,9 @@ def grad(
     by x and by dy.
 
     Result: an array of x's type, or a tuple with one per array; zeros where y does not depend on
-    it. Raises ArgumentError without x, and for a function: `value_and_grad` differentiates those;
-    GradientError if nothing was recorded for y or x, if y was computed by an operator whose
-    gradient was not stated, and if what led from x to y went through torch in between.
+    it. Raises ArgumentError without x, GradientError if nothing was recorded for y or x, if y was
+    computed by an operator whose gradient was not stated, and if what led from x to y went through
+    torch in between.
 
     >>> import meta
     >>> x = meta.array(3.0)
@@ -354,14 +240,17 @@ def grad(
     >>> slope = grad(x * x * x, x, create_graph=True)
     >>> grad(slope, x).item()
     18.0
+    >>> grad(lambda x: x * x * x)(x).item()
+    27.0
     """
-    if callable(y) or x is None:
+    if callable(y):
+        return _of_function(y, wrt if x is None else x, has_aux)
+    if x is None:
         raise ArgumentError(
             "grad is given what was computed, and by what it is differentiated",
             op="grad",
-            expected="grad(y, x) of arrays",
-            found=f"{type(y).__name__} and {'no x' if x is None else type(x).__name__}",
-            hint="of a function: meta.grad.value_and_grad(f)(x) returns its result and gradient",
+            expected="grad(y, x) of arrays, or grad(f) of a function",
+            found=f"{type(y).__name__} and no x",
         )
     one_y, one_x = (isinstance(given, ndarray | torch.Tensor) for given in (y, x))
     ys = tuple(map(as_array, (y,) if one_y else y))
@@ -390,6 +279,19 @@ def grad(
         )
         results = tuple(zeros(a.key) if g is None else g for a, g in zip(xs, found, strict=True))
     return results[0] if one_x else results
+
+
+def _of_function(
+    f: Callable[..., Any], wrt: Argument | Sequence[Argument], has_aux: bool
+) -> Callable[..., Any]:
+    both = value_and_grad(f, wrt, has_aux=has_aux)
+
+    @functools.wraps(both)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        value, gradient = both(*args, **kwargs)
+        return (gradient, value[1]) if has_aux else gradient
+
+    return run
 
 
 class GradientAccumulator:

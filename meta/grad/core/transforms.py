@@ -14,23 +14,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from meta.base.call_context import current
-from meta.base.dtype import has_gradient
 from meta.base.errors import ArgumentError
 from meta.base.registry import OPERATORS
-from meta.grad.core.functional import (
-    Arrays,
-    Linear,
-    differentiate,
-    dtype_of,
-    is_leaf,
-    with_aux,
-)
+from meta.grad.core.arguments import Arrays, is_leaf, with_aux, zeros_for
+from meta.grad.core.functional import Linear, differentiate
 from meta.op.core import tree
 from meta.op.core.tracing import Trace
-from meta.runtime.ndarray import as_array
 
 in_trace: list[Callable[..., tuple[Arrays, Arrays]]] = []
-"""What `jvp` does where code is traced; set once by `meta.model.gradient`, which may use the passes:
+"""What `jvp` does where code is traced; set once by `meta.model.gradient`, which may use passes:
 ``(trace, run, given, tangents)``.
 """
 
@@ -52,7 +44,7 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     >>> [dx.tolist() for dx in pull((meta.array([1.0, 10.0]), meta.array(0.5)))]
     [[3.5, 30.5], 21.0]
     """
-    call = _Call(f, primals, has_aux)
+    call = Call(f, primals, has_aux)
     ys, pull = differentiate(call.run, call.leaves)
 
     def pullback(dy: Any) -> tuple[Any, ...]:
@@ -80,7 +72,7 @@ def jvp(
     >>> y.item(), dy.item()
     (5.0, 4.0)
     """
-    call = _Call(f, tuple(primals), has_aux)
+    call = Call(f, tuple(primals), has_aux)
     moves = call.same_structure(tuple(tangents), call.structure, "tangents", "the arguments")
     handler = current()
     if isinstance(handler, Trace):
@@ -88,7 +80,7 @@ def jvp(
         ys, dys = in_trace[0](handler, call.run, given, moves)
     else:
         ys, pull = differentiate(call.run, call.leaves)
-        dys = _transposed(pull, ys, moves)
+        dys = transposed(pull, ys)(moves)
     return call.result(ys, call.like_result(dys))
 
 
@@ -102,24 +94,26 @@ def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., 
     >>> push(meta.array(2.0)).item()
     2.0
     """
-    call = _Call(f, primals, False)
+    call = Call(f, primals, False)
     ys, pull = differentiate(call.run, call.leaves)
+    forward = transposed(pull, ys)
 
     def push(*tangents: Any) -> Any:
         moves = call.same_structure(tangents, call.structure, "tangents", "the arguments")
-        return call.like_result(_transposed(pull, ys, moves))
+        return call.like_result(forward(moves))
 
     result: tuple[Any, Callable[..., Any]] = call.result(ys, push)
     return result
 
 
-class _Call:
+class Call:
     """A call of a function, its arguments and its results taken apart.
 
     Attributes
     ----------
     leaves, structure: of the arguments. out, aux: the structures of the result and of what is
-    handed on beside it, which follows the result in flat lists; known once `run` was called.
+    handed on beside it, which follows the ``count`` leaves of the result in flat lists; known once
+    `run` was called.
     """
 
     def __init__(self, f: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool) -> None:
@@ -130,6 +124,7 @@ class _Call:
         self.leaves, self.structure = tree.flatten(primals, is_leaf)
         self.out: Any = None
         self.aux: Any = None
+        self.count = 0
 
     def run(self, leaves: Arrays) -> Arrays:
         """Return the flat results for flat arguments."""
@@ -137,6 +132,7 @@ class _Call:
         if self.has_aux:
             found, aux = with_aux(found, self.name)
         (ys, self.out), (others, self.aux) = tree.flatten(found, is_leaf), tree.flatten(aux)
+        self.count = len(ys)
         return [*ys, *others]
 
     def same_structure(self, given: Any, structure: Any, name: str, of: str) -> Arrays:
@@ -156,37 +152,34 @@ class _Call:
     def like_arguments(self, gradients: Arrays) -> Any:
         """Return gradients in the structure of the arguments, zeros for what has none."""
         pairs = zip(self.leaves, gradients, strict=True)
-        return tree.unflatten(self.structure, [_zeros_for(x, g) for x, g in pairs])
+        return tree.unflatten(self.structure, [zeros_for(x, g) for x, g in pairs])
 
     def like_result(self, tangents: Arrays) -> Any:
         """Return tangents in the structure of the result."""
         return tree.unflatten(self.out, tangents)
 
-    def result(self, ys: Arrays, derived: Any) -> Any:
-        """Return what the function returned, what was derived, and what is handed on."""
-        found = iter(ys)
-        value = tree.unflatten(self.out, found)
-        return (value, derived, tree.unflatten(self.aux, found)) if self.has_aux else (value, derived)
+    def result(self, ys: Arrays, *derived: Any) -> Any:
+        """Return results in their structure, what was derived, and what is handed on."""
+        value = tree.unflatten(self.out, ys[: self.count])
+        beside = (tree.unflatten(self.aux, ys[self.count :]),) if self.has_aux else ()
+        return (value, *derived, *beside) if derived or beside else value
 
 
-def _zeros_for(leaf: Any, derivative: Any) -> Any:
-    """Return a derivative, zeros where there is none of a floating point array."""
-    if derivative is not None or not has_gradient(dtype_of(leaf)):
-        return derivative
-    return OPERATORS["zeros_like"](as_array(leaf) if isinstance(leaf, float) else leaf)
-
-
-def _transposed(pull: Linear, ys: Arrays, tangents: Arrays) -> Arrays:
-    """Return the tangents of results, whose pullback is given: its own gradient by what it takes."""
-    moved = list[int]()
+def transposed(pull: Linear, ys: Arrays) -> Linear:
+    """Return the tangents of results by those of arguments: a pullback's own gradient by what it
+    takes.
+    """
+    reached = list[int]()
 
     def run(dys: Arrays) -> Arrays:
         gradients = pull(dys)
-        moved[:] = [i for i, (g, t) in enumerate(zip(gradients, tangents, strict=True)) if
-                    g is not None and t is not None]  # fmt: skip
-        return [gradients[i] for i in moved]
+        reached[:] = [i for i, g in enumerate(gradients) if g is not None]
+        return [gradients[i] for i in reached]
 
-    seeds = [OPERATORS["zeros_like"](y) for y in ys]
-    _, push = differentiate(run, seeds)
-    found = push([tangents[i] for i in moved])
-    return [_zeros_for(y, t) for y, t in zip(ys, found, strict=True)]
+    _, forward = differentiate(run, [OPERATORS["zeros_like"](y) for y in ys])
+
+    def push(tangents: Arrays) -> Arrays:
+        found = forward([tangents[i] for i in reached])
+        return [zeros_for(y, t) for y, t in zip(ys, found, strict=True)]
+
+    return push

@@ -1,0 +1,178 @@
+"""Matrices of derivatives: Jacobians, by rows or by columns, Hessians, and products with these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
+from typing import Any
+
+from meta.base.dtype import is_float
+from meta.base.errors import GradientError
+from meta.base.registry import OPERATORS
+from meta.grad.core.arguments import Argument, Arrays, ByArguments, dtype_of, zeros_for
+from meta.grad.core.functional import Linear, differentiate, grad
+from meta.grad.core.transforms import Call, jvp, transposed
+from meta.runtime.ndarray import as_array
+
+Wrt = Argument | Sequence[Argument]
+
+
+def jacrev(f: Callable[..., Any], wrt: Wrt = 0, *, has_aux: bool = False) -> Callable[..., Any]:
+    """Return the function of f's Jacobian, computed backwards, by a pullback for each element of
+    the result: for fewer results than arguments.
+
+    f: a function of real floating point arrays, or nested containers of them. wrt: by which
+    arguments, by position or by name. The Jacobian of a result of shape S by an argument of shape T
+    has the shape S + T. It stands in the structure of the result, and there in that of the
+    argument, a tuple of several. With ``has_aux``, f returns ``(result, aux)``, and so the function
+    ``(jacobian, aux)``.
+
+    Raises what `value_and_grad` raises, but that the result may be of any shape, and GradientError
+    for complex numbers and integers.
+
+    >>> import meta
+    >>> jacrev(lambda x: x * x)(meta.array([1.0, 3.0])).tolist()
+    [[2.0, 0.0], [0.0, 6.0]]
+    """
+
+    return _by(f, wrt, has_aux, "jacrev", _rows)
+
+
+def jacfwd(f: Callable[..., Any], wrt: Wrt = 0, *, has_aux: bool = False) -> Callable[..., Any]:
+    """Return the function of f's Jacobian, computed forwards, by a tangent for each element of the
+    arguments: for fewer arguments than results. See `jacrev`.
+
+    >>> import meta
+    >>> jacfwd(lambda x: meta.stack([x, x * x]))(meta.array(3.0)).tolist()
+    [1.0, 6.0]
+    """
+
+    return _by(f, wrt, has_aux, "jacfwd", _columns)
+
+
+def jacobian(f: Callable[..., Any], wrt: Wrt = 0, *, has_aux: bool = False) -> Callable[..., Any]:
+    """Return the function of f's Jacobian: `jacfwd` or `jacrev`, whichever takes fewer sweeps.
+
+    >>> import meta
+    >>> by_x, by_a = jacobian(lambda x, a: a * x, (0, 1))(meta.array([1.0, 2.0]), meta.array(3.0))
+    >>> by_a.tolist()
+    [1.0, 2.0]
+    """
+
+    return _by(f, wrt, has_aux, "jacobian", _fewer)
+
+
+def hessian(f: Callable[..., Any], wrt: Wrt = 0, *, has_aux: bool = False) -> Callable[..., Any]:
+    """Return the function of the matrix of f's second derivatives, forwards over backwards.
+
+    f, wrt and has_aux: as for `jacrev`. For a result of shape S, arguments of shapes T and U have
+    the matrix S + T + U, in the structure of the arguments twice.
+
+    >>> import meta
+    >>> hessian(lambda x: meta.sum(x * x * x))(meta.array([1.0, 2.0])).tolist()
+    [[6.0, 0.0], [0.0, 12.0]]
+    """
+    return jacfwd(jacrev(f, wrt, has_aux=has_aux), wrt, has_aux=has_aux)
+
+
+def hvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the product of f's Hessian with a vector, which costs a few times f.
+
+    f: a function of the ``primals`` that returns one floating point number. tangents: the vector,
+    for each argument of its structure. Returns a tuple of the same structure.
+
+    >>> import meta
+    >>> x, v = meta.array([1.0, 2.0]), meta.array([1.0, 10.0])
+    >>> hvp(lambda x: meta.sum(x * x * x), (x,), (v,))[0].tolist()
+    [6.0, 120.0]
+    """
+    found: tuple[Any, ...] = jvp(grad(f, wrt=tuple(range(len(primals)))), primals, tangents)[1]
+    return found
+
+
+def _by(
+    f: Callable[..., Any], wrt: Wrt, has_aux: bool, caller: str, entries: _Entries
+) -> Callable[..., Any]:
+    by = ByArguments(f, wrt, caller)
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        bound = by.bound(args, kwargs)
+        call = Call(lambda *leaves: bound.run(list(leaves)), tuple(bound.leaves), has_aux)
+        ys, pull = differentiate(call.run, call.leaves)
+        for x, what in ((ys[: call.count], "result"), (call.leaves, "argument")):
+            for leaf in x:
+                _require_real(leaf, what)
+        matrices = entries(call.leaves, ys, call.count, pull)
+        return call.result([*map(bound.like, matrices), *ys[call.count :]])
+
+    return by.wrapped(run)
+
+
+_Entries = Callable[[Arrays, Arrays, int, Linear], list[Arrays]]
+"""Returns, for each of the first ``count`` results, its matrices by the arguments."""
+
+
+def _rows(xs: Arrays, ys: Arrays, count: int, pull: Linear) -> list[Arrays]:
+    found = []
+    for k, y in enumerate(ys[:count]):
+        gradients = [pull(_alone(e, k, len(ys))) for e in _basis(y)]
+        columns = zip(*gradients, strict=True) if gradients else [()] * len(xs)
+        filled = ([zeros_for(x, g) for g in c] for x, c in zip(xs, columns, strict=True))
+        found.append([_matrix(c, y, x, 0) for x, c in zip(xs, filled, strict=True)])
+    return found
+
+
+def _columns(xs: Arrays, ys: Arrays, count: int, pull: Linear) -> list[Arrays]:
+    push, found = transposed(pull, ys), [Arrays() for _ in range(count)]
+    for k, x in enumerate(xs):
+        tangents = [push(_alone(e, k, len(xs))) for e in _basis(x)]
+        for i, matrices in enumerate(found):
+            matrices.append(_matrix([t[i] for t in tangents], ys[i], x, -1))
+    return found
+
+
+def _fewer(xs: Arrays, ys: Arrays, count: int, pull: Linear) -> list[Arrays]:
+    arguments, results = (sum(map(_size, some)) for some in (xs, ys[:count]))
+    return (_columns if arguments < results else _rows)(xs, ys, count, pull)
+
+
+def _alone(value: Any, position: int, count: int) -> Arrays:
+    return [*[None] * position, value, *[None] * (count - position - 1)]
+
+
+def _basis(x: Any) -> Iterator[Any]:
+    """Yield the arrays of a type with a single 1."""
+    zeros = OPERATORS["zeros_like"](as_array(x) if isinstance(x, float) else x)
+    flat = OPERATORS["reshape"](zeros, (_size(x),))
+    for i in range(_size(x)):
+        yield OPERATORS["reshape"](flat.at[i].set(1), _shape(x))
+
+
+def _matrix(parts: Arrays, y: Any, x: Any, axis: int) -> Any:
+    """Return the derivatives of a result by an argument, from its rows or its columns."""
+    shape = (*_shape(y), *_shape(x))
+    if not parts:  # one of the two has no elements
+        return OPERATORS["zeros"](shape, dtype_of(y), str(y.device))
+    return OPERATORS["reshape"](OPERATORS["stack"](parts, axis), shape)
+
+
+def _shape(value: Any) -> tuple[Any, ...]:
+    return () if isinstance(value, float) else tuple(value.shape)
+
+
+def _size(x: Any) -> int:
+    shape = _shape(x)
+    if not all(isinstance(n, int) for n in shape):
+        raise GradientError(
+            "a Jacobian needs extents that are known where it is traced", found=shape
+        )
+    return prod(shape)
+
+
+def _require_real(x: Any, what: str) -> None:
+    if not is_float(dtype_of(x)):
+        raise GradientError(
+            f"a Jacobian is of real numbers, and this {what} is not floating point",
+            found=dtype_of(x),
+            hint="hand integers on by has_aux=; of complex numbers take meta.grad.vjp and jvp",
+        )
