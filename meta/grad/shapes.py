@@ -8,6 +8,7 @@ from typing import Any
 from meta import op
 from meta.base.dtype import is_float
 from meta.grad.core import collapse, gradient, gradients, in_dtype, not_differentiable
+from meta.ir import UNKNOWN
 from meta.ir.types import TensorType
 
 
@@ -42,7 +43,9 @@ def _zero(dy: Any, like_type: TensorType) -> Any:
 @gradient(op.reshape_like)
 def reshape_like(x: TensorType, like_type: TensorType, dy: Any) -> Any:
     """dx = dy in the shape of x."""
-    return op.reshape(dy, x.known_shape), _zero(dy, like_type)
+    unknown = UNKNOWN in x.shape
+    dx = op.reshape_like(dy, x) if unknown else op.reshape(dy, x.shape)
+    return dx, _zero(dy, like_type)
 
 
 @gradient(op.broadcast_to_like)
@@ -54,7 +57,9 @@ def broadcast_to_like(x: TensorType, like_type: TensorType, dy: Any) -> Any:
 @gradient(op.collapse_sum_like)
 def collapse_sum_like(x: TensorType, like_type: TensorType, dy: Any) -> Any:
     """dx = dy, repeated."""
-    return op.broadcast_to(dy, x.known_shape), _zero(dy, like_type)
+    unknown = UNKNOWN in x.shape
+    dx = op.broadcast_to_like(dy, x) if unknown else op.broadcast_to(dy, x.shape)
+    return dx, _zero(dy, like_type)
 
 
 not_differentiable(

@@ -423,7 +423,8 @@ def array(obj: object, dtype: object = None, *, device: object = None, name: str
         if given.tracked:
             found = given.to(device=where, dtype=kind)
             found = OPERATORS["copy"](given) if found is given else found
-            found.name = name
+            if isinstance(found, ndarray):  # a symbol where code is traced
+                found.name = name
             return found
         tensor = given.tensor
     else:

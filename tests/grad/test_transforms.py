@@ -11,9 +11,19 @@ from torch.utils import _pytree as pytree
 
 import meta
 from meta.base.errors import ArgumentError, GradientError
-from meta.grad import grad, hessian, hvp, jacfwd, jacobian, jacrev, jvp, linearize, value_and_grad, vjp
+from meta.grad import (
+    grad,
+    hessian,
+    hvp,
+    jacfwd,
+    jacobian,
+    jacrev,
+    jvp,
+    linearize,
+    value_and_grad,
+    vjp,
+)
 from tests.grad.test_value_and_grad import MODES, run
-
 
 # torch's forward mode compiles its own decompositions when it is first used.
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
@@ -155,9 +165,7 @@ COMPOSITIONS = {
         )[1],
     ),
     "reverse over forward": (
-        lambda x, w, dx, dw: grad(
-            lambda x: jvp(lambda x: energy(meta, x, w), (x,), (dx,))[1]
-        )(x),
+        lambda x, w, dx, dw: grad(lambda x: jvp(lambda x: energy(meta, x, w), (x,), (dx,))[1])(x),
         lambda x, w, dx, dw: torch.func.grad(
             lambda x: torch.func.jvp(lambda x: energy(torch, x, w), (x,), (dx,))[1]
         )(x),
@@ -179,9 +187,9 @@ COMPOSITIONS = {
         )(torch.tensor(0.1, dtype=torch.float64)),
     ),
     "gradient penalty": (
-        lambda x, w, dx, dw: grad(
-            lambda w: meta.sum(grad(lambda x: energy(meta, x, w))(x) ** 2)
-        )(w),
+        lambda x, w, dx, dw: grad(lambda w: meta.sum(grad(lambda x: energy(meta, x, w))(x) ** 2))(
+            w
+        ),
         lambda x, w, dx, dw: torch.func.grad(
             lambda w: (torch.func.grad(lambda x: energy(torch, x, w))(x) ** 2).sum()
         )(w),
