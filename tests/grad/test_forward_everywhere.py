@@ -1,5 +1,5 @@
-"""Forward mode of every operator, eager and as a pass: what the oracle of the operator's record says
-that goes backwards, for ``dy · (J dx) = (dy J) · dx``. Nothing is listed by hand.
+"""Forward mode of every operator, eager and as a pass, beside the oracle of the operator's record,
+which goes backwards: ``dy · (J dx) = (dy J) · dx``. Nothing is listed by hand.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`meta.grad`'s transforms of functions, eager, traced and compiled, against torch.func in float64."""
+"""Transforms of functions in `meta.grad`, eager, traced and compiled, beside torch.func."""
 
 from __future__ import annotations
 
