@@ -438,6 +438,7 @@ def test_an_attribute_reaches_the_rule_in_its_canonical_spelling() -> None:
 
 def test_grad_is_given_arrays() -> None:
     x = meta.array(3.0)
-    for given in ((lambda a: a * a,), (lambda a: a * a, x), (x * x,)):
-        with pytest.raises(ArgumentError, match="value_and_grad"):
-            meta.grad.grad(*given)
+    with pytest.raises(ArgumentError, match=r"grad\(f\) of a function"):
+        meta.grad.grad(x * x)
+    with pytest.raises(ArgumentError, match="wrt says by which arguments"):
+        meta.grad.grad(lambda a: a * a, x)

@@ -25,9 +25,6 @@ from meta.grad import (
 )
 from tests.grad.test_value_and_grad import MODES, run
 
-# torch's forward mode compiles its own decompositions when it is first used.
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
-
 
 def randn(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
