@@ -21,6 +21,8 @@ from meta.base.call_context import current
 from meta.base.errors import GradientError
 from meta.dialect.core.ir_calls import has_effect
 from meta.grad.core import functional, transforms
+from meta.grad.core.arguments import Arrays
+from meta.grad.core.functional import Linear
 from meta.ir import (
     Call,
     Expr,
@@ -205,7 +207,7 @@ class _Scope(FunctionTrace):
 
 
 def _part_of(
-    trace: Trace, run: Callable[[functional.Arrays], functional.Arrays], given: list[Value]
+    trace: Trace, run: Callable[[Arrays], Arrays], given: list[Value]
 ) -> tuple[Module, list[Expr]]:
     """Return what ``run(given)`` computes as a program: a function of ``given`` and of what it uses
     of the code around, and the atoms of these.
@@ -221,8 +223,8 @@ def _part_of(
 
 
 def _vjp_in_trace(
-    trace: Trace, run: Callable[[functional.Arrays], functional.Arrays], given: list[Value]
-) -> tuple[functional.Arrays, functional.Linear]:
+    trace: Trace, run: Callable[[Arrays], Arrays], given: list[Value]
+) -> tuple[Arrays, Linear]:
     """Return what ``run(given)`` computes and its pullback, as code of a trace.
 
     The code that goes backwards is written where the pullback is called, of what the code that went
@@ -240,7 +242,7 @@ def _vjp_in_trace(
     function = next(b.value for b in reversed(trace.builder.bindings) if b.var is closure.atom)
     after = len(trace.builder.bindings)
 
-    def pull(dys: functional.Arrays) -> functional.Arrays:
+    def pull(dys: Arrays) -> Arrays:
         here = current()
         assert isinstance(here, Trace)
         written = next((b for b in trace.builder.bindings[after:] if has_effect(b)), None)
@@ -282,10 +284,10 @@ def _applied(here: Trace, trace: Trace, function: Function, args: list[Expr]) ->
 
 def _jvp_in_trace(
     trace: Trace,
-    run: Callable[[functional.Arrays], functional.Arrays],
+    run: Callable[[Arrays], Arrays],
     given: list[Value],
-    tangents: functional.Arrays,
-) -> tuple[functional.Arrays, functional.Arrays]:
+    tangents: Arrays,
+) -> tuple[Arrays, Arrays]:
     """Return what ``run(given)`` computes and its tangents, None for integers, as code."""
     module, atoms = _part_of(trace, run, given)
     wrt = [i for i, t in enumerate(tangents) if t is not None]

@@ -32,8 +32,8 @@ class ByArguments:
         self.f, self.wrt = f, wrt
         self.single = isinstance(wrt, int | str)
         self.wanted: Any = (wrt,) if self.single else wrt
-        known = isinstance(self.wanted, Sequence) and len(self.wanted) > 0
-        if not known or not all(isinstance(w, str) or type(w) is int for w in self.wanted):
+        kinds = set(map(type, self.wanted)) if isinstance(self.wanted, Sequence) else set()
+        if not kinds or not kinds <= {int, str}:
             raise ArgumentError(
                 "wrt says by which arguments", expected="positions and names", found=repr(wrt)
             )

@@ -50,7 +50,8 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     def pullback(dy: Any) -> tuple[Any, ...]:
         given = call.same_structure(dy, call.out, "dy", "the result")
         gradients = pull([*given, *(None for _ in ys[len(given) :])])
-        return call.like_arguments(gradients)
+        found: tuple[Any, ...] = call.like_arguments(gradients)
+        return found
 
     return call.result(ys, pullback)
 

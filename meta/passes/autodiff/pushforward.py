@@ -91,10 +91,8 @@ class Pushforward:
         self, function: Function, starts: Sequence[Leaf], outputs: Sequence[int]
     ) -> Function:
         names = Names(p.name for p in function.params)
-        tangents: Tangents = {
-            leaf: Var(names.unique(f"d{leaf[0].name}"), leaf_type(leaf)) for leaf in starts
-        }
-        body = self._block(function.body, outputs, dict(tangents))
+        tangents = {leaf: Var(names.unique(f"d{leaf[0].name}"), leaf_type(leaf)) for leaf in starts}
+        body = self._block(function.body, outputs, dict[Leaf, Expr](tangents))
         attrs = {k: v for k, v in function.attrs.items() if k != CHECKPOINT}
         return Function((*function.params, *tangents.values()), body, type_of(body.result), attrs)
 

@@ -21,11 +21,20 @@ from meta.ir import (
     Function,
     Module,
     Tuple,
+    TupleType,
     Var,
     free_vars,
     type_of,
 )
-from meta.passes.autodiff.activity import Activity, Leaf, carries_gradient, known_type
+from meta.passes.autodiff.activity import (
+    Activity,
+    Leaf,
+    Target,
+    carries_gradient,
+    known_type,
+    target_leaves,
+)
+from meta.passes.autodiff.vjp import Differentiator
 from meta.passes.dead_code import dead_code
 
 
@@ -56,8 +65,6 @@ def transposed_rule(called: str, binding: Binding, moving: Sequence[int]) -> Tra
 
     Raises GradientError where the rule, or a rule of what it computes, is missing.
     """
-    from meta.passes.autodiff import autodiff
-
     call, result = binding.value, known_type(binding.var)
     assert isinstance(call, Call)
     params, wrt = list[Var](), list[int]()
@@ -77,24 +84,21 @@ def transposed_rule(called: str, binding: Binding, moving: Sequence[int]) -> Tra
     y = Var("y", result)
     body = Block((Binding(y, Call(call.callee, args), binding.span),), y)
     try:
-        first = autodiff(Module({"main": Function(tuple(params), body, result)}), wrt=wrt)
-        backward = _without_call(first.main, len(params))
+        first = _gradients(Function(tuple(params), body, result), [params[i] for i in wrt])
+        assert first is not None  # the caller knows that the result depends on them
+        backward = _without_call(first, len(params))
         count = len(backward.params) - len(params) - 1
-        dys: list[Leaf] = [(dy, 0) for dy in backward.params[:count]]
-        module = first.with_functions({**first.functions, "main": backward})
-        if not Activity(module, dys).of(backward.body.result):
-            return None
-        twice = autodiff(module, wrt=range(count))
+        main = _gradients(backward, backward.params[:count])
     except MetaError as error:
         error.note(f"in the tangent of {called}, called at {binding.span}")
         raise
+    if main is None:
+        return None
     # (tangents..., dys..., args..., y) -> (gradients, tangents of y); the gradients are dead.
-    main = twice.main
     assert isinstance(main.body.result, Tuple)
     tangents = main.body.result.fields[1]
     forward = Function(main.params, Block(main.body.bindings, tangents), type_of(tangents))
-    module = dead_code(twice.with_functions({**twice.functions, "main": forward}))
-    main = module.main
+    main = dead_code(Module({"main": forward})).main
     used = free_vars(Function((), main.body, main.result_type))
     first_dy = len(main.params) - len(params) - 1 - count
     outputs = tuple(i for i, t in enumerate(leaf_types(result)) if carries_gradient(t))
@@ -102,7 +106,25 @@ def transposed_rule(called: str, binding: Binding, moving: Sequence[int]) -> Tra
     left = tuple(p for i, p in enumerate(main.params) if i - first_dy not in dropped)
     main = Function(left, main.body, main.result_type, main.attrs)
     seeds = tuple(i for k, i in enumerate(outputs) if k not in dropped)
-    return TransposedRule(module.with_functions({**module.functions, "main": main}), seeds, outputs)
+    return TransposedRule(Module({"main": main}), seeds, outputs)
+
+
+def _gradients(function: Function, wrt: Sequence[Var]) -> Function | None:
+    """Return a function without calls of others as `autodiff` does main; None if its result does
+    not depend on these parameters.
+    """
+    module = Module({"main": function})
+    targets: list[Target] = [_target(p) for p in wrt]
+    activity = Activity(module, [leaf for t in targets for leaf in target_leaves(t)])
+    if not activity.of(function.body.result):
+        return None
+    return Differentiator(module, activity).inlined_main(targets)
+
+
+def _target(param: Var) -> Target:
+    type_ = known_type(param)
+    found: list[Leaf] = [(param, i) for i, t in enumerate(leaf_types(type_)) if carries_gradient(t)]
+    return found if isinstance(type_, TupleType) else found[0]
 
 
 def _without_call(main: Function, args: int) -> Function:
