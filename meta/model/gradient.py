@@ -206,7 +206,7 @@ class _Scope(FunctionTrace):
         return None if key is None else cast(Symbol, self.lift(key))
 
 
-def _part_of(
+def _subprogram(
     trace: Trace, run: Callable[[Arrays], Arrays], given: list[Value]
 ) -> tuple[Module, list[Expr]]:
     """Return what ``run(given)`` computes as a program: a function of ``given`` and of what it uses
@@ -230,7 +230,7 @@ def _vjp_in_trace(
     The code that goes backwards is written where the pullback is called, of what the code that went
     forwards left in the trace.
     """
-    module, atoms = _part_of(trace, run, given)
+    module, atoms = _subprogram(trace, run, given)
     wrt = [i for i, v in enumerate(given) if carries_gradient(v.type)]
     module = simplify(module)  # views and copies, through which the passes do not look
     for step in before_autodiff(trace.device, wrt):
@@ -289,7 +289,7 @@ def _jvp_in_trace(
     tangents: Arrays,
 ) -> tuple[Arrays, Arrays]:
     """Return what ``run(given)`` computes and its tangents, None for integers, as code."""
-    module, atoms = _part_of(trace, run, given)
+    module, atoms = _subprogram(trace, run, given)
     wrt = [i for i, t in enumerate(tangents) if t is not None]
     module = simplify(module)
     for step in before_autodiff(trace.device, wrt):
