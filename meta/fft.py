@@ -143,7 +143,11 @@ def fft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backw
 
 
 def ifft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """Return the inverse of `fft`."""
+    """Return the inverse of `fft`.
+
+    >>> meta.fft.ifft(meta.fft.fft(meta.ones(4))).real.tolist()
+    [1.0, 1.0, 1.0, 1.0]
+    """
     return _c2c(x, _single(n), (axis,), True, norm, "ifft")
 
 
@@ -155,7 +159,11 @@ def fftn(
     axes: Sequence[int] | None = None,
     norm: str = "backward",
 ) -> Array:
-    """Return the transform along axes: None means as many of the last as ``s`` has, or all."""
+    """Return the transform along axes: None means as many of the last as ``s`` has, or all.
+
+    >>> meta.fft.fftn(meta.ones((2, 3, 4))).shape
+    (2, 3, 4)
+    """
     return _c2c(x, s, axes, False, norm, "fftn")
 
 
@@ -167,21 +175,33 @@ def ifftn(
     axes: Sequence[int] | None = None,
     norm: str = "backward",
 ) -> Array:
-    """Return the inverse of `fftn`."""
+    """Return the inverse of `fftn`.
+
+    >>> meta.fft.ifftn(meta.ones((2, 3, 4))).shape
+    (2, 3, 4)
+    """
     return _c2c(x, s, axes, True, norm, "ifftn")
 
 
 def fft2(
     x: Array, /, *, s: Extents = None, axes: Sequence[int] = LAST, norm: str = "backward"
 ) -> Array:
-    """Return the transform along two axes."""
+    """Return the transform along two axes.
+
+    >>> meta.fft.fft2(meta.ones((4, 6))).shape
+    (4, 6)
+    """
     return _c2c(x, s, axes, False, norm, "fft2")
 
 
 def ifft2(
     x: Array, /, *, s: Extents = None, axes: Sequence[int] = LAST, norm: str = "backward"
 ) -> Array:
-    """Return the inverse of `fft2`."""
+    """Return the inverse of `fft2`.
+
+    >>> meta.fft.ifft2(meta.ones((4, 6))).shape
+    (4, 6)
+    """
     return _c2c(x, s, axes, True, norm, "ifft2")
 
 
@@ -196,7 +216,11 @@ def rfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "back
 
 
 def irfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """Return the inverse of `rfft`, n real numbers; n is 2 * (extent - 1) if None."""
+    """Return the inverse of `rfft`, n real numbers; n is 2 * (extent - 1) if None.
+
+    >>> meta.fft.irfft(meta.fft.rfft(meta.ones(6))).shape
+    (6,)
+    """
     return _c2r(x, _single(n), (axis,), norm, "irfft")
 
 
@@ -208,7 +232,11 @@ def rfftn(
     axes: Sequence[int] | None = None,
     norm: str = "backward",
 ) -> Array:
-    """Return the transform of real numbers along axes, see `fftn`; the last one as in `rfft`."""
+    """Return the transform of real numbers along axes, see `fftn`; the last one as in `rfft`.
+
+    >>> meta.fft.rfftn(meta.ones((2, 3, 4))).shape
+    (2, 3, 3)
+    """
     return _r2c(x, s, axes, norm, "rfftn")
 
 
@@ -220,21 +248,33 @@ def irfftn(
     axes: Sequence[int] | None = None,
     norm: str = "backward",
 ) -> Array:
-    """Return the inverse of `rfftn`; the last extent is 2 * (extent - 1) without ``s``."""
+    """Return the inverse of `rfftn`; the last extent is 2 * (extent - 1) without ``s``.
+
+    >>> meta.fft.irfftn(meta.fft.rfftn(meta.ones((2, 3, 4)))).shape
+    (2, 3, 4)
+    """
     return _c2r(x, s, axes, norm, "irfftn")
 
 
 def rfft2(
     x: Array, /, *, s: Extents = None, axes: Sequence[int] = LAST, norm: str = "backward"
 ) -> Array:
-    """Return the transform of real numbers along two axes, the last one as in `rfft`."""
+    """Return the transform of real numbers along two axes, the last one as in `rfft`.
+
+    >>> meta.fft.rfft2(meta.ones((4, 6))).shape
+    (4, 4)
+    """
     return _r2c(x, s, axes, norm, "rfft2")
 
 
 def irfft2(
     x: Array, /, *, s: Extents = None, axes: Sequence[int] = LAST, norm: str = "backward"
 ) -> Array:
-    """Return the inverse of `rfft2`."""
+    """Return the inverse of `rfft2`.
+
+    >>> meta.fft.irfft2(meta.fft.rfft2(meta.ones((4, 6)))).shape
+    (4, 6)
+    """
     return _c2r(x, s, axes, norm, "irfft2")
 
 
@@ -246,12 +286,19 @@ def _flipped(norm: str) -> str:
 def hfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """Return the transform, n real numbers, of a series whose second half is conjugate to the first
     one, x; n is 2 * (extent - 1) if None.
+
+    >>> meta.fft.hfft(meta.ones(5)).shape
+    (8,)
     """
     return _c2r(op.conj(_complex(x, "hfft")), _single(n), (axis,), _flipped(norm), "hfft")
 
 
 def ihfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """Return the inverse of `hfft`: the first half, n // 2 + 1 elements."""
+    """Return the inverse of `hfft`: the first half, n // 2 + 1 elements.
+
+    >>> meta.fft.ihfft(meta.ones(8)).shape
+    (5,)
+    """
     return op.conj(_r2c(x, _single(n), (axis,), _flipped(norm), "ihfft"))
 
 
@@ -272,6 +319,9 @@ def fftfreq(
 ) -> ndarray:
     """Return the frequencies of the elements of a transform of n samples that are ``d`` apart:
     0, 1, ..., -1 divided by n * d.
+
+    >>> meta.fft.fftfreq(4).tolist()
+    [0.0, 0.25, -0.5, -0.25]
     """
     return _frequencies(np.fft.fftfreq, n, d, dtype, device, "fftfreq")
 
@@ -279,7 +329,11 @@ def fftfreq(
 def rfftfreq(
     n: int, /, *, d: float = 1.0, dtype: object = "float32", device: str = "cpu"
 ) -> ndarray:
-    """Return the frequencies of the elements of `rfft` of n samples that are ``d`` apart."""
+    """Return the frequencies of the elements of `rfft` of n samples that are ``d`` apart.
+
+    >>> meta.fft.rfftfreq(4).tolist()
+    [0.0, 0.25, 0.5]
+    """
     return _frequencies(np.fft.rfftfreq, n, d, dtype, device, "rfftfreq")
 
 
@@ -293,10 +347,18 @@ def _shifted(x: Array, axes: int | Sequence[int] | None, forward: bool) -> Array
 
 
 def fftshift(x: Array, /, *, axes: int | Sequence[int] | None = None) -> Array:
-    """Return x with the frequency 0 in the middle of axes; None means all."""
+    """Return x with the frequency 0 in the middle of axes; None means all.
+
+    >>> meta.fft.fftshift(meta.fft.fftfreq(4)).tolist()
+    [-0.5, -0.25, 0.0, 0.25]
+    """
     return _shifted(x, axes, True)
 
 
 def ifftshift(x: Array, /, *, axes: int | Sequence[int] | None = None) -> Array:
-    """Return the inverse of `fftshift`."""
+    """Return the inverse of `fftshift`.
+
+    >>> meta.fft.ifftshift(meta.array([-1, 0, 1])).tolist()
+    [0, 1, -1]
+    """
     return _shifted(x, axes, False)

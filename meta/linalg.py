@@ -143,7 +143,12 @@ class LstsqResult(NamedTuple):
 
 
 def slogdet(x: Array) -> SlogdetResult:
-    """Return sign and log(|det|) of each square matrix; see `meta.op.linalg_slogdet`."""
+    """Return sign and log(|det|) of each square matrix; see `meta.op.linalg_slogdet`.
+
+    >>> sign, logarithm = meta.linalg.slogdet(meta.eye(3))
+    >>> sign.item(), logarithm.item()
+    (1.0, 0.0)
+    """
     return SlogdetResult(*op.linalg_slogdet(x))
 
 
@@ -168,17 +173,32 @@ def svd(x: Array, *, full_matrices: bool = True) -> SVDResult:
 
 
 def eigh(x: Array) -> EighResult:
-    """Return eigenvalues and vectors of each symmetric matrix; see `meta.op.linalg_eigh`."""
+    """Return eigenvalues and vectors of each symmetric matrix; see `meta.op.linalg_eigh`.
+
+    >>> values, vectors = meta.linalg.eigh(meta.eye(3))
+    >>> values.tolist(), vectors.shape
+    ([1.0, 1.0, 1.0], (3, 3))
+    """
     return EighResult(*op.linalg_eigh(x))
 
 
 def eig(x: Array) -> EigResult:
-    """Return eigenvalues and vectors of each square matrix; see `meta.op.linalg_eig`."""
+    """Return eigenvalues and vectors of each square matrix; see `meta.op.linalg_eig`.
+
+    >>> values, vectors = meta.linalg.eig(meta.eye(2))
+    >>> values.dtype, vectors.shape
+    ('complex64', (2, 2))
+    """
     return EigResult(*op.linalg_eig(x))
 
 
 def lu_factor(x: Array) -> LUFactorResult:
-    """Return the LU decomposition of each matrix; see `meta.op.linalg_lu_factor`."""
+    """Return the LU decomposition of each matrix; see `meta.op.linalg_lu_factor`.
+
+    >>> lu, pivots = meta.linalg.lu_factor(meta.eye(3))
+    >>> lu.shape, pivots.shape
+    ((3, 3), (3,))
+    """
     return LUFactorResult(*op.linalg_lu_factor(x))
 
 
@@ -272,6 +292,9 @@ def matrix_norm(x: Array, *, keepdims: bool = False, ord: float | str | None = "
     -2 the largest and the smallest one; 1 and -1 the largest and the smallest sum of |x| of a
     column, inf and -inf of a row. keepdims: both axes stay with extent 1. Raises TypeInferError for
     another ord or fewer axes, and for the largest or smallest of nothing.
+
+    >>> meta.linalg.matrix_norm(meta.array([[3.0, 0.0], [0.0, 4.0]])).item()
+    5.0
     """
     wide = _wide(_matrix(x, "matrix_norm"), "matrix_norm")
     if ord in ("fro", None):
@@ -329,7 +352,11 @@ def norm(
 
 
 def matmul(x1: Array, x2: Array) -> Array:
-    """Return ``x1 @ x2``: products of vectors, of matrices, or of batches of them."""
+    """Return ``x1 @ x2``: products of vectors, of matrices, or of batches of them.
+
+    >>> meta.linalg.matmul(meta.ones((2, 3)), meta.ones((3, 4))).shape
+    (2, 4)
+    """
     return as_operand(x1) @ as_operand(x2)
 
 
@@ -338,6 +365,9 @@ def pinv(x: Array, *, rtol: float | Array | None = None) -> Array:
 
     rtol: a number, or an array of one for each matrix: singular values up to it times the largest
     count as 0.
+
+    >>> meta.linalg.pinv(meta.ones((2, 3))).shape
+    (3, 2)
     """
     if rtol is None or isinstance(rtol, int | float):
         return op.linalg_pinv(x, rtol)
@@ -359,6 +389,9 @@ def matrix_rank(x: Array, *, rtol: float | Array | None = None) -> Array:
 
     x: (..., m, n). rtol: a number, or an array of one for each matrix; None is max(m, n) times the
     spacing of numbers at 1. Result: (...), int64.
+
+    >>> meta.linalg.matrix_rank(meta.ones((3, 3))).item()
+    1
     """
     x = _matrix(x, "matrix_rank")
     return _rank(x, svdvals(x), rtol)
@@ -380,6 +413,9 @@ def matrix_power(x: Array, n: int) -> Array:
 
     x: (..., k, k), float32 or float64. Raises TypeInferError for a matrix that is not square, and
     LinAlgError for a negative n and a singular matrix.
+
+    >>> meta.linalg.matrix_power(meta.array([[1.0, 1.0], [0.0, 1.0]]), 3).tolist()
+    [[1.0, 3.0], [0.0, 1.0]]
     """
     x = _matrix(x, "matrix_power")
     if x.shape[-1] != x.shape[-2]:
@@ -405,6 +441,10 @@ def lstsq(x1: Array, x2: Array, rtol: float | None = None) -> LstsqResult:
     x1: (..., m, n), float32 or float64. x2: a vector (m,) or matrices (..., m, k). rtol: singular
     values up to ``rtol`` times the largest count as 0; None as in `pinv`, by which the solution is
     computed. Unlike numpy's, residuals are returned for every rank.
+
+    >>> solution = meta.linalg.lstsq(meta.random.normal((5, 2)), meta.ones((5, 1)))[0]
+    >>> solution.shape
+    (2, 1)
     """
     x1, x2 = _matrix(x1, "lstsq"), as_operand(x2)
     if x1.dtype in COMPLEX:
@@ -420,7 +460,11 @@ def lstsq(x1: Array, x2: Array, rtol: float | None = None) -> LstsqResult:
 
 
 def diagonal(x: Array, *, offset: int = 0) -> Array:
-    """Return the diagonal of each matrix, ``offset`` columns to the right of the main one."""
+    """Return the diagonal of each matrix, ``offset`` columns to the right of the main one.
+
+    >>> meta.linalg.diagonal(meta.array([[1, 2], [3, 4]])).tolist()
+    [1, 4]
+    """
     return op.diagonal(_matrix(x, "diagonal"), offset, -2, -1)
 
 
@@ -440,6 +484,9 @@ def cross(x1: Array, x2: Array, *, axis: int = -1) -> Array:
     """Return the cross products of vectors of 3 elements along an axis; the others are broadcast.
 
     Raises TypeInferError for vectors of another length.
+
+    >>> meta.linalg.cross(meta.array([1.0, 0.0, 0.0]), meta.array([0.0, 1.0, 0.0])).tolist()
+    [0.0, 0.0, 1.0]
     """
     x1, x2 = as_operand(x1), as_operand(x2)
     extent = common_extent(x1, x2, axis, "cross")

@@ -177,6 +177,9 @@ def exponential(
 
     scale: a number >= 0, or an array of ``dtype`` that broadcasts to ``shape``, which gets a
     gradient. All samples of scale 1 are above 0.
+
+    >>> meta.random.exponential((2, 3)).shape
+    (2, 3)
     """
     if _is_number(scale):
         _require(scale >= 0, "the scale is negative", "scale >= 0", scale)
@@ -202,6 +205,9 @@ def gumbel(
 
     loc, scale: numbers, scale >= 0; or arrays of ``dtype`` that broadcast to ``shape``, which get
     gradients.
+
+    >>> meta.random.gumbel((2, 3)).shape
+    (2, 3)
     """
     if _is_number(scale):
         _require(scale >= 0, "the scale is negative", "scale >= 0", scale)
@@ -222,6 +228,9 @@ def multinomial(p: Array, num_samples: int, replacement: bool = False) -> Array:
 
     Other weights are an ArgumentError where they are at hand: in an eager call on the CPU. In
     traced code and on CUDA nobody looks at them: the indices are in range, and mean nothing.
+
+    >>> meta.random.multinomial(meta.array([0.0, 1.0]), 1).tolist()
+    [1]
     """
     weights = _wide(p)
     _require(len(weights.shape) > 0, "p has no axis", "at least one axis", weights.shape)

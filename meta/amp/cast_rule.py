@@ -167,6 +167,9 @@ def rule_of(op: Op) -> CastRule | None:
     An operator of this package of which nothing is stated is "infer", at its own line: the table in
     `meta/amp/rules.py` lists the others, and a test goes through all. One from elsewhere has to
     say: None if it does not.
+
+    >>> str(meta.amp.rule_of(meta.op.matmul)), str(meta.amp.rule_of(meta.op.softmax))
+    ('always', 'never')
     """
     rule: CastRule | None = context.get().cast_rules.get(op) or op.aspects.cast_rule
     if rule is None and op.site.is_own:

@@ -237,6 +237,10 @@ def cost(module: Module, device: object = None, how: str | None = None) -> CostR
     Of a program that is not dispatched yet, each call counts as the kernel that is chosen for it.
 
     Raises DeviceError for a device that is not there.
+
+    >>> program = meta.model.Linear(3, 2).forward.program(meta.ones((4, 3)))
+    >>> meta.analysis.cost(program.module).total > 0
+    True
     """
     where = require("cpu" if device is None else device)
     predictor = Predictor(module, where, how)

@@ -168,6 +168,10 @@ def memory(module: Module) -> MemoryReport:
     """Report the memory of one call of a typed module's main, at any stage of compilation.
 
     Functions that main calls are not looked into: their results count, not what they need.
+
+    >>> program = meta.model.trace(lambda x: (x + 1.0) * x).program(meta.ones(1024))
+    >>> meta.analysis.memory(program.module).peak
+    8192
     """
     main = module.main
     lives = Liveness(main, module)

@@ -17,7 +17,11 @@ from meta.runtime.placement import Placement, gather_shards
 
 
 def size(over: str) -> int:
-    """Return the number of ranks along an axis of the mesh; DistributedError if there is none."""
+    """Return the number of ranks along an axis of the mesh; DistributedError if there is none.
+
+    >>> meta.distributed.simulate({"dp": 2}).run(lambda: meta.distributed.size("dp"))
+    [2, 2]
+    """
     return axis_size(over)
 
 
@@ -49,22 +53,42 @@ def all_reduce(x: Any, over: str, reduction: str = "sum") -> Any:
 
 
 def all_gather(x: Any, over: str, axis: int = 0) -> Any:
-    """`meta.op.all_gather`: what all ranks have, one after the other along an axis of x."""
+    """`meta.op.all_gather`: what all ranks have, one after the other along an axis of x.
+
+    >>> mesh = meta.distributed.simulate({"dp": 2})
+    >>> mesh.run(lambda: meta.distributed.all_gather(meta.ones(2), "dp").shape)
+    [(4,), (4,)]
+    """
     return op.all_gather(x, over, size(over), axis)
 
 
 def reduce_scatter(x: Any, over: str, reduction: str = "sum", axis: int = 0) -> Any:
-    """`meta.op.reduce_scatter`: this rank's part of the sum over the ranks."""
+    """`meta.op.reduce_scatter`: this rank's part of the sum over the ranks.
+
+    >>> mesh = meta.distributed.simulate({"dp": 2})
+    >>> mesh.run(lambda: meta.distributed.reduce_scatter(meta.ones(4), "dp").tolist())
+    [[2.0, 2.0], [2.0, 2.0]]
+    """
     return op.reduce_scatter(x, over, size(over), reduction, axis)
 
 
 def all_to_all(x: Any, over: str, split_axis: int = 0, concat_axis: int = 0) -> Any:
-    """`meta.op.all_to_all`: part i of x goes to rank i."""
+    """`meta.op.all_to_all`: part i of x goes to rank i.
+
+    >>> mesh = meta.distributed.simulate({"dp": 2})
+    >>> mesh.run(lambda: meta.distributed.all_to_all(meta.ones((4, 3)), "dp").shape)
+    [(4, 3), (4, 3)]
+    """
     return op.all_to_all(x, over, size(over), split_axis, concat_axis)
 
 
 def broadcast(x: Any, over: str, root: int = 0) -> Any:
-    """`meta.op.broadcast_from`: the x of one rank, on every rank."""
+    """`meta.op.broadcast_from`: the x of one rank, on every rank.
+
+    >>> mesh = meta.distributed.simulate({"dp": 2})
+    >>> mesh.run(lambda: meta.distributed.broadcast(meta.ones(2), "dp").tolist())
+    [[1.0, 1.0], [1.0, 1.0]]
+    """
     return op.broadcast_from(x, over, size(over), root)
 
 

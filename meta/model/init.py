@@ -42,24 +42,40 @@ __all__ = [
 
 
 def constant(array: ndarray, value: float) -> ndarray:
-    """Fill with one number."""
+    """Fill with one number.
+
+    >>> meta.model.init.constant(meta.zeros(2), 0.5).tolist()
+    [0.5, 0.5]
+    """
     if deferred(array) is None:
         return change(array, lambda tensor: tensor.fill_(value))
     return _write(array, lambda: op.full(array.shape, value, array.dtype), draws=False)
 
 
 def zeros(array: ndarray) -> ndarray:
-    """Fill with 0."""
+    """Fill with 0.
+
+    >>> meta.model.init.zeros(meta.ones(2)).tolist()
+    [0.0, 0.0]
+    """
     return constant(array, 0)
 
 
 def ones(array: ndarray) -> ndarray:
-    """Fill with 1."""
+    """Fill with 1.
+
+    >>> meta.model.init.ones(meta.zeros(2)).tolist()
+    [1.0, 1.0]
+    """
     return constant(array, 1)
 
 
 def eye(array: ndarray) -> ndarray:
-    """Write the identity into a matrix: 1 on the diagonal, else 0. ArgumentError for other axes."""
+    """Write the identity into a matrix: 1 on the diagonal, else 0. ArgumentError for other axes.
+
+    >>> meta.model.init.eye(meta.zeros((2, 2))).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
     if array.ndim != 2:
         raise ArgumentError("only a matrix can be the identity", found=f"shape {array.shape}")
     if deferred(array) is None:
@@ -68,12 +84,20 @@ def eye(array: ndarray) -> ndarray:
 
 
 def uniform(array: ndarray, low: float = 0.0, high: float = 1.0) -> ndarray:
-    """Draw from the uniform distribution on [low, high)."""
+    """Draw from the uniform distribution on [low, high).
+
+    >>> meta.model.init.uniform(meta.zeros((4, 3)), -0.1, 0.1).shape
+    (4, 3)
+    """
     return _write(array, lambda: random.uniform(array.shape, low=low, high=high, **_kind(array)))
 
 
 def normal(array: ndarray, mean: float = 0.0, std: float = 1.0) -> ndarray:
-    """Draw from a normal distribution."""
+    """Draw from a normal distribution.
+
+    >>> meta.model.init.normal(meta.zeros((4, 3)), std=0.02).shape
+    (4, 3)
+    """
     return _write(array, lambda: random.normal(array.shape, mean=mean, std=std, **_kind(array)))
 
 
@@ -114,6 +138,9 @@ def gain(nonlinearity: str, slope: float | None = None) -> float:
     nonlinearity: "linear", "conv1d" and the like, "sigmoid" (1), "tanh" (5/3), "relu" (sqrt(2)),
     "leaky_relu" (sqrt(2 / (1 + slope^2)), slope 0.01 unless given) or "selu" (3/4). ArgumentError
     for others.
+
+    >>> meta.model.init.gain("tanh")
+    1.6666666666666667
     """
     if nonlinearity == "leaky_relu":
         return math.sqrt(2 / (1 + (0.01 if slope is None else slope) ** 2))
@@ -140,6 +167,9 @@ def xavier_uniform(array: ndarray, gain: float = 1.0) -> ndarray:
 
     Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural networks",
     2010. ArgumentError for less than two axes.
+
+    >>> meta.model.init.xavier_uniform(meta.zeros((4, 3))).shape
+    (4, 3)
     """
     bound = gain * math.sqrt(6 / sum(_fans(array)))
     return uniform(array, -bound, bound)
@@ -168,7 +198,12 @@ def kaiming_uniform(
 def kaiming_normal(
     array: ndarray, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
 ) -> ndarray:
-    """Draw normal with standard deviation gain / sqrt(fan); see `kaiming_uniform`."""
+    """Draw normal with standard deviation gain / sqrt(fan); see `kaiming_uniform`.
+
+    >>> layer = meta.model.Linear(64, 32)
+    >>> meta.model.init.kaiming_normal(layer.weight, nonlinearity="relu") is layer.weight
+    True
+    """
     return normal(array, 0.0, _standard_deviation(array, a, mode, nonlinearity))
 
 
@@ -178,6 +213,10 @@ def orthogonal(array: ndarray, gain: float = 1.0) -> ndarray:
     Axes but the first count as one (Saxe et al., arXiv:1312.6120). The matrix is uniform over all
     of these: Q of the QR decomposition of normal numbers, with the signs of R's diagonal
     (Mezzadri, arXiv:math-ph/0609050). ArgumentError for less than two axes.
+
+    >>> w = meta.model.init.orthogonal(meta.zeros((3, 3)))
+    >>> abs(w @ w.mT - meta.eye(3)).max().item() < 1e-5
+    True
     """
     _fans(array)
     rows, columns, kind = array.shape[0], math.prod(array.shape[1:]), _kind(array)

@@ -64,6 +64,13 @@ def load_weights(model: Model, path: str | os.PathLike[str], *, strict: bool = T
     name "model.safetensors", as transformers and `meta.train.fit` write. Raises FormatError for a
     file that is missing, damaged or of another format, and for names or shapes that do not fit (see
     `Model.load_state_dict`, also for ``strict``); the model is then unchanged.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> net = meta.model.Linear(3, 2)
+    >>> with TemporaryDirectory() as folder:
+    ...     meta.model.save_weights(net, f"{folder}/net.safetensors")
+    ...     meta.model.load_weights(net, f"{folder}/net.safetensors").missing
+    ()
     """
     if not isinstance(model, Model):
         raise ArgumentError(

@@ -31,6 +31,9 @@ def matrix_transpose(x: Any, /) -> Any:
     """Return each matrix, (..., m, n), with its two axes exchanged.
 
     Raises TypeInferError for fewer axes.
+
+    >>> meta.matrix_transpose(meta.ones((5, 2, 3))).shape
+    (5, 3, 2)
     """
     x = as_operand(x)
     if x.ndim < 2:
@@ -42,7 +45,11 @@ def matrix_transpose(x: Any, /) -> Any:
 
 @function
 def outer(x1: Any, x2: Any, /) -> Any:
-    """Return the products of each element of one vector with each of another."""
+    """Return the products of each element of one vector with each of another.
+
+    >>> meta.outer(meta.array([1, 2]), meta.array([3, 4])).tolist()
+    [[3, 4], [6, 8]]
+    """
     x1, x2 = as_operand(x1), as_operand(x2)
     if x1.ndim != 1 or x2.ndim != 1:
         found = f"{x1.ndim} and {x2.ndim} axes"
@@ -90,6 +97,9 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     """Return the sums of products along an axis, counted from the end; the others are broadcast.
 
     Of complex vectors, the conjugate of x1 is multiplied.
+
+    >>> meta.vecdot(meta.array([1.0, 2.0]), meta.array([3.0, 4.0])).item()
+    11.0
     """
     x1, x2 = as_operand(x1), as_operand(x2)
     common_extent(x1, x2, axis, "vecdot")
@@ -118,6 +128,9 @@ def tensordot(x1: Any, x2: Any, /, axes: int | tuple[Any, Any] = 2) -> Any:
 
     axes: as many of the last of x1 and the first of x2, or a pair of sequences of axes. Raises
     TypeInferError for axes of different extents.
+
+    >>> meta.tensordot(meta.ones((2, 3)), meta.ones((3, 4)), 1).shape
+    (2, 4)
     """
     x1, x2 = as_operand(x1), as_operand(x2)
     if isinstance(axes, int):

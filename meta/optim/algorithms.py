@@ -78,6 +78,10 @@ class Adam(Optimizer):
     ----------
     betas: how much of the running means of the gradient and of its square stays, each in [0, 1).
     eps: keeps a division by zero away. weight_decay: the pull towards zero.
+
+    >>> net = meta.model.Linear(3, 1)
+    >>> meta.optim.Adam(net.parameters(), lr=0.5, betas=(0.9, 0.98)).param_groups[0]["lr"]
+    0.5
     """
 
     operator = op.multi_tensor_adam
@@ -208,6 +212,10 @@ class Lion(Optimizer):
     ----------
     betas: weight of ``m`` in the step, and in the new ``m``, each in [0, 1).
     weight_decay: parameters decay by lr * weight_decay at each step.
+
+    >>> step = meta.optim.with_lion(lr=1e-4)(meta.model.Linear(3, 1))
+    >>> step(meta.ones((4, 1)), meta.ones((4, 3))).shape
+    (4, 1)
     """
 
     operator = op.multi_tensor_lion
@@ -366,6 +374,10 @@ class Muon(Composed):
     ``0.2 * sqrt(max(m, n))``, so that a learning rate for AdamW fits (arXiv:2502.16982); otherwise
     by ``sqrt(max(1, m / n))``.
     orthogonal: whether matrices have Muon's step; if not, AdamW's. betas: of AdamW.
+
+    >>> step = meta.optim.with_muon(lr=0.02)(meta.model.Linear(3, 2, bias=False))
+    >>> step(meta.ones((4, 2)), meta.ones((4, 3))).shape
+    (4, 2)
     """
 
     operator = op.multi_tensor_adamw

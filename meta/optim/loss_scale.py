@@ -104,6 +104,10 @@ class DynamicLossScale(LossScale):
     init: the first scale. growth_interval: the good steps in a row after which it is multiplied by
     growth_factor. backoff_factor: what it is multiplied by after a bad step, but not below
     min_scale. max_bad_steps: the steps in a row after which `check` raises.
+
+    >>> make = meta.optim.with_sgd(lr=0.1, loss_scale=meta.optim.DynamicLossScale(1024.0))
+    >>> make(meta.model.Linear(3, 1))(meta.ones((4, 1)), meta.ones((4, 3))).shape
+    (4, 1)
     """
 
     def build(  # type: ignore[override]  # a constructor

@@ -75,7 +75,11 @@ class Schedule:
 
 
 def constant(factor: float = 1.0, steps: int | None = None) -> Schedule:
-    """Return a schedule of one factor, for ``steps`` steps if it is to be followed by another."""
+    """Return a schedule of one factor, for ``steps`` steps if it is to be followed by another.
+
+    >>> meta.optim.schedule.constant()(100)
+    1.0
+    """
     _require_factor("factor", factor)
     if steps is not None:
         _require_count("steps", steps)
@@ -83,12 +87,20 @@ def constant(factor: float = 1.0, steps: int | None = None) -> Schedule:
 
 
 def linear_warmup(steps: int, start: float = 0.0) -> Schedule:
-    """Return ``start`` to 1 along a straight line over ``steps`` steps, then 1."""
+    """Return ``start`` to 1 along a straight line over ``steps`` steps, then 1.
+
+    >>> meta.optim.schedule.linear_warmup(10)(5)
+    0.5
+    """
     return _ramp("linear_warmup", steps, "start", start, lambda done: start + (1 - start) * done)
 
 
 def linear_decay(steps: int, end: float = 0.0) -> Schedule:
-    """Return 1 to ``end`` along a straight line over ``steps`` steps, then ``end``."""
+    """Return 1 to ``end`` along a straight line over ``steps`` steps, then ``end``.
+
+    >>> meta.optim.schedule.linear_decay(10)(5)
+    0.5
+    """
     return _ramp("linear_decay", steps, "end", end, lambda done: 1 + (end - 1) * done)
 
 
@@ -120,7 +132,11 @@ def _ramp(
 
 
 def step_decay(every: int, gamma: float = 0.1) -> Schedule:
-    """Return 1, multiplied by ``gamma`` after every ``every`` steps; it has no end."""
+    """Return 1, multiplied by ``gamma`` after every ``every`` steps; it has no end.
+
+    >>> meta.optim.schedule.step_decay(3, 0.5)(6)
+    0.25
+    """
     _require_count("every", every)
     _require_factor("gamma", gamma)
     return Schedule(
@@ -131,6 +147,9 @@ def step_decay(every: int, gamma: float = 0.1) -> Schedule:
 def multi_step_decay(milestones: Sequence[int], gamma: float = 0.1) -> Schedule:
     """Return 1, multiplied by ``gamma`` at each of ``milestones``, ascending numbers of steps; it
     has no end. As torch.optim.lr_scheduler.MultiStepLR.
+
+    >>> [meta.optim.schedule.multi_step_decay([3, 6], 0.5)(step) for step in (0, 3, 6)]
+    [1.0, 0.5, 0.25]
     """
     for milestone in milestones:
         _require_count("a milestone", milestone)
@@ -143,7 +162,11 @@ def multi_step_decay(milestones: Sequence[int], gamma: float = 0.1) -> Schedule:
 
 
 def exponential_decay(gamma: float) -> Schedule:
-    """Return ``gamma**step``; it has no end. As torch.optim.lr_scheduler.ExponentialLR."""
+    """Return ``gamma**step``; it has no end. As torch.optim.lr_scheduler.ExponentialLR.
+
+    >>> meta.optim.schedule.exponential_decay(0.5)(2)
+    0.25
+    """
     _require_factor("gamma", gamma)
     return Schedule(lambda step: gamma**step, None, f"exponential_decay({gamma})")
 
@@ -151,6 +174,9 @@ def exponential_decay(gamma: float) -> Schedule:
 def polynomial_decay(steps: int, power: float = 1.0, end: float = 0.0) -> Schedule:
     """Return ``end + (1 - end) * (1 - step / steps)**power`` over ``steps`` steps, then ``end``; as
     torch.optim.lr_scheduler.PolynomialLR, whose end is 0. power: above 0.
+
+    >>> meta.optim.schedule.polynomial_decay(10, 2.0)(5)
+    0.25
     """
     if not 0 < power < math.inf:
         raise ArgumentError("power is out of range", expected="a number > 0", found=power)
@@ -166,6 +192,9 @@ def cosine_restarts(steps: int, growth: int = 1, end: float = 0.0) -> Schedule:
 
     Loshchilov and Hutter, "SGDR: stochastic gradient descent with warm restarts", ICLR 2017; as
     torch.optim.lr_scheduler.CosineAnnealingWarmRestarts.
+
+    >>> [round(meta.optim.schedule.cosine_restarts(10)(step), 2) for step in (0, 5, 10)]
+    [1.0, 0.5, 1.0]
     """
     _require_count("growth", growth)
     once = cosine(steps, end)
@@ -201,6 +230,9 @@ def one_cycle(
     steps: the length of the whole cycle; step ``steps - 1`` and all after it have ``end``.
     warmup: in (0, 1); with three phases at most 1/2. three_phases: go down to ``start`` as slowly
     as up, then to ``end``. linear: along straight lines, not half cosines.
+
+    >>> [round(meta.optim.schedule.one_cycle(10)(step), 2) for step in (0, 3, 10)]
+    [0.04, 0.95, 0.0]
     """
     _require_count("steps", steps)
     _require_factor("start", start)

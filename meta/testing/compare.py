@@ -40,6 +40,9 @@ def check(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-5, what: str = ""
 
     Tuples and lists are compared item by item. NaN equals NaN. Dtypes may differ: of a number that
     was expected in `WIDE`, the low bits are compared.
+
+    >>> import numpy as np
+    >>> meta.testing.check(meta.ones(3), np.ones(3))
     """
     if isinstance(b, tuple | list):
         assert isinstance(a, tuple | list), (

@@ -50,6 +50,9 @@ def randn_torch(
     """Return normal values twice, as an ndarray and as a torch tensor with memory of its own.
 
     ``positive`` takes absolute values and adds 1e-5.
+
+    >>> [x.shape for x in meta.testing.randn_torch((2, 3))]
+    [(2, 3), torch.Size([2, 3])]
     """
     values = random.normal(shape, mean=mean, std=std).tensor
     if positive:

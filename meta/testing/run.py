@@ -15,7 +15,14 @@ from meta.vm import compile
 
 
 def with_dialect(names: str | Sequence[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator: the function runs with these dialects only."""
+    """Return a decorator: the function runs with these dialects only.
+
+    >>> @meta.testing.with_dialect("torch")
+    ... def test():
+    ...     return meta.exp(meta.zeros(1)).item()
+    >>> test()
+    1.0
+    """
     chosen = (names,) if isinstance(names, str) else tuple(names)
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -178,6 +178,11 @@ class PerClass(Classification):
 class Precision(PerClass):
     """The share of predictions of a class that are right: hits / predictions. See `PerClass` for
     the arguments.
+
+    >>> metric = meta.train.Precision()
+    >>> metric.update(meta.array([[0.1, 0.9], [0.8, 0.2]]), meta.array([1, 0]))
+    >>> metric.compute()
+    1.0
     """
 
     def of(self, hits: torch.Tensor, labels: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
@@ -188,6 +193,11 @@ class Precision(PerClass):
 class Recall(PerClass):
     """The share of labels of a class that are predicted: hits / labels. See `PerClass` for the
     arguments.
+
+    >>> metric = meta.train.Recall()
+    >>> metric.update(meta.array([[0.1, 0.9], [0.8, 0.2]]), meta.array([1, 0]))
+    >>> metric.compute()
+    1.0
     """
 
     def of(self, hits: torch.Tensor, labels: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
@@ -198,6 +208,11 @@ class Recall(PerClass):
 class F1(PerClass):
     """The harmonic mean of precision and recall: 2 * hits / (predictions + labels). See `PerClass`
     for the arguments.
+
+    >>> metric = meta.train.F1()
+    >>> metric.update(meta.array([[0.1, 0.9], [0.8, 0.2]]), meta.array([1, 0]))
+    >>> metric.compute()
+    1.0
     """
 
     def of(self, hits: torch.Tensor, labels: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
@@ -210,6 +225,11 @@ class ConfusionMatrix(Classification):
     rows are labels. Not for `fit`, whose metrics are numbers.
 
     classes, threshold, ignore_index: as in `PerClass`.
+
+    >>> metric = meta.train.ConfusionMatrix()
+    >>> metric.update(meta.array([[0.1, 0.9], [0.8, 0.2]]), meta.array([1, 1]))
+    >>> metric.compute().tolist()
+    [[0, 0], [1, 1]]
     """
 
     def __init__(
@@ -245,6 +265,11 @@ class TopK(Classification):
     """The share of labels that are among the ``k`` classes with the largest scores; among equal
     scores the class with the smaller number comes first. Predictions are scores (..., classes) with
     at least k classes. NaN of no labels.
+
+    >>> metric = meta.train.TopK(2)
+    >>> metric.update(meta.array([[0.1, 0.5, 0.4]]), meta.array([2]))
+    >>> metric.compute()
+    1.0
     """
 
     def __init__(self, k: int, ignore_index: int | None = IGNORE_INDEX) -> None:
@@ -284,6 +309,11 @@ class AUC(Classification):
     of each class against all others, and their mean; with ``average=None`` an array of them. An
     area for which there are no labels on one side, or with a NaN among its scores, is NaN. All
     scores are kept until `reset`.
+
+    >>> metric = meta.train.AUC()
+    >>> metric.update(meta.array([0.1, 0.9, 0.8]), meta.array([0, 1, 1]))
+    >>> metric.compute()
+    1.0
     """
 
     joined = True
@@ -339,6 +369,11 @@ class Perplexity(Classification):
     """exp of the mean negative log-likelihood of the labels under softmax(scores), scores
     (..., classes): of all labels together, not a mean over batches. inf where it is above the
     largest float64, NaN of no labels.
+
+    >>> metric = meta.train.Perplexity()
+    >>> metric.update(meta.zeros((2, 4)), meta.array([1, 3]))
+    >>> round(metric.compute(), 3)
+    4.0
     """
 
     def __init__(self, ignore_index: int | None = IGNORE_INDEX) -> None:

@@ -111,6 +111,11 @@ def evaluate(
     generators are left as they were. In means of functions a batch counts by its number of samples.
     Raises ArgumentError
     for data without a batch.
+
+    >>> import numpy as np
+    >>> data = meta.train.Batches(np.ones((4, 3), "float32"), np.array([0, 1, 0, 1]), 2)
+    >>> sorted(meta.train.evaluate(meta.model.Linear(3, 2), meta.cross_entropy, data))
+    ['loss']
     """
     with group_on_mesh(mesh, over) as group:
         for one in (model, loss):

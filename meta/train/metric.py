@@ -146,7 +146,13 @@ class MeanError(Metric):
 
 
 class MeanAbsoluteError(MeanError):
-    """The mean of |prediction - target|. See `MeanError` for the arguments."""
+    """The mean of |prediction - target|. See `MeanError` for the arguments.
+
+    >>> metric = meta.train.MeanAbsoluteError()
+    >>> metric.update(meta.array([1.0, 2.0]), meta.array([2.0, 4.0]))
+    >>> metric.compute()
+    1.5
+    """
 
     def error(self, difference: Any) -> Any:
         """Return the absolute values."""
@@ -154,7 +160,13 @@ class MeanAbsoluteError(MeanError):
 
 
 class MeanSquaredError(MeanError):
-    """The mean of (prediction - target)**2. See `MeanError` for the arguments."""
+    """The mean of (prediction - target)**2. See `MeanError` for the arguments.
+
+    >>> metric = meta.train.MeanSquaredError()
+    >>> metric.update(meta.array([1.0, 2.0]), meta.array([2.0, 4.0]))
+    >>> metric.compute()
+    2.5
+    """
 
     def error(self, difference: Any) -> Any:
         """Return the squares."""

@@ -42,13 +42,21 @@ class ReLU(Activation):
 
 
 class ReLU6(Activation):
-    """min(max(x, 0), 6)."""
+    """min(max(x, 0), 6).
+
+    >>> meta.model.ReLU6()(meta.array([-1.0, 7.0])).tolist()
+    [0.0, 6.0]
+    """
 
     operator = op.relu6
 
 
 class LeakyReLU(Activation):
-    """x where x > 0, else negative_slope * x."""
+    """x where x > 0, else negative_slope * x.
+
+    >>> meta.model.LeakyReLU(0.5)(meta.array([-2.0, 2.0])).tolist()
+    [-1.0, 2.0]
+    """
 
     operator = op.leaky_relu
 
@@ -58,7 +66,11 @@ class LeakyReLU(Activation):
 
 
 class PReLU(Model):
-    """x where x > 0, else weight * x. ``weight``: (1,), or (num_parameters,) along axis 1."""
+    """x where x > 0, else weight * x. ``weight``: (1,), or (num_parameters,) along axis 1.
+
+    >>> meta.model.PReLU()(meta.array([-2.0, 2.0])).tolist()
+    [-0.5, 2.0]
+    """
 
     def build(self, num_parameters: int = 1, init: float = 0.25) -> None:
         """Make the weight."""
@@ -71,7 +83,11 @@ class PReLU(Model):
 
 
 class ELU(Activation):
-    """x where x > 0, else alpha * (exp(x) - 1)."""
+    """x where x > 0, else alpha * (exp(x) - 1).
+
+    >>> meta.model.ELU()(meta.array([0.0, 2.0])).tolist()
+    [0.0, 2.0]
+    """
 
     operator = op.elu
 
@@ -96,31 +112,51 @@ class GELU(Activation):
 
 
 class SiLU(Activation):
-    """x * sigmoid(x), also called swish."""
+    """x * sigmoid(x), also called swish.
+
+    >>> meta.model.SiLU()(meta.zeros(2)).tolist()
+    [0.0, 0.0]
+    """
 
     operator = op.silu
 
 
 class Mish(Activation):
-    """x * tanh(log(1 + exp(x)))."""
+    """x * tanh(log(1 + exp(x))).
+
+    >>> meta.model.Mish()(meta.zeros(2)).tolist()
+    [0.0, 0.0]
+    """
 
     operator = op.mish
 
 
 class Sigmoid(Activation):
-    """1 / (1 + exp(-x))."""
+    """1 / (1 + exp(-x)).
+
+    >>> meta.model.Sigmoid()(meta.zeros(2)).tolist()
+    [0.5, 0.5]
+    """
 
     operator = op.sigmoid
 
 
 class Tanh(Activation):
-    """The hyperbolic tangent."""
+    """The hyperbolic tangent.
+
+    >>> meta.model.Tanh()(meta.zeros(2)).tolist()
+    [0.0, 0.0]
+    """
 
     operator = op.tanh
 
 
 class Softplus(Activation):
-    """log(1 + exp(beta * x)) / beta; x where beta * x > threshold."""
+    """log(1 + exp(beta * x)) / beta; x where beta * x > threshold.
+
+    >>> round(meta.model.Softplus()(meta.zeros(1)).item(), 3)
+    0.693
+    """
 
     operator = op.softplus
 
@@ -130,13 +166,21 @@ class Softplus(Activation):
 
 
 class Hardswish(Activation):
-    """x * min(max(x + 3, 0), 6) / 6."""
+    """x * min(max(x + 3, 0), 6) / 6.
+
+    >>> meta.model.Hardswish()(meta.array([0.0, 4.0])).tolist()
+    [0.0, 4.0]
+    """
 
     operator = op.hardswish
 
 
 class Hardsigmoid(Activation):
-    """min(max(x + 3, 0), 6) / 6."""
+    """min(max(x + 3, 0), 6) / 6.
+
+    >>> meta.model.Hardsigmoid()(meta.array([-3.0, 0.0, 3.0])).tolist()
+    [0.0, 0.5, 1.0]
+    """
 
     operator = op.hardsigmoid
 
@@ -156,7 +200,11 @@ class Softmax(Activation):
 
 
 class LogSoftmax(Activation):
-    """The logarithm of `Softmax` along the axis ``dim``."""
+    """The logarithm of `Softmax` along the axis ``dim``.
+
+    >>> meta.model.LogSoftmax(-1)(meta.zeros((2, 1))).tolist()
+    [[0.0], [0.0]]
+    """
 
     operator = op.log_softmax
 

@@ -162,7 +162,11 @@ class Dropout(Model):
 
 
 class Identity(Model):
-    """Returns its input. Takes the place of a layer that is left out, whatever that is made of."""
+    """Returns its input. Takes the place of a layer that is left out, whatever that is made of.
+
+    >>> meta.model.Identity()(meta.ones(2)).tolist()
+    [1.0, 1.0]
+    """
 
     def build(self, *args: Any, **kwargs: Any) -> None:
         """Ignore the arguments."""

@@ -61,7 +61,11 @@ class Convolution(Model):
 
 
 class Conv1d(Convolution):
-    """Convolution of (n, in_channels, w)."""
+    """Convolution of (n, in_channels, w).
+
+    >>> meta.model.Conv1d(3, 8, 5, padding=2)(meta.ones((1, 3, 10))).shape
+    (1, 8, 10)
+    """
 
     operator, axes = op.conv1d, 1
 
@@ -77,7 +81,11 @@ class Conv2d(Convolution):
 
 
 class Conv3d(Convolution):
-    """Convolution of (n, in_channels, d, h, w)."""
+    """Convolution of (n, in_channels, d, h, w).
+
+    >>> meta.model.Conv3d(1, 4, 2)(meta.ones((1, 1, 3, 4, 5))).shape
+    (1, 4, 2, 3, 4)
+    """
 
     operator, axes = op.conv3d, 3
 
@@ -121,7 +129,11 @@ class TransposedConvolution(Model):
 
 
 class ConvTranspose1d(TransposedConvolution):
-    """Transposed convolution of (n, in_channels, w)."""
+    """Transposed convolution of (n, in_channels, w).
+
+    >>> meta.model.ConvTranspose1d(4, 2, 2, stride=2)(meta.ones((1, 4, 5))).shape
+    (1, 2, 10)
+    """
 
     operator, axes = op.conv_transpose1d, 1
 
@@ -137,7 +149,11 @@ class ConvTranspose2d(TransposedConvolution):
 
 
 class ConvTranspose3d(TransposedConvolution):
-    """Transposed convolution of (n, in_channels, d, h, w)."""
+    """Transposed convolution of (n, in_channels, d, h, w).
+
+    >>> meta.model.ConvTranspose3d(4, 2, 2, stride=2)(meta.ones((1, 4, 2, 3, 4))).shape
+    (1, 2, 4, 6, 8)
+    """
 
     operator, axes = op.conv_transpose3d, 3
 

@@ -115,6 +115,10 @@ def sync_batch_norm(model: Model, over: str = "dp") -> Model:
 
     ArgumentError for a model without such a layer, as of other systems: their programs call
     `meta.op.batch_norm_train`, whose statistics are of one rank.
+
+    >>> net = meta.model.Sequential(meta.model.BatchNorm(3))
+    >>> meta.model.sync_batch_norm(net, "dp")[0].over
+    'dp'
     """
     layers = [layer for layer in model.models() if isinstance(layer, BatchNorm)]
     if not layers:
@@ -255,19 +259,31 @@ class InstanceNorm(Model):
 
 
 class InstanceNorm1d(InstanceNorm):
-    """Instance normalisation of (n, c, w)."""
+    """Instance normalisation of (n, c, w).
+
+    >>> meta.model.InstanceNorm1d(3)(meta.ones((2, 3, 5))).shape
+    (2, 3, 5)
+    """
 
     axes = 1
 
 
 class InstanceNorm2d(InstanceNorm):
-    """Instance normalisation of (n, c, h, w)."""
+    """Instance normalisation of (n, c, h, w).
+
+    >>> meta.model.InstanceNorm2d(3)(meta.ones((2, 3, 5, 5))).shape
+    (2, 3, 5, 5)
+    """
 
     axes = 2
 
 
 class InstanceNorm3d(InstanceNorm):
-    """Instance normalisation of (n, c, d, h, w)."""
+    """Instance normalisation of (n, c, d, h, w).
+
+    >>> meta.model.InstanceNorm3d(3)(meta.ones((2, 3, 4, 4, 4))).shape
+    (2, 3, 4, 4, 4)
+    """
 
     axes = 3
 

@@ -66,7 +66,11 @@ class MaxPool(Model):
 
 
 class MaxPool1d(MaxPool):
-    """Maximum over windows of (n, c, w)."""
+    """Maximum over windows of (n, c, w).
+
+    >>> meta.model.MaxPool1d(2)(meta.arange(4.0).reshape((1, 1, 4))).tolist()
+    [[[1.0, 3.0]]]
+    """
 
     operator = op.max_pool1d
 
@@ -82,7 +86,11 @@ class MaxPool2d(MaxPool):
 
 
 class MaxPool3d(MaxPool):
-    """Maximum over windows of (n, c, d, h, w)."""
+    """Maximum over windows of (n, c, d, h, w).
+
+    >>> meta.model.MaxPool3d(2)(meta.ones((1, 3, 4, 4, 4))).shape
+    (1, 3, 2, 2, 2)
+    """
 
     operator = op.max_pool3d
 
@@ -107,13 +115,23 @@ class MaxUnpool(Model):
 
 
 class MaxUnpool1d(MaxUnpool):
-    """The reverse of `MaxPool1d`."""
+    """The reverse of `MaxPool1d`.
+
+    >>> x, i = meta.model.MaxPool1d(2, return_indices=True)(meta.arange(4.0).reshape((1, 1, 4)))
+    >>> meta.model.MaxUnpool1d(2)(x, i).tolist()
+    [[[0.0, 1.0, 0.0, 3.0]]]
+    """
 
     operator = staticmethod(op.max_unpool1d)
 
 
 class MaxUnpool2d(MaxUnpool):
-    """The reverse of `MaxPool2d`."""
+    """The reverse of `MaxPool2d`.
+
+    >>> x, i = meta.model.MaxPool2d(2, return_indices=True)(meta.ones((1, 1, 4, 4)))
+    >>> meta.model.MaxUnpool2d(2)(x, i).shape
+    (1, 1, 4, 4)
+    """
 
     operator = staticmethod(op.max_unpool2d)
 
@@ -152,7 +170,11 @@ class AvgPool(Model):
 
 
 class AvgPool1d(AvgPool):
-    """Mean over windows of (n, c, w)."""
+    """Mean over windows of (n, c, w).
+
+    >>> meta.model.AvgPool1d(2)(meta.arange(4.0).reshape((1, 1, 4))).tolist()
+    [[[0.5, 2.5]]]
+    """
 
     operator = op.avg_pool1d
 
@@ -168,7 +190,11 @@ class AvgPool2d(AvgPool):
 
 
 class AvgPool3d(AvgPool):
-    """Mean over windows of (n, c, d, h, w)."""
+    """Mean over windows of (n, c, d, h, w).
+
+    >>> meta.model.AvgPool3d(2)(meta.ones((1, 3, 4, 4, 4))).shape
+    (1, 3, 2, 2, 2)
+    """
 
     operator = op.avg_pool3d
 
@@ -191,7 +217,11 @@ class AdaptivePool(Model):
 
 
 class AdaptiveAvgPool1d(AdaptivePool):
-    """Mean over regions that cover (n, c, w) evenly."""
+    """Mean over regions that cover (n, c, w) evenly.
+
+    >>> meta.model.AdaptiveAvgPool1d(2)(meta.ones((1, 3, 7))).shape
+    (1, 3, 2)
+    """
 
     operator = op.adaptive_avg_pool1d
 
@@ -207,7 +237,11 @@ class AdaptiveAvgPool2d(AdaptivePool):
 
 
 class AdaptiveAvgPool3d(AdaptivePool):
-    """Mean over regions that cover (n, c, d, h, w) evenly."""
+    """Mean over regions that cover (n, c, d, h, w) evenly.
+
+    >>> meta.model.AdaptiveAvgPool3d(1)(meta.ones((1, 3, 4, 5, 6))).shape
+    (1, 3, 1, 1, 1)
+    """
 
     operator = op.adaptive_avg_pool3d
 
@@ -229,19 +263,31 @@ class AdaptiveMaxPool(AdaptivePool):
 
 
 class AdaptiveMaxPool1d(AdaptiveMaxPool):
-    """Maximum over regions that cover (n, c, w) evenly."""
+    """Maximum over regions that cover (n, c, w) evenly.
+
+    >>> meta.model.AdaptiveMaxPool1d(2)(meta.arange(4.0).reshape((1, 1, 4))).tolist()
+    [[[1.0, 3.0]]]
+    """
 
     operator = op.adaptive_max_pool1d
 
 
 class AdaptiveMaxPool2d(AdaptiveMaxPool):
-    """Maximum over regions that cover (n, c, h, w) evenly."""
+    """Maximum over regions that cover (n, c, h, w) evenly.
+
+    >>> meta.model.AdaptiveMaxPool2d(1)(meta.ones((2, 3, 7, 9))).shape
+    (2, 3, 1, 1)
+    """
 
     operator = op.adaptive_max_pool2d
 
 
 class AdaptiveMaxPool3d(AdaptiveMaxPool):
-    """Maximum over regions that cover (n, c, d, h, w) evenly."""
+    """Maximum over regions that cover (n, c, d, h, w) evenly.
+
+    >>> meta.model.AdaptiveMaxPool3d(1)(meta.ones((1, 3, 4, 5, 6))).shape
+    (1, 3, 1, 1, 1)
+    """
 
     operator = op.adaptive_max_pool3d
 
@@ -281,6 +327,9 @@ class PixelShuffle(Model):
 
     Shi et al., arXiv:1609.05158. Element (c, h * r + i, w * r + j) of the result comes from channel
     c * r^2 + i * r + j.
+
+    >>> meta.model.PixelShuffle(2)(meta.ones((1, 12, 4, 4))).shape
+    (1, 3, 8, 8)
     """
 
     def build(self, upscale_factor: int) -> None:
@@ -298,6 +347,9 @@ class PixelShuffle(Model):
 class PixelUnshuffle(Model):
     """Undoes `PixelShuffle`: makes (..., c, h * r, w * r) to (..., c * r^2, h, w), r being
     ``downscale_factor``.
+
+    >>> meta.model.PixelUnshuffle(2)(meta.ones((1, 3, 8, 8))).shape
+    (1, 12, 4, 4)
     """
 
     def build(self, downscale_factor: int) -> None:

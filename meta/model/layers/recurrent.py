@@ -262,7 +262,12 @@ class Recurrent(_Gates):
 
 
 class RNN(_RNN, Recurrent):
-    """Elman's recurrent network: h' = tanh(W_ih x + b_ih + W_hh h + b_hh); see `Recurrent`."""
+    """Elman's recurrent network: h' = tanh(W_ih x + b_ih + W_hh h + b_hh); see `Recurrent`.
+
+    >>> outputs, state = meta.model.RNN(3, 5)(meta.ones((7, 2, 3)))
+    >>> outputs.shape, state.shape
+    ((7, 2, 5), (1, 2, 5))
+    """
 
     def build(  # type: ignore[override]  # torch's order of arguments
         self,
@@ -335,7 +340,11 @@ class Cell(_Gates):
 
 
 class RNNCell(_RNN, Cell):
-    """One step of an `RNN`."""
+    """One step of an `RNN`.
+
+    >>> meta.model.RNNCell(3, 5)(meta.ones((2, 3))).shape
+    (2, 5)
+    """
 
     def build(
         self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh"
@@ -346,11 +355,20 @@ class RNNCell(_RNN, Cell):
 
 
 class LSTMCell(_LSTM, Cell):
-    """One step of an `LSTM`; returns (h, c)."""
+    """One step of an `LSTM`; returns (h, c).
+
+    >>> h, c = meta.model.LSTMCell(3, 5)(meta.ones((2, 3)))
+    >>> h.shape, c.shape
+    ((2, 5), (2, 5))
+    """
 
 
 class GRUCell(_GRU, Cell):
-    """One step of a `GRU`."""
+    """One step of a `GRU`.
+
+    >>> meta.model.GRUCell(3, 5)(meta.ones((2, 3))).shape
+    (2, 5)
+    """
 
 
 def _within(lengths: Any, steps: int, n: Any, one: bool) -> Any:

@@ -360,6 +360,10 @@ class TransformerEncoderLayer(_Layer):
 class TransformerDecoderLayer(_Layer):
     """Attention of a sequence to itself, then to ``memory``, then two linear layers at each
     step.
+
+    >>> layer = meta.model.TransformerDecoderLayer(8, 2, 16)
+    >>> layer(meta.ones((5, 2, 8)), meta.ones((7, 2, 8))).shape
+    (5, 2, 8)
     """
 
     blocks = 3
@@ -404,7 +408,12 @@ class _Stack(Model):
 
 
 class TransformerEncoder(_Stack):
-    """Layers in a row: copies of a `TransformerEncoderLayer`."""
+    """Layers in a row: copies of a `TransformerEncoderLayer`.
+
+    >>> layer = meta.model.TransformerEncoderLayer(8, 2, 16)
+    >>> meta.model.TransformerEncoder(layer, 3)(meta.ones((5, 2, 8))).shape
+    (5, 2, 8)
+    """
 
     @trace
     def forward(
@@ -417,7 +426,12 @@ class TransformerEncoder(_Stack):
 
 
 class TransformerDecoder(_Stack):
-    """Layers in a row: copies of a `TransformerDecoderLayer`."""
+    """Layers in a row: copies of a `TransformerDecoderLayer`.
+
+    >>> decoder = meta.model.TransformerDecoder(meta.model.TransformerDecoderLayer(8, 2, 16), 3)
+    >>> decoder(meta.ones((5, 2, 8)), meta.ones((7, 2, 8))).shape
+    (5, 2, 8)
+    """
 
     @trace
     def forward(
