@@ -65,11 +65,11 @@ class ViTConfig(Config):
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ViTConfig:
         """Return the configuration that a ``config.json`` of transformers describes: the labels are
-        counted in its ``id2label``.
+        counted in its ``id2label``, without which there are 2.
         """
         require_dict(cls.__name__, values)
-        names = values.get("id2label")
-        return super().from_dict({**values, "num_labels": len(names)} if names else values)
+        labels = len(values.get("id2label") or ()) or values.get("num_labels", 2)
+        return super().from_dict({**values, "num_labels": labels})
 
 
 class ViTPatchEmbeddings(Model):

@@ -309,3 +309,13 @@ def test_a_config_json_of_transformers(tmp_path: Path) -> None:
     values = json.loads((tmp_path / "config.json").read_text())
     config = zoo.ViTConfig.from_dict(values)
     assert all(getattr(theirs, f.name) == getattr(config, f.name) for f in fields(config))
+
+
+@pytest.mark.parametrize("labels", [1, 2, 7])
+def test_the_labels_of_a_configuration_of_transformers(labels: int) -> None:
+    from transformers import ViTConfig
+
+    theirs = ViTConfig(num_labels=labels)
+    for values in (theirs.to_dict(), json.loads(theirs.to_json_string())):  # which has no defaults
+        assert zoo.ViTConfig.from_dict(values).num_labels == labels
+    assert zoo.ViTConfig.from_dict({"num_labels": labels}).num_labels == labels
