@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from meta.model import trace
 from meta.vm.executable import Executable
 from meta.vm.inspect import graph_svg as graph_module
 from meta.vm.inspect import pass_changes as changes_module
+from meta.vm.inspect.graph_folding import repetitions
 from meta.vm.inspect.graph_svg import graph_svg
 from meta.vm.inspect.html_report import NO_PASSES, NO_TIMES, page
 from meta.vm.inspect.pass_changes import SteadyPrinter, changes, changes_html
@@ -102,7 +104,7 @@ def test_the_graph() -> None:
         "%x", "%y", "torch.add", "torch.exp", "torch.sum", "torch.matmul", "torch.relu",
     ]  # fmt: skip
     assert html.count("<path") == 6 and html.count('class="result"') == 2
-    assert "test_html_report.py:62" in html and "float32[2, 4]" in html
+    assert "test_html_report.py:64" in html and "float32[2, 4]" in html
     Document(f"<html>{html}</html>")
 
 
@@ -114,6 +116,59 @@ def test_the_graph_of_branches_and_of_nothing() -> None:
     assert ">If<" in html and "%x" in html
     identity = graph_svg(meta.vm.compile(parse("func @main() -> () {\n  return (,)\n}")))
     assert "neither inputs nor bindings" in identity
+
+
+class Layers(meta.Model):
+    """So many layers of two branches, and what ends the last one otherwise."""
+
+    def build(self, count: int) -> None:
+        self.weights = [meta.model.parameter(f32(4, 4)) for _ in range(count)]
+
+    @trace
+    def forward(self, x: Any, mask: Any) -> Any:
+        for weight in self.weights:
+            y = op.exp(op.matmul(x, weight)) * mask
+            x = op.tanh(op.reshape(op.reshape(y, (12,)), (3, 4))) + op.sin(x) + x
+        return op.sum(op.cos(x))
+
+
+def drawn(count: int) -> str:
+    with meta.dialect.only("torch"):
+        return graph_svg(meta.vm.compile(Layers(count), f32(3, 4), f32(4)))
+
+
+def test_layers_are_drawn_once() -> None:
+    one, *others = (re.findall(r'class="title">([^<]*)<', drawn(n)) for n in (1, 3, 20))
+    assert "torch.reshape" not in one and one.count("torch.matmul") == 1
+    for number, found in zip((3, 20), others, strict=True):
+        assert sorted(found) == sorted([*one, f"{number} times"])
+    # Edges: those of one layer; what a layer takes of the one before is that of the first.
+    assert drawn(20).count("<path") == drawn(1).count("<path")
+    assert "these 7 nodes come 20 times" in drawn(20)
+    Document(f"<html>{drawn(3)}</html>")
+
+
+@pytest.mark.parametrize(
+    ("keys", "sources", "expected"),
+    [
+        ("abcabcabc", "chain", [(0, 3, 6)]),
+        ("xabcdabcdabcy", "chain", [(1, 4, 7)]),  # the last one lacks one of four
+        ("abcabc", "chain", []),  # too little
+        ("aaaaaa", "chain", [(0, 1, 5)]),
+        ("aaaaaa", [[], [], [], [], [], []], [(0, 1, 5)]),
+        ("abababab", [[], [0], [0], [2], [0], [4], [0], [6]], [(1, 2, 4)]),  # of one source
+        ("abababab", [[], [0], [1], [2], [2], [4], [3], [6]], []),  # other edges each time
+        ("abcdabcdxyxyxyxy", "chain", [(0, 4, 4), (8, 2, 6)]),
+    ],
+)
+def test_repetitions(keys: str, sources: Any, expected: list[tuple[int, int, int]]) -> None:
+    if sources == "chain":
+        sources = [[i - 1] for i in range(len(keys))]
+    nodes = [SimpleNamespace(key=(k,), before=[]) for k in keys]
+    for node, of in zip(nodes, sources, strict=True):
+        node.before = [nodes[i] if i >= 0 else "input" for i in of]
+    found = repetitions(nodes)
+    assert [(r.start, r.period, r.saved) for r in found] == expected
 
 
 def test_a_large_graph_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:

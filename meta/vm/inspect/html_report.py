@@ -337,7 +337,9 @@ td details td{font-size:.92em}
 .graph{font:10.5px ui-monospace,monospace;display:block;margin:0 auto}
 .graph path{fill:none;stroke:currentColor;opacity:.35}
 .graph text{text-anchor:middle;fill:currentColor}.graph .title{font-weight:600}
-.graph rect{fill-opacity:.28}.graph .given{fill:none;stroke:currentColor}
+.graph rect{fill-opacity:.28}
+.graph .layer{fill:none;stroke:currentColor;stroke-dasharray:4 4;opacity:.6}
+.graph .given{fill:none;stroke:currentColor}
 .graph .result{stroke:currentColor;stroke-width:2.5}
 td .meta-ir{max-width:25rem;font-size:.9em}
 """
