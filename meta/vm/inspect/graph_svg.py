@@ -119,10 +119,10 @@ def _folded(
         for number in range(found.saved):
             first[id(nodes[found.start + found.period + number])] = own[number % found.period]
     drawn = [n for n in nodes if id(n) not in first]
-    number = {id(n): i for i, n in enumerate(drawn)}
+    places = {id(n): i for i, n in enumerate(drawn)}
     for i, node in enumerate(drawn):
         before = dict.fromkeys(first.get(id(b), b) for b in node.before)
-        node.before = [b for b in before if number.get(id(b), -1) < i]
+        node.before = [b for b in before if places.get(id(b), -1) < i]
     results[:] = [first.get(id(r), r) for r in results]
     return drawn, layers
 
