@@ -1929,6 +1929,16 @@ def grid_sample(
     Transformer Networks, 2015).
     """
 
+def grid_sample_dx(
+    x: ArrayLike,
+    grid: ArrayLike,
+    dy: ArrayLike,
+    mode: str = 'bilinear',
+    padding_mode: str = 'zeros',
+    align_corners: builtins.bool = False,
+) -> tuple[ndarray, ndarray]:
+    """Gradients of `grid_sample`: (dx, dgrid), of the types of x and grid. dy: that of the result."""
+
 def group_cast(tensor_list: Sequence[ArrayLike], dtype: DTypeLike) -> tuple[ndarray, ...]:
     """Every tensor of a list in another dtype, converted as by `astype`, in one kernel."""
 

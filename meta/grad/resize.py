@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 from meta import op
-from meta.grad.core import gradient
+from meta.grad.core import gradient, pullback
 from meta.ir.types import TensorType
 from meta.op.core.resample import upsampled
 
@@ -120,7 +120,16 @@ def _cubic(t, k):
 
 
 @gradient(op.grid_sample)
-def grid_sample(x, grid, dy, mode, padding_mode, align_corners):
+def grid_sample(x, grid, dy, *options):
+    return op.grid_sample_dx(x, grid, dy, *options)
+
+
+@gradient(op.grid_sample_dx)
+def of_grid_sample_dx(x, grid, dy, dy_, *options):
+    return pullback(lambda *arrays: _sampling_gradients(*arrays, *options), (x, grid, dy), dy_)
+
+
+def _sampling_gradients(x, grid, dy, mode, padding_mode, align_corners):
     """dx: every sample's dy, spread with its weights over what it read. dgrid: per axis, dy times
     what was read by the derivatives of the weights, summed over channels.
     """

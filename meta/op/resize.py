@@ -192,6 +192,21 @@ def grid_sample(
     return TensorType((x.shape[0], x.shape[1], *grid.shape[1:-1]), x.dtype)
 
 
+@op(options=grid_sample)
+def grid_sample_dx(
+    x: Tensor, grid: Tensor, dy: Tensor, *options: Any
+) -> tuple[TensorType, TensorType]:
+    """Gradients of `grid_sample`: (dx, dgrid), of the types of x and grid. dy: that of the result.
+
+    At positions that are NaN or infinite they are those of ATen on the device.
+    """
+    y = grid_sample.type_function(x, grid, *options)
+    require_same_dtype(x, dy)
+    fits = dy.shape == y.shape or not (dy.is_static and y.is_static)
+    require(fits, "dy does not fit", expected=list(y.shape), found=str(dy))
+    return x, grid
+
+
 _MODES = {
     "nearest": ("nearest_neighbor", "asymmetric"),
     "nearest-exact": ("nearest_neighbor", "tf_half_pixel_for_nn"),

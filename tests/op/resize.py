@@ -226,6 +226,13 @@ def grid_sample(x, grid, mode="bilinear", padding_mode="zeros", align_corners=Fa
     return torch.nn.functional.grid_sample(x, grid, mode, padding_mode, align_corners)
 
 
+def grid_sample_dx(x, grid, dy, *options, **named):
+    leaves = [t.detach().requires_grad_() for t in (x, grid)]
+    with torch.enable_grad():
+        y = grid_sample(*leaves, *options, **named)
+        return torch.autograd.grad(y, leaves, dy)
+
+
 _N, _I = math.nan, math.inf
 
 STRANGE = [[[_N, 0.0], [0.0, _N], [_N, _N]], [[_I, 0.0], [-_I, 0.5], [0.5, _I]]]
@@ -287,5 +294,27 @@ CASES += [
         grid_sample,
         dtypes=("float32", "float64"),
         grad=False,
+    ),
+    OpCase(
+        "grid_sample_dx",
+        [
+            *(
+                sample(*arguments, mode, padding, align)
+                for arguments in (
+                    (F(2, 3, 4, 5), F(2, 3, 2, 2, low=-1.4, high=1.4), F(2, 3, 3, 2)),
+                    (F(1, 2, 3, 4, 5), F(1, 2, 2, 3, 3, low=-1.4, high=1.4), F(1, 2, 2, 2, 3)),
+                )
+                for mode in ("bilinear", "nearest")
+                for padding in ("zeros", "border", "reflection")
+                for align in (False, True)
+            ),
+            sample(F(1, 2, 4, 5), F(1, 3, 2, 2, low=-1.7, high=1.7), F(1, 2, 3, 2), "bicubic"),
+            sample(F(0, 2, 3, 4), F(0, 2, 2, 2), F(0, 2, 2, 2)),
+        ],
+        grid_sample_dx,
+        dtypes=("float32", "float64"),
+        # torch has no double backward of bicubic sampling, nor of any in volumes.
+        grad=False,
+        errors=[error(F(1, 1, 2, 2), F(1, 2, 2, 2), F(1, 1, 2, 3), match="dy does not fit")],
     ),
 ]

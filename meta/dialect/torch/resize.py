@@ -13,6 +13,7 @@ from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.operands import widened
 from meta.op.core.check import pair
 from meta.op.core.resample import sampling, upsampled
+from meta.op.resize import PADDING_MODES, SAMPLING_MODES
 
 
 def taps(s, like, axis):
@@ -95,3 +96,12 @@ def grid_sample(x, grid, mode, padding_mode, align_corners):
     image, places = widened(x, grid)
     sample = torch.nn.functional.grid_sample
     return sample(image, places, mode, padding_mode, align_corners).to(x.dtype)
+
+
+@dialect.kernel(op.grid_sample_dx)
+def grid_sample_dx(x, grid, dy, mode, padding_mode, align_corners):
+    aten = torch.ops.aten
+    backward = aten.grid_sampler_2d_backward if x.ndim == 4 else aten.grid_sampler_3d_backward
+    how = SAMPLING_MODES.index(mode), PADDING_MODES.index(padding_mode), align_corners
+    dx, dgrid = backward(*widened(dy, x, grid), *how, [True, True])
+    return dx.to(x.dtype), dgrid.to(x.dtype)

@@ -251,24 +251,13 @@ def cudnn_grid_sampler(x, grid):
     return op.grid_sample(x, grid, "bilinear", "zeros", True)
 
 
-@aten("grid_sampler_2d_backward", "grid_sampler_3d_backward", op.grid_sample)
+@aten("grid_sampler_2d_backward", "grid_sampler_3d_backward", op.grid_sample_dx)
 def grid_sampler_backward(
     dy, x, grid, *, interpolation_mode, padding_mode, align_corners, output_mask
 ):
     method, padding = SAMPLING[interpolation_mode], PADDING[padding_mode]
-    by_x, by_grid = output_mask
-    dx = dgrid = None
-    if by_x:
-        (dx,) = pullback(
-            lambda x: op.grid_sample(x, grid, method, padding, align_corners), (x,), dy
-        )
-    if by_grid and method == "nearest":
-        dgrid = op.zeros_like(grid)
-    elif by_grid:
-        (dgrid,) = pullback(
-            lambda grid: op.grid_sample(x, grid, method, padding, align_corners), (grid,), dy
-        )
-    return dx, dgrid
+    dx, dgrid = op.grid_sample_dx(x, grid, dy, method, padding, align_corners)
+    return tuple(g if wanted else None for g, wanted in zip((dx, dgrid), output_mask, strict=True))
 
 
 def _positions(theta, size, align_corners):
