@@ -14,9 +14,11 @@ is wrong with an argument.
 
 from __future__ import annotations
 
+import importlib
 import math
 import operator
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -26,13 +28,15 @@ from meta import op
 from meta.base.call_context import current
 from meta.base.device import CPU, default_device, require
 from meta.base.did_you_mean import unknown_attribute
-from meta.base.dtype import canonical, is_float, limits
+from meta.base.dtype import TO_TORCH, canonical, is_float, limits
 from meta.base.errors import ArgumentError
 from meta.base.signature_check import check_signature
 from meta.dialect.core.preference import unrestricted
 from meta.ir.types import SymbolicDim
 from meta.op.core.tracing import Symbol, Trace
+from meta.runtime.array_key import array_key
 from meta.runtime.ndarray import as_array, ndarray
+from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory, require_room
 from meta.runtime.random import Generator, default, seed
 
 __all__ = [
@@ -54,14 +58,43 @@ Array = Any
 """An array, or a traced value."""
 
 
-def _draw(random: Any, *args: Any, **options: Any) -> Array:
+def _draw(
+    random: Any, place: str, shape: tuple[Any, ...], *numbers: float, dtype: str = "float32"
+) -> Array:
     """Return numbers of an operator. Those of an eager call are the same on every dialect, so the
-    choice of `only` and `exclude`, which is about what is computed, does not hold for it.
+    choice of `only` and `exclude`, which is about what is computed, does not hold for it; on the
+    CPU it is `torch`'s kernel, which serves all shapes and is asked at once.
     """
     if current() is not None:
-        return random(*args, **options)
+        return random(_key(place), shape, *numbers, dtype=dtype)
+    if place == CPU and dtype in FILLED:
+        return _filled(random, shape, numbers, dtype)
     with unrestricted():
-        return random(*args, **options)
+        return random(_key(place), shape, *numbers, dtype=dtype)
+
+
+FILLED = {"float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"}
+
+
+def _filled(random: Any, shape: tuple[int, ...], numbers: Sequence[float], dtype: str) -> ndarray:
+    key, kind = array_key(shape, dtype, CPU), TO_TORCH[dtype]
+    require_room(math.prod(shape) * kind.itemsize, CPU, random.name)
+    try:
+        out = torch.empty(shape, dtype=kind)
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        raise out_of_memory(error, CPU, "random numbers", hint="fewer numbers at a time") from None
+    _kernels()[random](default.key(), *numbers, out)
+    return ndarray(out, key)
+
+
+@cache
+def _kernels() -> dict[Any, Any]:
+    """Return the kernels that fill a tensor, which are imported by the first draw."""
+    module = importlib.import_module("meta.dialect.torch.random")
+    names = "random_uniform", "random_normal", "random_integers"
+    return {getattr(op, name): getattr(module, name) for name in names}
 
 
 @check_signature
@@ -85,10 +118,9 @@ def normal(
     extents, place = _shape(shape), _on(device, mean, std)
     if _is_number(mean) and _is_number(std):
         _require(std >= 0, "the standard deviation is negative", "std >= 0", std)
-        return _draw(
-            op.random_normal, _key(place), extents, float(mean), float(std), _floating(dtype)
-        )
-    z = _draw(op.random_normal, _key(place), extents, dtype=_floating(dtype))
+        numbers = float(mean), float(std)
+        return _draw(op.random_normal, place, extents, *numbers, dtype=_floating(dtype))
+    z = _draw(op.random_normal, place, extents, 0.0, 1.0, dtype=_floating(dtype))
     return _of_shape(op.add(op.multiply(z, _tensor(std)), _tensor(mean)), extents)
 
 
@@ -112,10 +144,9 @@ def uniform(
     extents, place = _shape(shape), _on(device, low, high)
     if _is_number(low) and _is_number(high):
         _require(low <= high, "the interval is empty", "low <= high", (low, high))
-        return _draw(
-            op.random_uniform, _key(place), extents, float(low), float(high), _floating(dtype)
-        )
-    u = _draw(op.random_uniform, _key(place), extents, dtype=_floating(dtype))
+        numbers = float(low), float(high)
+        return _draw(op.random_uniform, place, extents, *numbers, dtype=_floating(dtype))
+    u = _unit(place, extents, _floating(dtype))
     low, high = _tensor(low), _tensor(high)
     y = op.add(op.multiply(u, op.subtract(high, low)), low)
     return _of_shape(op.where(op.less(y, high), y, low), extents)
@@ -140,7 +171,7 @@ def randint(
         f"ints, {held.min} <= low < high <= {held.max + 1}",
         (low, high),
     )
-    return _draw(op.random_integers, _key(_on(device)), _shape(shape), low, high - 1, name)
+    return _draw(op.random_integers, _on(device), _shape(shape), low, high - 1, dtype=name)
 
 
 @check_signature
@@ -161,7 +192,7 @@ def bernoulli(p: float | Array, *, dtype: object = None) -> Array:
         least, most = (float(b) for b in weights.tensor.aminmax()) if weights.size else (0.0, 1.0)
         _require(0 <= least <= most <= 1, "p has no probabilities", "0 <= p <= 1", (least, most))
     name = canonical(dtype) if dtype is not None else _lifted(p).dtype
-    u = _draw(op.random_uniform, _key(_on(None, weights)), weights.shape, dtype=weights.dtype)
+    u = _unit(_on(None, weights), weights.shape, weights.dtype)
     return op.astype(op.less(u, weights), name)
 
 
@@ -251,7 +282,7 @@ def multinomial(p: Array, num_samples: int, replacement: bool = False) -> Array:
     _require(count > 0, "p has no element to draw", "a last extent above 0", weights.shape)
     sums = op.cumsum(weights, -1, weights.dtype)
     shape = (*weights.shape[:-1], num_samples)
-    u = _draw(op.random_uniform, _key(place), shape, dtype=weights.dtype)
+    u = _unit(place, shape, weights.dtype)
     found = op.searchsorted(sums, op.multiply(u, sums[..., -1:]), side="right")
     return op.minimum(found, count - 1)  # a product may be rounded to the sum
 
@@ -268,24 +299,31 @@ def permutation(x: int | Array, *, device: object = None) -> Array:
         _require(len(rows.shape) > 0, "x has no axis", "at least one axis", rows.shape)
         return op.take(rows, permutation(rows.shape[0], device=_on(device, rows)), 0)
     _require(not isinstance(x, bool) and x >= 0, "this is no count", "an int >= 0", x)
-    words = _draw(op.random_integers, _key(_on(device)), (x,), -(2**63), 2**63 - 1)
+    words = _draw(op.random_integers, _on(device), (x,), -(2**63), 2**63 - 1, dtype="int64")
     return op.argsort(words)
 
 
 def _exponential(extents: tuple[Any, ...], dtype: str, place: str) -> Array:
     """Return samples of the exponential distribution with mean 1, in at least float32."""
     double = dtype == "float64"
-    u = _draw(op.random_uniform, _key(place), extents, dtype="float64" if double else "float32")
+    u = _unit(place, extents, "float64" if double else "float32")
     # What is left of 1 has 24 or 53 bits; samples below the last one are its half.
     least = 2.0**-54 if double else 2.0**-25
     return op.maximum(op.negative(op.log(op.subtract(1.0, u))), least)
+
+
+def _unit(place: str, shape: tuple[Any, ...], dtype: str) -> Array:
+    """Return numbers on [0, 1)."""
+    return _draw(op.random_uniform, place, shape, 0.0, 1.0, dtype=dtype)
 
 
 def _key(place: str) -> Array:
     """Return the next key on a device; in traced code, what draws one in every run."""
     if isinstance(current(), Trace):
         return op.random_key(place)
-    return ndarray(torch.full((1,), default.key(), dtype=torch.int64, device=place))
+    if place == CPU:
+        return ndarray(torch.tensor([default.key()]))
+    return ndarray(torch.full((1,), default.key(), device=place))  # without waiting
 
 
 def _on(device: object, *given: Any) -> str:

@@ -10,6 +10,7 @@ import torch
 
 import meta
 from meta.base.errors import ArgumentError
+from meta.dialect import only
 
 X = np.array([[3.0, np.nan, 1.0, 3.0], [0.0, -0.0, 5.0, -1.0]])
 T = torch.tensor(X)
@@ -57,3 +58,32 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
 def test_what_makes_no_sense_is_refused(call: Callable[[], Any], text: str) -> None:
     with pytest.raises(ArgumentError, match=text):
         call()
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("ties", ["none", "chosen", "last", "NaN", "zeros"])
+def test_few_of_many_are_those_of_a_stable_sort(ties: str, largest: bool) -> None:
+    x = np.random.default_rng(0).permutation(np.arange(600, dtype="float32")).reshape(3, 200)
+    order = np.argsort(-x if largest else x, axis=1)
+    if ties != "none":
+        first, second = {"chosen": (1, 2), "last": (4, 5)}.get(ties, (3, 150))
+        x[1, order[1, first]] = {"NaN": np.nan, "zeros": 0.0}.get(ties, x[1, order[1, second]])
+    if ties == "zeros":
+        x -= x[1, order[1, 3]] + (700 if largest else -700)
+        x[1, [7, 90]] = 0.0, -0.0
+    with only("torch"):
+        values, indices = meta.topk(meta.array(x), 5, largest=largest)
+    expected = torch.sort(torch.from_numpy(x), dim=1, descending=largest, stable=True)
+    assert np.array_equal(indices.numpy(), expected.indices[:, :5].numpy())
+    assert np.array_equal(values.numpy(), expected.values[:, :5].numpy(), equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "low, high", [(-(2**63), 2**63 - 1), (-5, 5), (2**62, 2**62 + 9000), (3, 4)]
+)
+def test_many_integers_are_sorted_stably(low: int, high: int) -> None:
+    x = np.random.default_rng(1).integers(low, high, 5001, endpoint=True)
+    for given in (x, np.concatenate([x, x[:7]]), np.concatenate([x, x[:7] ^ 1])):
+        with only("torch"):
+            found = meta.argsort(meta.array(given)).numpy()
+        assert np.array_equal(found, np.argsort(given, kind="stable"))

@@ -201,6 +201,8 @@ def _target() -> str:
 
 def _compile(target: str) -> bytes:
     """Return the library of the kernels."""
+    if _linker().command() is None:
+        raise OSError(f"there is no linker ({', '.join(_linker().NAMES)})")
     ffi, linker, spec = importlib.import_module("tvm_ffi"), _linker(), find_spec("tvm")
     load = importlib.import_module("tvm_ffi.libinfo").load_lib_ctypes
     folders = [Path(p) / "lib" for p in (spec and spec.submodule_search_locations) or ()]
@@ -237,9 +239,9 @@ Run = Callable[[int, int, int, bytes], None]
 def kernels() -> dict[str, Run]:
     """Return the kernels by name, compiled now if they never were: functions of an address, the
     first block, how many elements, and a struct of keys and parameters. None where they cannot be
-    compiled, with a MetaWarning unless TVM or a linker is not there.
+    compiled, with a MetaWarning unless TVM is not there.
     """
-    if sys.platform != "linux" or find_spec("tvm") is None or _linker().command() is None:
+    if sys.platform != "linux" or find_spec("tvm") is None:
         return {}
     try:
         return _loaded()
@@ -253,9 +255,14 @@ def kernels() -> dict[str, Run]:
 
 
 def _loaded() -> dict[str, Run]:
-    linker = _linker()
-    with linker.in_memory(libraries(_target())) as file:
-        library = ctypes.CDLL(linker.path_of(file))
+    """Return the functions of the library, which is loaded from memory: what was read is run."""
+    file = os.memfd_create("meta-random")
+    try:
+        path = f"/proc/self/fd/{file}"
+        Path(path).write_bytes(libraries(_target()))
+        library = ctypes.CDLL(path)
+    finally:
+        os.close(file)
     found: dict[str, Run] = {}
     for name in KERNELS:
         function = getattr(library, name)

@@ -29,7 +29,9 @@ from meta.runtime.philox import (
 )
 
 PIECE = 2**14
-"""Blocks that are computed at a time on a CPU, so that what is between stays in its cache."""
+"""Elements that are computed at a time on a CPU: what is between stays in its cache, and is of so
+few elements that ATen starts no threads, whose waiting costs more than the work.
+"""
 
 
 class _Tensors:
@@ -70,7 +72,7 @@ def _fill(out, key, each, kernel, parameters, make, begin=0):
         llvm_random.fill(kernel, flat, int(key), each, parameters, begin)
         return
     blocks = -(-len(flat) // each)
-    step = PIECE if out.device.type == "cpu" else max(blocks, 1)
+    step = PIECE // each if out.device.type == "cpu" else max(blocks, 1)
     for first in range(0, blocks, step):
         count = min(step, blocks - first)
         part = flat[first * each : (first + count) * each]
@@ -78,15 +80,20 @@ def _fill(out, key, each, kernel, parameters, make, begin=0):
             drawn = torch.empty(len(part), dtype=own)
             llvm_random.fill(kernel, drawn, int(key), each, parameters, begin + first)
         else:
-            drawn = torch.stack(make(_words(begin + first, count, key.reshape(()))), 1).flatten()
+            words = _words(begin + first, count, key, out.device)
+            drawn = torch.stack(make(words), 1).flatten()
         part.copy_(drawn[: len(part)])
 
 
-def _words(first, count, key):
-    """Return the four random words of blocks from ``first`` on, as int64 vectors."""
-    block = torch.arange(first, first + count, device=key.device)
+def _words(first, count, key, device):
+    """Return the four random words of blocks from ``first`` on, as int64 vectors.
+
+    key: an int, or a tensor of one element.
+    """
+    block = torch.arange(first, first + count, device=device)
     zero = torch.zeros_like(block)
     split = IN_64_BITS.split
+    key = key if isinstance(key, int) else key.reshape(())
     return philox4x32((*split(block), zero, zero), split(key), lambda *words: words)
 
 
