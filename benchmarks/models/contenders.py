@@ -13,7 +13,7 @@ from torch import nn
 
 import meta
 import meta.interop.torch
-from meta.model import Model
+from meta.model import Model, empty_init
 from meta.optim import with_adamw, with_sgd
 from meta.train.objective import Objective
 from models.task import Inputs, Row, Task, TorchTask, scores, state_of
@@ -56,7 +56,8 @@ class Contender:
         self.executable: Any = None
         if name == "meta":
             assert isinstance(task, Task), f"the zoo of meta has no {task.what}"
-            ours = task.ours().to(device=device)
+            with meta.device(device), empty_init():
+                ours = task.ours()
             ours.load_state_dict(state_of(theirs))
             del theirs
             self.state = lambda: {n: a.torch().detach().clone() for n, a in ours.state().items()}

@@ -23,7 +23,7 @@ from torch import nn
 
 import meta
 from meta.interop.torch import training_step as step_of_meta
-from meta.model import Model
+from meta.model import Model, empty_init
 from meta.optim import with_adamw
 from meta.train.objective import Objective
 from models.contenders import training_step
@@ -88,7 +88,8 @@ class RankContender:
         self.executable: Any = None
         batches = _batches(task, name, place)
         if name in (*OURS, JOINED):
-            ours = task.ours().to(device=place.device)
+            with meta.device(place.device), empty_init():
+                ours = task.ours()
             ours.load_state_dict(state_of(theirs))
             del theirs
             if name == HALF and row.images:

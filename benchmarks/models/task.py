@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import meta
-from meta.model import Model
+from meta.model import Model, empty_init
 
 Inputs = torch.Tensor | dict[str, torch.Tensor]
 """What a model is called with: one tensor, or several by keyword."""
@@ -43,7 +43,9 @@ class Task(TorchTask):
     def pair(self) -> tuple[Model, nn.Module]:
         """Return both models with equal parameters, random but the same each time."""
         torch.manual_seed(0)
-        theirs, ours = self.theirs(), self.ours()
+        theirs = self.theirs()
+        with empty_init():
+            ours = self.ours()
         ours.load_state_dict(state_of(theirs))
         return ours, theirs
 

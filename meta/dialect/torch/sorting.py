@@ -50,11 +50,10 @@ def sort(x, axis, descending):
 
 @dialect.kernel(op.topk, plevel=LIBRARY)
 def topk(x, k, axis, largest, ret_type, dtype):
-    values = indices = None
+    found = None
     if x.device.type == "cpu" and x.ndim and 0 < FEW * k <= x.shape[axis]:
-        values, indices = _distinct_topk(x, k, axis, largest)
-    if values is None:
-        values, indices = torch.sort(x, dim=axis, descending=largest, stable=True)
+        found = _distinct_topk(x, k, axis, largest)
+    values, indices = found or torch.sort(x, dim=axis, descending=largest, stable=True)
     values = values.narrow(axis, 0, k).clone(memory_format=torch.contiguous_format)
     indices = indices.narrow(axis, 0, k).to(
         TO_TORCH[dtype], copy=True, memory_format=torch.contiguous_format
@@ -63,7 +62,7 @@ def topk(x, k, axis, largest, ret_type, dtype):
 
 
 def _distinct_topk(x, k, axis, largest):
-    """Return what `torch.topk` does; None for both where two of these elements, or one of them and
+    """Return what `torch.topk` does; None where two of these elements, or one of them and
     another, are equal or not comparable: its choice among such is not specified.
     """
     values, indices = torch.topk(x, k, dim=axis, largest=largest)
@@ -71,7 +70,7 @@ def _distinct_topk(x, k, axis, largest):
     among = x >= last if largest else x <= last
     apart = values.narrow(axis, 1, k - 1) != values.narrow(axis, 0, k - 1)
     if int(among.sum()) != values.numel() or not apart.all() or (values != values).any():
-        return None, None
+        return None
     return values, indices
 
 
