@@ -10,7 +10,6 @@ from . import dialect as dialect
 from . import distributed as distributed
 from . import fft as fft
 from . import frontend as frontend
-from . import grad as grad
 from . import ir as ir
 from . import linalg as linalg
 from . import model as model
@@ -56,6 +55,7 @@ from meta.vm.modules.module import compile_model as compile_model
 from meta.vm.modules.module import load_module as load_module
 from typing import Any
 import builtins
+import meta.grad as _grad
 import torch
 
 def abs(x: ArrayLike, *, out: ndarray | None = None) -> ndarray:
@@ -1909,6 +1909,21 @@ def get_valid_counts(
 
 def glu(x: ArrayLike, axis: int = -1, *, out: ndarray | None = None) -> ndarray:
     """a * sigmoid(b) with a and b the two halves of x along an axis."""
+
+class _Grad:
+    __call__ = staticmethod(_grad.grad)
+    grad = staticmethod(_grad.grad)
+    hessian = staticmethod(_grad.hessian)
+    hvp = staticmethod(_grad.hvp)
+    jacfwd = staticmethod(_grad.jacfwd)
+    jacobian = staticmethod(_grad.jacobian)
+    jacrev = staticmethod(_grad.jacrev)
+    jvp = staticmethod(_grad.jvp)
+    linearize = staticmethod(_grad.linearize)
+    value_and_grad = staticmethod(_grad.value_and_grad)
+    vjp = staticmethod(_grad.vjp)
+
+grad: _Grad
 
 def greater(x1: ArrayLike, x2: ArrayLike, *, out: ndarray | None = None) -> ndarray:
     """x1 > x2 for operands of one dtype; the result is bool, False for a NaN."""

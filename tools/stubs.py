@@ -252,7 +252,13 @@ class Stub:
         """Add a name that the module shows: where it comes from, or its definition."""
         home = getattr(value, "__module__", None)
         written = home in (self.module, creation.__name__)
-        if isinstance(value, types.ModuleType):
+        if isinstance(value, types.ModuleType) and callable(value):
+            self.exports.append(f"import {value.__name__} as _{name}")
+            rows = [("__call__", name), *((n, n) for n in value.__all__)]
+            body = "".join(f"    {n} = staticmethod(_{name}.{of})\n" for n, of in rows)
+            kind = f"_{name.title()}"
+            self.definitions.append(f"class {kind}:\n{body}\n{name}: {kind}\n")
+        elif isinstance(value, types.ModuleType):
             package, _, of = value.__name__.rpartition(".")
             source = "." if package == self.module else package
             self.exports.append(f"from {source} import {of} as {name}")

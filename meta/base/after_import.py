@@ -6,7 +6,6 @@ import sys
 from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
@@ -21,17 +20,18 @@ class _Follow(MetaPathFinder):
         """Return the spec of the other module, whose execution ends with the import of our own."""
         if fullname != self.other:
             return None
-        sys.meta_path.remove(self)
-        spec = find_spec(fullname)
-        if spec is None or spec.loader is None:
-            return spec
-        execute = spec.loader.exec_module
+        others = [finder for finder in sys.meta_path if finder is not self]
+        specs = (finder.find_spec(fullname, path, target) for finder in others)
+        spec = next((s for s in specs if s is not None and s.loader is not None), None)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
 
-        def execute_and_follow(module: ModuleType) -> None:
-            execute(module)
-            import_module(self.own)
+            def execute_and_follow(module: ModuleType) -> None:
+                execute(module)
+                sys.meta_path.remove(self)
+                import_module(self.own)
 
-        spec.loader.exec_module = execute_and_follow  # type: ignore[method-assign]
+            spec.loader.exec_module = execute_and_follow  # type: ignore[method-assign]
         return spec
 
 

@@ -43,6 +43,10 @@ WRONG = {
     "(x @ x + 1)[0].nosuch": ("attr-defined", "reportAttributeAccessIssue"),
     "meta.model.Liner": ("attr-defined", "reportAttributeAccessIssue"),
     "meta.optim.Adamm": ("attr-defined", "reportAttributeAccessIssue"),
+    "meta.grad(lambda x: x.sum())(x).nosuch + meta.grad.vj": (
+        "attr-defined",
+        "reportAttributeAccessIssue",
+    ),
     "meta.train.fitt": ("attr-defined", "reportAttributeAccessIssue"),
 }
 """By a wrong line: what mypy and pyright call the error."""

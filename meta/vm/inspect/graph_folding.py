@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -14,15 +14,6 @@ LEAST_OF_LAST = 0.75
 """How much of the last repetition has to be there."""
 MOST_NODES = 4000
 """Of a graph in which repetitions are looked for."""
-
-
-class Node(Protocol):
-    """What is compared of a node: what it computes, and of which nodes."""
-
-    @property
-    def key(self) -> tuple[str, ...]: ...
-    @property
-    def before(self) -> Sequence[Node]: ...
 
 
 @dataclass(frozen=True)
@@ -46,12 +37,12 @@ class Repetition:
         return -self.saved % self.period
 
 
-def repetitions(nodes: Sequence[Node]) -> list[Repetition]:
+def repetitions(nodes: Sequence[Any]) -> list[Repetition]:
     """Return the repetitions of a graph, in its order, each as long as can be.
 
-    nodes: in an order in which each comes behind those that it takes values of. A repetition takes
-    the same values from before the first one, and of the one before it what that took of the nodes
-    before the first.
+    nodes: each behind those that it takes values of, ``before``; ``key`` is what it computes.
+    Repetitions take the same values from before the first one, and of one another what the first
+    one takes of the nodes before it.
     """
     numbers: dict[tuple[str, ...], int] = {}
     kinds = np.array([numbers.setdefault(n.key, len(numbers)) for n in nodes[:MOST_NODES]])
@@ -68,30 +59,26 @@ Numbers = np.ndarray[Any, np.dtype[np.int64]]
 def _within(
     kinds: Numbers, sources: Sequence[Sequence[int]], begin: int, end: int
 ) -> list[Repetition]:
-    best = _longest(kinds, sources, begin, end)
-    if best is None:
+    """Return the repetitions between two nodes: the one that saves most, and those beside it."""
+    best = Repetition(begin, 1, LEAST_SAVED - 1)
+    for period in range(1, end - begin - best.saved):
+        same = kinds[begin + period : end] == kinds[begin : end - period]
+        edges = np.flatnonzero(np.diff(np.concatenate(([0], same.view(np.int8), [0]))))
+        runs = edges.reshape(-1, 2)[edges[1::2] - edges[::2] > best.saved]
+        for first, last in (runs + begin).tolist():  # where same is True
+            for start in range(first, last - best.saved):
+                matching = _matching(sources, start, period, last - start)
+                rest = matching % period
+                saved = matching if rest >= LEAST_OF_LAST * period else matching - rest
+                if saved > best.saved:
+                    best = Repetition(start, period, saved)
+                if start + matching == last:
+                    break  # who begins later saves less
+    if best.saved < LEAST_SAVED:
         return []
     before = _within(kinds, sources, begin, best.start)
     behind = best.start + best.period + best.saved
     return [*before, best, *_within(kinds, sources, behind, end)]
-
-
-def _longest(
-    kinds: Numbers, sources: Sequence[Sequence[int]], begin: int, end: int
-) -> Repetition | None:
-    """Return the repetition between two nodes that saves most; None if none saves enough."""
-    best = Repetition(begin, 1, LEAST_SAVED - 1)
-    for period in range(1, end - begin):
-        same = kinds[begin + period : end] == kinds[begin : end - period]
-        edges = np.flatnonzero(np.diff(np.concatenate(([0], same.view(np.int8), [0]))))
-        for first, last in zip(edges[::2], edges[1::2], strict=True):  # where same is True
-            for start in range(begin + int(first), begin + int(last) - best.saved):
-                saved = _matching(sources, start, period, begin + int(last) - start)
-                if saved % period < LEAST_OF_LAST * period:
-                    saved -= saved % period
-                if saved > best.saved:
-                    best = Repetition(start, period, saved)
-    return best if best.saved >= LEAST_SAVED else None
 
 
 def _matching(sources: Sequence[Sequence[int]], start: int, period: int, most: int) -> int:

@@ -72,12 +72,12 @@ def graph_svg(executable: CompiledProgram) -> Html:
     lines = [line.partition("  #")[0] for line in first_lines(main, bindings)]
     for binding, line in zip(bindings, lines, strict=True):
         used = [a for a in dict.fromkeys(uses(binding.value)) if isinstance(a, Var)]
-        source = _seen(binding)
-        if source in boxes or source in weights:  # without a kernel
-            if source in boxes:
-                boxes[binding.var] = boxes[source]
-            else:
-                weights[binding.var] = weights[source]
+        source = _view_source(binding)
+        if source in boxes:  # a view, without a kernel
+            boxes[binding.var] = boxes[source]
+            continue
+        if source in weights:
+            weights[binding.var] = weights[source]
             continue
         before = list(dict.fromkeys(boxes[v] for v in used if v in boxes))
         own = ", ".join(weights[v] for v in used if v in weights)
@@ -96,7 +96,7 @@ def graph_svg(executable: CompiledProgram) -> Html:
     return join((tag("div", picture, class_="wide"), more))
 
 
-def _seen(binding: Binding) -> Var | None:
+def _view_source(binding: Binding) -> Var | None:
     """Return the value of which a binding is a view, or one of several results."""
     value = binding.value
     source = value.value if isinstance(value, TupleGetItem) else None
