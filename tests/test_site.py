@@ -112,7 +112,9 @@ def test_docstrings_as_markdown() -> None:
 
     Attributes
     ----------
-    x: see `meta.nowhere`, ``y``.
+    x: see `meta.nowhere`,
+    ``y``. z, u: ends.
+    v: begins.
 
     >>> 1 + 1
     2
@@ -121,7 +123,8 @@ def test_docstrings_as_markdown() -> None:
     """
     TARGETS["meta.nowhere"] = "meta.elsewhere"
     assert markdown(text) == (
-        "Do it.\n\n**Attributes**\n\nx: see [`meta.nowhere`][meta.elsewhere], ``y``.\n\n"
+        "Do it.\n\n**Attributes**\n\n- `x`: see [`meta.nowhere`][meta.elsewhere],\n"
+        "``y``. z, u: ends.\n- `v`: begins.\n\n"
         "```pycon\n>>> 1 + 1\n2\n```\n\nEnd."
     )
     del TARGETS["meta.nowhere"]

@@ -11,15 +11,21 @@ import griffe
 TARGETS: dict[str, str] = {}
 """By name, as docstrings write it, the anchor of its text (`tools.site.reference` fills it)."""
 SESSION = re.compile(r"^>>> .*?(?=^\s*$|\Z)", re.MULTILINE | re.DOTALL)
-HEADING = re.compile(r"^(\w[\w ]*)\n-{3,}\n", re.MULTILINE)
+SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}\n((?:.+\n?)*)", re.MULTILINE)
+ITEM = re.compile(r"^([a-z_]\w*(?:, \w+)*): ", re.MULTILINE)
 CODE = re.compile(r"(?<![`\[])(`([\w.]+)`)(?!`)")
 
 
 def markdown(text: str) -> str:
     """Return a docstring as Markdown."""
-    text = HEADING.sub(r"**\1**\n\n", inspect.cleandoc(text))
+    text = SECTION.sub(section, inspect.cleandoc(text))
     text = SESSION.sub(lambda found: f"```pycon\n{found[0].rstrip()}\n```\n", text)
     return CODE.sub(link, text)
+
+
+def section(found: re.Match[str]) -> str:
+    """Return a section of parameters or attributes as a list."""
+    return f"**{found[1]}**\n\n" + ITEM.sub(r"- `\1`: ", found[2])
 
 
 def link(found: re.Match[str]) -> str:
