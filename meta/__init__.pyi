@@ -23,7 +23,7 @@ from . import vm as vm
 from collections.abc import Callable
 from collections.abc import Sequence
 from meta.base import errors as errors
-from meta.base.device import Device as device
+from meta.base.device import Device
 from meta.base.dtype import DType
 from meta.base.dtype_info import can_cast as can_cast
 from meta.base.dtype_info import finfo as finfo
@@ -1312,6 +1312,8 @@ def depth_to_space(
 
 def detach(x: ArrayLike, *, out: ndarray | None = None) -> ndarray:
     """The values of ``x``, any shape and dtype, which no gradient reaches through the result."""
+
+device = Device
 
 def device_copy(
     data: ArrayLike,
@@ -3327,7 +3329,7 @@ def prod(
     x: ArrayLike,
     axis: int | tuple[int, ...] | list[int] | None = None,
     keepdims: builtins.bool = False,
-    dtype: ArrayLike | None = None,
+    dtype: DTypeLike | None = None,
     *,
     out: ndarray | None = None,
 ) -> ndarray:
@@ -4089,7 +4091,7 @@ def sum(
     x: ArrayLike,
     axis: int | tuple[int, ...] | list[int] | None = None,
     keepdims: builtins.bool | int | tuple[int, ...] | list[int] = False,
-    dtype: ArrayLike | None = None,
+    dtype: DTypeLike | None = None,
     *,
     out: ndarray | None = None,
 ) -> ndarray:

@@ -178,7 +178,9 @@ class Stub:
         for p in inspect.signature(f).parameters.values():
             hint = hints.get(p.name, Any)
             text = OBJECTS.get(p.name, "object") if hint is object else self.hint(hint, False)
-            if hint is Any:
+            if hint is Any and p.name in ("dtype", "device"):
+                text = OBJECTS[p.name]
+            elif hint is Any:
                 text = text if p.kind is p.VAR_POSITIONAL else slots.get(p.name, text)
                 text += " | None" * (p.default is None and "None" not in text)
             found.append((p, text))
@@ -275,6 +277,10 @@ class Stub:
         elif hasattr(value, "__qualname__"):
             self.shown.add(name)
             own = value.__name__ if name not in self.sources else name
+            if own != name:  # a name in a stub is not exported but as itself
+                self.homes[own] = str(home)
+                self.definitions.append(f"{name} = {own}\n")
+                return
             self.exports.append(f"from {self.sources.get(name, home)} import {own} as {name}")
         else:
             self.definitions.append(f"{name}: {self.qualified(self.hint(type(value), True))}\n")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -72,10 +73,12 @@ class Device(str):
         here = context.get()
         context.set(here.changed({"devices": here.devices[:-1]}))
 
-    def __getattr__(self, name: str) -> str:
-        if name in DEVICE:
-            raise UnknownName(f"a device has no {name!r}", hint=f"write {DEVICE[name]}")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+    if not TYPE_CHECKING:  # for which there is no such attribute
+
+        def __getattr__(self, name: str) -> str:
+            if name in DEVICE:
+                raise UnknownName(f"a device has no {name!r}", hint=f"write {DEVICE[name]}")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
 CPU = Device("cpu")

@@ -10,7 +10,7 @@ import math
 import platform
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -89,10 +89,12 @@ class DType(str):
             hint=f'meta.array({value}, "{self}"), or x.astype("{self}")',
         )
 
-    def __getattr__(self, name: str) -> Any:
-        if name in DTYPE:
-            raise UnknownName(f"a dtype has no {name!r}", hint=f"write {DTYPE[name]}")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+    if not TYPE_CHECKING:  # for which there is no such attribute
+
+        def __getattr__(self, name: str) -> Any:
+            if name in DTYPE:
+                raise UnknownName(f"a dtype has no {name!r}", hint=f"write {DTYPE[name]}")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
     def itemsize(self) -> int:

@@ -629,7 +629,7 @@ class ArrayMethods(ArrayExport):
         self,
         axis: int | tuple[int, ...] | list[int] | None = None,
         keepdims: bool = False,
-        dtype: ArrayLike | None = None,
+        dtype: DTypeLike | None = None,
         *,
         out: ndarray | None = None,
     ) -> ndarray:
@@ -781,7 +781,7 @@ class ArrayMethods(ArrayExport):
         self,
         axis: int | tuple[int, ...] | list[int] | None = None,
         keepdims: bool | int | tuple[int, ...] | list[int] = False,
-        dtype: ArrayLike | None = None,
+        dtype: DTypeLike | None = None,
         *,
         out: ndarray | None = None,
     ) -> ndarray:

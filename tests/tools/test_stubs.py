@@ -24,6 +24,31 @@ from tools import stubs
 
 HEAD = ["import numpy as np", "import torch", "import meta", "a, t = np.ones(2), torch.ones(2)"]
 HEAD.append("x = meta.ones((2, 2))")
+RIGHT = """
+q = x.sum(axis=(0, 1), dtype=meta.float64) + x.mean(1).reshape(2, 1) @ x[:1].T * 2 - a[0]
+q = (x > 0) & (x != 1) | ~(x == 2)
+q = x.at[0].set(1.0).astype("float16").to("cpu", dtype=torch.float32)
+x[0] = 3.0
+x += 1
+n = x.size(0) + x.size + x.shape[0] + len(x) + int(x.sum()) + x.ndim + x.dtype.itemsize
+q = next(iter(x)).clip(0, 1).permute(0).expand_dims(0)
+s = meta.device("cpu").kind + x.dtype + str(x.device)
+q = meta.zeros((2, 3), dtype=np.float32, device=meta.device("cpu"))
+q = meta.concat([x, a, [1.0]], axis=0) + meta.random.normal((2,), mean=0.5, dtype=meta.float64)
+u, v = meta.linalg.slogdet(x)
+q = meta.linalg.svd(x).S * meta.fft.rfft(x, n=3).real
+q = meta.unique_all(x).values
+model = meta.model.Sequential(meta.model.Linear(2, 3), meta.model.ReLU())
+optimizer = meta.optim.AdamW(model.parameters(), lr=0.1)
+loss = meta.cross_entropy(model(x), meta.array([0, 1]), label_smoothing=0.1)
+loss.backward(); optimizer.step(); optimizer.param_groups[0]["lr"] = 0.3
+q = meta.grad.grad(meta.square(x).sum(), x) + meta.grad(lambda y: y.sum())(x)
+q = meta.vm.compile(model, x)(x).numpy().mean()
+with meta.no_grad(), meta.amp.autocast_scope("bfloat16"): q = meta.einsum("ij,kj->ik", x, x)
+q = meta.array_api.add(x, x) ** 2
+b = meta.isdtype(x.dtype, "real floating") and meta.bool == "bool"
+"""
+"""What scripts do."""
 WRONG = {
     "meta.softmax(x, axes=3)": ("call-arg", "reportCallIssue"),
     'meta.softmax(x, axis="last")': ("arg-type", "reportArgumentType"),
@@ -47,6 +72,8 @@ WRONG = {
         "attr-defined",
         "reportAttributeAccessIssue",
     ),
+    "x.dtype.nosuch": ("attr-defined", "reportAttributeAccessIssue"),
+    "x.sum(0, dtype=3)": ("", "reportArgumentType"),
     "meta.train.fitt": ("attr-defined", "reportAttributeAccessIssue"),
 }
 """By a wrong line: what mypy and pyright call the error."""
@@ -109,7 +136,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("scripts")
     right = [f"r{i}: {line}" for i, line in enumerate(dict.fromkeys(calls()))]
     assert len(right) > 2000
-    (found / "right.py").write_text("\n".join([*HEAD, *right]), "utf-8")
+    (found / "right.py").write_text("\n".join([*HEAD, *right, RIGHT]), "utf-8")
     (found / "wrong.py").write_text("\n".join([*HEAD, *WRONG]), "utf-8")
     return found
 
