@@ -35,7 +35,7 @@ from meta.base.registry import FUNCTIONS, OPERATORS
 from meta.dialect.core.catalog import discover
 from meta.frontend import explain_compile
 from meta.grad.core import no_grad
-from meta.model import Model, cond, scan, while_loop
+from meta.model import Model, cond, scan, vmap, while_loop
 from meta.op.core.promotion import strict_dtypes
 from meta.runtime.ndarray import array, asarray, from_dlpack, ndarray
 from meta.vm.benchmark.measure import measure
@@ -97,6 +97,7 @@ __all__ = [
     "task",
     "train",
     "vm",
+    "vmap",
     "while_loop",
 ]
 

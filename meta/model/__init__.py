@@ -14,6 +14,7 @@ from meta.model.layers.basic import parameter
 from meta.model.layers.norm import sync_batch_norm
 from meta.model.model import Model
 from meta.model.trace import Traced, trace
+from meta.model.vmap import vmap
 from meta.model.weights import load_weights, save_weights
 from meta.model.wrapper import Autocast
 from meta.runtime.deferred_values import empty_init
@@ -34,6 +35,7 @@ __all__ = [
     "sync_batch_norm",
     "trace",
     "value_and_grad",
+    "vmap",
     "while_loop",
     "zoo",
 ]

@@ -29,6 +29,7 @@ from meta.ir import (
     Function,
     Module,
     TupleType,
+    Type,
     Var,
     free_vars,
     with_fresh_vars,
@@ -206,20 +207,19 @@ class _Scope(FunctionTrace):
         return None if key is None else cast(Symbol, self.lift(key))
 
 
-def _subprogram(
-    trace: Trace, run: Callable[[Arrays], Arrays], given: list[Value]
+def subprogram(
+    trace: Trace, run: Callable[[Arrays], Arrays], types: Sequence[Type]
 ) -> tuple[Module, list[Expr]]:
-    """Return what ``run(given)`` computes as a program: a function of ``given`` and of what it uses
-    of the code around, and the atoms of these.
+    """Return what ``run`` computes of values of these types as a program: a function of them and of
+    what it uses of the code around, and the atoms of that.
     """
     scope = _Scope(trace)
-    params: list[Value] = [scope.parameter(v.type, f"x{i}")[1] for i, v in enumerate(given)]
+    params: list[Value] = [scope.parameter(t, f"x{i}")[1] for i, t in enumerate(types)]
     values = [scope.lift(v) for v in scope.run(run, list(params))]
     inside = tuple(cast(Var, v.atom) for v in (*params, *scope.captured.values()))
     result = TupleType(tuple(v.type for v in values))
     main = Function(inside, scope.finish(tuple(values)), result)
-    module = Module({"main": main, **trace.functions}, trace.types)
-    return module, [*(v.atom for v in given), *scope.captured]
+    return Module({"main": main, **trace.functions}, trace.types), list(scope.captured)
 
 
 def _vjp_in_trace(
@@ -230,7 +230,8 @@ def _vjp_in_trace(
     The code that goes backwards is written where the pullback is called, of what the code that went
     forwards left in the trace.
     """
-    module, atoms = _subprogram(trace, run, given)
+    module, captured = subprogram(trace, run, [v.type for v in given])
+    atoms = [*(v.atom for v in given), *captured]
     wrt = [i for i, v in enumerate(given) if carries_gradient(v.type)]
     module = simplify(module)  # views and copies, through which the passes do not look
     for step in before_autodiff(trace.device, wrt):
@@ -289,7 +290,8 @@ def _jvp_in_trace(
     tangents: Arrays,
 ) -> tuple[Arrays, Arrays]:
     """Return what ``run(given)`` computes and its tangents, None for integers, as code."""
-    module, atoms = _subprogram(trace, run, given)
+    module, captured = subprogram(trace, run, [v.type for v in given])
+    atoms = [*(v.atom for v in given), *captured]
     wrt = [i for i, t in enumerate(tangents) if t is not None]
     module = simplify(module)
     for step in before_autodiff(trace.device, wrt):

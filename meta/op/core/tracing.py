@@ -204,6 +204,11 @@ class Trace:
         found = self._arrays.get(id(array))
         return found is not None and isinstance(found[1].atom, Var)
 
+    def constants_with_gradient(self) -> list[ndarray]:
+        """Return the arrays that became constants and lead to a gradient, in the order of use."""
+        pairs = self._arrays.values()
+        return [a for a, symbol in pairs if a.tracked and isinstance(symbol.atom, Constant)]
+
     def lift(self, value: Any) -> Value:
         """Return a value, or the symbol of a tensor-like object; TraceError for a value of another
         trace.

@@ -1,0 +1,400 @@
+"""`batch`: a program of one example as a program of many, which runs each operator once.
+
+What depends on a batched argument is batched: one axis more in front (`site`). What an operator
+makes of that says its rule (`rules`); elementwise operators have theirs from the fact that they
+are, and what has none becomes a loop over the examples, written out. J. Bradbury et al., "JAX:
+composable transformations", 2018.
+
+A function that is called with other arguments batched is another function. A conditional whose
+condition is batched computes both blocks and selects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from meta import op
+from meta.base.errors import TraceError
+from meta.dialect.core.ir_calls import called_op, has_effect, leaf_types
+from meta.ir import (
+    Binding,
+    Block,
+    Call,
+    Expr,
+    Function,
+    FuncType,
+    GlobalVar,
+    If,
+    Module,
+    TensorType,
+    Tuple,
+    TupleGetItem,
+    TupleType,
+    Type,
+    Var,
+    type_of,
+    with_fresh_vars,
+)
+from meta.ir.names import Names
+from meta.ir.printer import first_line
+from meta.op.core.tracing import BlockTrace, Trace
+from meta.passes.batching.rules import rule_of
+from meta.passes.batching.site import Operand, Site, looped
+from meta.passes.call_graph import callees, remove_unreachable
+from meta.passes.lambda_lift import lambda_lift
+from meta.passes.promote_refs import promote_refs
+
+RANDOMNESS = ("error", "different", "same")
+Leaves = list[Operand]
+
+
+@dataclass(frozen=True)
+class Batched:
+    """``module``: its main takes batched arguments, and returns all leaves of the result in one
+    tuple; ``batched``: which of these are batched. ``loops``: operators without a rule.
+    """
+
+    module: Module
+    batched: tuple[bool, ...]
+    loops: tuple[str, ...]
+
+
+def batch(
+    module: Module, batched: Sequence[bool], size: Any, *, randomness: str = "error"
+) -> Batched:
+    """Return a program that does for ``size`` examples what main does for one.
+
+    batched: which parameters of main, all of them tensors, have a first axis of examples; the
+    others are the same for all. randomness: what a random draw is for the examples: "different",
+    the "same", or an "error".
+
+    Raises TraceError for a loop whose condition is batched, for a batched value that is written to
+    an array, for data values and references, and for random draws by "error".
+
+    >>> from meta.ir import parse
+    >>> print(batch(parse('''
+    ... func @main(%x: float32[3], %w: float32[3]) -> float32[] {
+    ...   %y: float32[3] = multiply(%x, %w)
+    ...   %z: float32[] = sum(%y)
+    ...   return %z
+    ... }'''), [True, False], 8).module)
+    func @main(%x: float32[8, 3], %w: float32[3]) -> (float32[8],) {
+      %0: float32[8, 3] = multiply(%x, %w)
+      %1: float32[8] = sum(%0, axis=(1,))
+      return (%1,)
+    }
+    """
+    module = lambda_lift(promote_refs(module))
+    found = _Batching(module, size, randomness)
+    while True:
+        found.changed = False
+        main = found.main(tuple(batched))
+        if not found.changed:
+            break
+    functions = {"main": main, **dict(found.functions.values())}
+    result = remove_unreachable(Module(functions, module.types))
+    return Batched(result, found.of_main, tuple(dict.fromkeys(found.loops)))
+
+
+def batched_type(type_: Type, batched: Sequence[bool], size: Any) -> Type:
+    """Return a type in which these leaves are batched."""
+    rest = iter(batched)
+
+    def made(inner: Type) -> Type:
+        if isinstance(inner, TupleType):
+            return TupleType(tuple(map(made, inner.fields)))
+        if next(rest):
+            assert isinstance(inner, TensorType)
+            return inner.with_shape((size, *inner.shape))
+        return inner
+
+    return made(type_)
+
+
+Key = tuple[str, tuple[bool, ...]]
+
+
+@dataclass
+class _Batching:
+    """What was written so far: functions by name and by which leaves of their arguments are
+    batched, and which leaves of their results are, as far as that is known.
+    """
+
+    module: Module
+    size: Any
+    randomness: str
+    functions: dict[tuple[str, tuple[bool, ...]], tuple[str, Function]] = field(
+        default_factory=dict
+    )
+    results: dict[tuple[str, tuple[bool, ...]], tuple[bool, ...]] = field(default_factory=dict)
+    loops: list[str] = field(default_factory=list)
+    changed: bool = False
+    of_main: tuple[bool, ...] = ()
+
+    def __post_init__(self) -> None:
+        self._names = Names(self.module.functions)
+        self._called: dict[Key, str] = {}
+        self._inside: list[str] = []
+
+    def main(self, batched: tuple[bool, ...]) -> Function:
+        """Return main for batched parameters."""
+        self.functions.clear()
+        self.loops.clear()
+        function, self.of_main = self._function("main", batched)
+        return function
+
+    def _function(self, name: str, batched: tuple[bool, ...]) -> tuple[Function, tuple[bool, ...]]:
+        """Return a function for batched leaves of its parameters, and which leaves of its result,
+        now in one tuple, are batched.
+        """
+        function, trace = self.module.functions[name], Trace()
+        env: dict[Var, Leaves] = {}
+        params, rest = [], iter(batched)
+        for old in function.params:
+            count = len(leaf_types(_known(old)))
+            flags = [next(rest) for _ in range(count)]
+            var, value = trace.parameter(batched_type(_known(old), flags, self.size), old.name)
+            params.append(var)
+            env[old] = [Operand(v, f) for v, f in zip(_flat(value), flags, strict=True)]
+        self._inside.append(name)
+        self._block(function.body, trace, env)
+        self._inside.pop()
+        found = self._leaves(function.body.result, trace, env)
+        body = trace.builder.finish(Tuple(tuple(o.value.atom for o in found)))
+        made = Function(tuple(params), body, type_of(body.result), dict(function.attrs))
+        return made, tuple(o.batched for o in found)
+
+    def _block(self, block: Block, trace: Trace, env: dict[Var, Leaves]) -> None:
+        for binding in block.bindings:
+            trace.site = lambda span=binding.span: span
+            env[binding.var] = trace.run(self._value, binding, trace, env)
+
+    def _value(self, binding: Binding, trace: Trace, env: dict[Var, Leaves]) -> Leaves:
+        value = binding.value
+        if isinstance(value, If):
+            return self._conditional(value, binding, trace, env)
+        called = called_op(value)
+        if called is not None:
+            assert isinstance(value, Call)
+            return self._operator(called, value, binding, trace, env)
+        if isinstance(value, Call) and isinstance(value.callee, GlobalVar):
+            return self._call(value.callee.name, value, trace, env)
+        if isinstance(value, Call) or value.opaque:
+            raise TraceError(
+                "a data value, a reference or a function that is a value is not batched",
+                found=first_line(Block((binding,), binding.var), binding),
+                hint="compute with tensors, tuples, conditionals and loops",
+                span=binding.span,
+            )
+        return self._leaves(value, trace, env)
+
+    def _leaves(self, atom: Any, trace: Trace, env: dict[Var, Leaves]) -> Leaves:
+        """Return the tensors of which an atom consists."""
+        if isinstance(atom, Var):
+            return env[atom]
+        if isinstance(atom, Tuple):
+            return [o for f in atom.fields for o in self._leaves(f, trace, env)]
+        if isinstance(atom, TupleGetItem):
+            owner = _known(atom.value)
+            assert isinstance(owner, TupleType)
+            counts = [len(leaf_types(f)) for f in owner.fields]
+            first = sum(counts[: atom.index])
+            return self._leaves(atom.value, trace, env)[first : first + counts[atom.index]]
+        return [Operand(v, False) for v in _flat(trace.unpack(atom, _known(atom)))]
+
+    def _operator(
+        self, called: Any, call: Call, binding: Binding, trace: Trace, env: dict[Var, Leaves]
+    ) -> Leaves:
+        def argument(value: Any) -> Any:
+            if not isinstance(value, Expr):
+                return value
+            found = self._leaves(value, trace, env)
+            return found[0] if isinstance(_known(value), TensorType) else tuple(found)
+
+        args = dict(zip(called.schema.names, map(argument, call.args), strict=True))
+        operands = [
+            o for a in args.values() for o in (a if isinstance(a, tuple) else (a,))
+            if isinstance(o, Operand)
+        ]  # fmt: skip
+        batched = any(o.batched for o in operands)
+        types = tuple(leaf_types(_known(binding.var)))
+        site = Site(called, args, self.size, types)
+        if called.random and self.randomness == "error":
+            raise TraceError(
+                "random numbers are drawn for each example of a batch",
+                op=called.name,
+                hint='say randomness="different" or "same"; or draw outside, and hand them in',
+                span=binding.span,
+            )
+        if not batched and not (called.random and self.randomness == "different"):
+            return self._as_before(site)
+        if called.schema.written:
+            raise TraceError(
+                "an operator that writes to an array is given batched values",
+                op=called.name,
+                hint="let the function return the new value; a norm that keeps statistics of "
+                "batches runs in evaluation mode (model.eval())",
+                span=binding.span,
+            )
+        rule = None if called.random else rule_of(called)
+        found = rule(site) if rule is not None else None
+        if found is None:
+            if type(self.size) is not int:
+                raise TraceError(
+                    "an operator without a rule for batches runs example by example, of which the "
+                    "number must be known",
+                    op=called.name,
+                    span=binding.span,
+                )
+            self.loops.append(called.name)
+            found = looped(site)
+        return [Operand(y, True) for y in _flat(found)]
+
+    def _as_before(self, site: Site) -> Leaves:
+        """Return what a call gives that has nothing to do with the batch."""
+
+        def plain(value: Any) -> Any:
+            if isinstance(value, tuple) and value and isinstance(value[0], Operand):
+                return tuple(v.value for v in value)
+            return value.value if isinstance(value, Operand) else value
+
+        found = site.call({n: plain(v) for n, v in site.args.items()})
+        return [Operand(y, False) for y in _flat(found)][: len(site.types)]
+
+    def _call(self, name: str, call: Call, trace: Trace, env: dict[Var, Leaves]) -> Leaves:
+        given = [self._leaves(a, trace, env) for a in call.args]
+        flags = tuple(o.batched for leaves in given for o in leaves)
+        key = name, flags
+        types = leaf_types(self._result(name))
+        if key not in self.results:
+            self.results[key] = (False,) * len(types)
+            self._called[key] = self._names.unique(f"{name}_batch") if any(flags) else name
+        if key not in self.functions:
+            self.functions[key] = self._called[key], self.module.functions[name]
+            function, found = self._function(name, flags)
+            self.functions[key] = self._called[key], with_fresh_vars(function)
+            if found != self.results[key]:
+                self.results[key], self.changed = found, True
+        batched = self.results[key]
+        result = TupleType(
+            tuple(batched_type(t, [f], self.size) for t, f in zip(types, batched, strict=True))
+        )
+        args = [
+            _packed(_known(p), leaves)
+            for p, leaves in zip(self.module.functions[name].params, given, strict=True)
+        ]
+        callee = GlobalVar(self._called[key], FuncType(tuple(map(_known, args)), result))
+        made = trace.emit(Call(callee, tuple(args)), result)
+        return [Operand(v, f) for v, f in zip(made, batched, strict=True)]
+
+    def _result(self, name: str) -> Type:
+        function = self.module.functions[name]
+        return function.result_type or _known(function.body.result)
+
+    def _conditional(
+        self, value: If, binding: Binding, trace: Trace, env: dict[Var, Leaves]
+    ) -> Leaves:
+        (condition,) = self._leaves(value.condition, trace, env)
+        blocks = value.then_block, value.else_block
+        if condition.batched:
+            self._require_selectable(blocks, binding)
+            yields = []
+            for block in blocks:
+                inner = dict(env)
+                self._block(block, trace, inner)
+                yields.append(self._leaves(block.result, trace, inner))
+            trace.site = lambda: binding.span
+            return [self._selected(condition, a, b) for a, b in zip(*yields, strict=True)]
+        written, found = [], []
+        for block in blocks:
+            inner_trace, inner = BlockTrace(trace), dict(env)
+            self._block(block, inner_trace, inner)
+            written.append(inner_trace)
+            found.append(inner_trace.run(self._leaves, block.result, inner_trace, inner))
+        flags = [a.batched or b.batched for a, b in zip(*found, strict=True)]
+        bodies = []
+        for inner_trace, leaves in zip(written, found, strict=True):
+            same = inner_trace.run(self._with_flags, leaves, flags)
+            bodies.append(inner_trace.builder.finish(Tuple(tuple(o.atom for o in same))))
+        types = leaf_types(_known(binding.var))
+        result = TupleType(
+            tuple(batched_type(t, [f], self.size) for t, f in zip(types, flags, strict=True))
+        )
+        made = trace.emit(If(condition.value.atom, *bodies), result)
+        return [Operand(v, f) for v, f in zip(made, flags, strict=True)]
+
+    def _with_flags(self, leaves: Leaves, flags: Sequence[bool]) -> list[Any]:
+        """Return the tensors, those repeated for each example that are batched elsewhere."""
+        return [
+            op.broadcast_to(o.value, (self.size, *o.shape)) if f and not o.batched else o.value
+            for o, f in zip(leaves, flags, strict=True)
+        ]
+
+    def _selected(self, condition: Operand, first: Operand, second: Operand) -> Operand:
+        ndim = first.ndim
+        shape = (self.size, *[1] * ndim)
+        chosen = op.where(
+            op.reshape(condition.value, shape),
+            *self._with_flags([first, second], [True, True]),
+        )
+        return Operand(chosen, True)
+
+    def _require_selectable(self, blocks: Sequence[Block], binding: Binding) -> None:
+        """Raise TraceError where both blocks must not run: for one that writes, and for one that
+        goes on with a loop.
+        """
+        for block in blocks:
+            for inner in block.bindings:
+                call = inner.value
+                if isinstance(call, Call) and isinstance(call.callee, GlobalVar):
+                    if self._reaches(call.callee.name, set(self._inside)):
+                        raise TraceError(
+                            "how often a loop runs depends on the example",
+                            hint="run it as often as any example needs, and select within it: "
+                            "meta.where(done, old, new)",
+                            span=binding.span,
+                        )
+                elif has_effect(inner):
+                    raise TraceError(
+                        "a conditional that depends on the example writes to an array",
+                        found=first_line(block, inner),
+                        span=inner.span,
+                    )
+                if isinstance(call, If):
+                    self._require_selectable((call.then_block, call.else_block), binding)
+
+    def _reaches(self, name: str, targets: set[str]) -> bool:
+        seen, stack = set[str](), [name]
+        while stack:
+            current = stack.pop()
+            if current in targets:
+                return True
+            if current not in seen:
+                seen.add(current)
+                stack.extend(callees(self.module.functions[current]))
+        return False
+
+
+def _known(expr: Expr) -> Type:
+    type_ = type_of(expr)
+    assert type_ is not None
+    return type_
+
+
+def _flat(values: Any) -> list[Any]:
+    return [v for part in values for v in _flat(part)] if isinstance(values, tuple) else [values]
+
+
+def _packed(type_: Type, leaves: Leaves) -> Expr:
+    """Return the atom of a type, of its leaves."""
+    rest = iter(leaves)
+
+    def made(inner: Type) -> Expr:
+        if isinstance(inner, TupleType):
+            return Tuple(tuple(map(made, inner.fields)))
+        atom: Expr = next(rest).value.atom
+        return atom
+
+    return made(type_)
