@@ -9,7 +9,6 @@ from typing import Any
 from meta import op
 from meta.base.call_context import current
 from meta.base.errors import ArgumentError
-from meta.ir import TensorType
 from meta.model.gradient import subprogram
 from meta.model.trace import trace
 from meta.op.core import tree
@@ -137,7 +136,8 @@ def _applied(
         ]
 
     if isinstance(current(), Trace):
-        return tree.unflatten(out, in_trace(leaves))
+        found = in_trace(leaves)
+        return tree.unflatten(out, found)  # which was not known before
     found = trace(in_trace)(leaves)
     assert isinstance(handler, Trace)
     trained = handler.constants_with_gradient() if is_recording() else []
@@ -191,7 +191,7 @@ def _size(leaves: list[Any], axes: list[int | None], axis_size: int | None) -> A
     for leaf, axis in zip(leaves, axes, strict=True):
         if axis is None:
             continue
-        shape = leaf.type.shape if isinstance(leaf, TensorType) else leaf.shape
+        shape = leaf.shape
         if not -len(shape) <= axis < len(shape):
             raise ArgumentError(
                 "an argument has no such axis of examples", expected=f"axis {axis}", found=shape

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from meta import op
@@ -40,6 +41,7 @@ from meta.ir import (
 from meta.ir.names import Names
 from meta.ir.printer import first_line
 from meta.op.core.tracing import BlockTrace, Trace
+from meta.passes.batching import layers  # noqa: F401
 from meta.passes.batching.rules import rule_of
 from meta.passes.batching.site import Operand, Site, looped
 from meta.passes.call_graph import callees, remove_unreachable
@@ -168,7 +170,7 @@ class _Batching:
 
     def _block(self, block: Block, trace: Trace, env: dict[Var, Leaves]) -> None:
         for binding in block.bindings:
-            trace.site = lambda span=binding.span: span
+            trace.site = partial(getattr, binding, "span")
             env[binding.var] = trace.run(self._value, binding, trace, env)
 
     def _value(self, binding: Binding, trace: Trace, env: dict[Var, Leaves]) -> Leaves:

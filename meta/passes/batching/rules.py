@@ -112,21 +112,6 @@ def stack(at: Site) -> Any:
     return at.run(axis=1 + normalize_axis(at["axis"], at["arrays"][0].ndim + 1))
 
 
-@rule(op.layer_norm, op.rms_norm)
-def normalize(at: Site) -> Any:
-    """Rows of each example; a scale of each is multiplied behind."""
-    x, axis = at["x"], at.axis(at["x"])
-    if not at.is_batched("scale", "bias"):
-        return at.run(axis=axis, **{n: at[n] and at[n].value for n in ("scale", "bias")})
-    y = at.run(axis=axis, scale=None, bias=None)
-    behind = [1] * (x.ndim - axis)
-    for name, apply in (("scale", op.multiply), ("bias", op.add)):
-        if at[name] is not None:
-            shape = (at.size, *[1] * (axis - 1), x.shape[axis - 1], *behind)
-            y = apply(y, op.reshape(at.batched(at[name]), shape))
-    return y
-
-
 @rule(op.reshape, op.expand_dims, op.squeeze, op.batch_flatten, op.reshape_like)
 def view(at: Site) -> Any:
     """Each example in its new shape."""
@@ -218,56 +203,6 @@ def one_hot(at: Site) -> Any:
         return None
     values = {n: v.value for n in ("on_value", "off_value") if isinstance(v := at[n], Operand)}
     return at.run(axis=1 + normalize_axis(at["axis"], at["indices"].ndim + 1), **values)
-
-
-@rule(op.take)
-def take(at: Site) -> Any:
-    """Of one table, whose chosen rows then have the batch among their axes."""
-    x, indices = at["x"], at["indices"]
-    if x.batched:
-        if indices.batched or at["axis"] is None:
-            return None
-        return at.run(axis=at.axis(x), indices=indices.value)
-    found = at.call({**at.args, "x": x.value, "indices": indices.value})
-    axis = 0 if at["axis"] is None else normalize_axis(at["axis"], x.ndim)
-    order = (axis, *range(axis), *range(axis + 1, len(at.shape) + 1))
-    return op.permute_dims(found, order) if axis else found
-
-
-@rule(op.index_select)
-def index_select(at: Site) -> Any:
-    """The same indices of each example."""
-    if at["index"].batched:
-        return None
-    return at.run(axis=at.axis(at["x"]), index=at["index"].value)
-
-
-@rule(op.embedding)
-def embedding(at: Site) -> Any:
-    """Rows of one table; of a table for each example they are numbered through."""
-    table, indices = at["x"], at["indices"]
-    if not table.batched:
-        return at.run(x=table.value)
-    if at["padding_idx"] is not None:
-        return None
-    rows = table.shape[0]
-    return at.run(x=at.fold(table.value, table.shape), indices=_numbered(at, indices, rows))
-
-
-@rule(op.embedding_dx)
-def embedding_dx(at: Site) -> Any:
-    """The tables lie one behind the other."""
-    rows = at.shape[0]
-    found = at.run(indices=_numbered(at, at["indices"], rows), num_weight=product((at.size, rows)))
-    return op.reshape(found, (at.size, *at.shape))
-
-
-def _numbered(at: Site, indices: Operand, rows: int) -> Any:
-    """Return indices into tables of ``rows`` rows that lie one behind the other."""
-    values = at.batched(indices)
-    from_start = op.where(op.less(values, 0), op.add(values, rows), values)
-    offsets = op.multiply(op.arange(0, at.size, 1, str(values.dtype)), rows)
-    return op.add(from_start, op.reshape(offsets, (at.size, *[1] * indices.ndim)))
 
 
 @rule(*PRODUCTS)
@@ -421,15 +356,3 @@ def _examples(at: Site, images: Any, shape: tuple[Any, ...]) -> Any:
     """Undo `_channels`."""
     n, c, *rest = shape
     return op.swapaxes(op.reshape(images, (n, at.size, c, *rest)), 0, 1)
-
-
-@rule(op.mse_loss, op.l1_loss, op.huber_loss, op.binary_cross_entropy, op.kl_div)
-def loss(at: Site) -> Any:
-    """The loss of each element, reduced for each example."""
-    if at["reduction"] not in ("mean", "sum", "none"):
-        return None
-    losses = at.run(reduction="none")
-    if at["reduction"] == "none":
-        return losses
-    axes = tuple(range(1, 1 + at["prediction"].ndim))
-    return (op.mean if at["reduction"] == "mean" else op.sum)(losses, axes)
