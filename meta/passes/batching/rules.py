@@ -24,8 +24,9 @@ def rule_of(operator: Op) -> Rule | None:
 
 def elementwise(at: Site) -> Any:
     """Operands are broadcast as before, behind the batch; those of one shape have one still."""
-    operands = [a for a in at.args.values() if isinstance(a, Operand)]
-    if len({a.shape for a in operands}) == 1 and len({a.batched for a in operands}) > 1:
+    operands = {n: a for n, a in at.args.items() if isinstance(a, Operand)}
+    same = len({a.shape for a in operands.values()}) == 1
+    if same and not operands.keys() <= set(at.op.promotes):  # perhaps none is broadcast
         return at.run()
     ndim = len(at.shape)
     return at.call(
