@@ -63,11 +63,12 @@ def vmap(
 
     @functools.wraps(f, updated=())
     def run(*args: Any, **kwargs: Any) -> Any:
-        given = args, kwargs
-        axes = _for_each(in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args), args,
-                         "in_axes"), _for_each(0, kwargs, "in_axes")  # fmt: skip
-        leaves, structure = tree.flatten(given)
-        along = [a for part in axes for a in part]
+        leaves, structure = tree.flatten((args, kwargs))
+        for_args = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
+        along = [
+            *_axes_of_leaves(for_args, args, "in_axes"),
+            *_axes_of_leaves(0, kwargs, "in_axes"),
+        ]
         size = _size(leaves, along, axis_size)
         moved = [x if a is None else _moved(x, a, 0) for x, a in zip(leaves, along, strict=True)]
         starts = range(0, size, chunk_size) if chunk_size is not None else range(1)
@@ -81,7 +82,7 @@ def vmap(
                 _applied(run, f, some, along, structure, stop - start, out_axes, randomness)
             )
         flat = [tree.flatten(part) for part in parts]
-        ends = _for_each(out_axes, parts[0], "out_axes")
+        ends = _axes_of_leaves(out_axes, parts[0], "out_axes")
         found = [
             column[0] if a is None else op.concat(column, a)
             for a, *column in zip(ends, *(some for some, _ in flat), strict=True)
@@ -129,7 +130,7 @@ def _applied(
         made = batch(module, batched, size, randomness=randomness)
         run.loops = made.loops
         results = handler.inline(made.module, [*(v.atom for v in values), *captured])
-        ends = _for_each(out_axes, tree.unflatten(out, list(results)), "out_axes")
+        ends = _axes_of_leaves(out_axes, tree.unflatten(out, list(results)), "out_axes")
         return [
             _result(y, is_batched, axis, size)
             for y, is_batched, axis in zip(results, made.batched, ends, strict=True)
@@ -167,16 +168,16 @@ def _moved(x: Any, source: int, target: int) -> Any:
     return op.permute_dims(x, tuple(order))
 
 
-def _for_each(axes: Axes, values: Any, name: str) -> list[int | None]:
+def _axes_of_leaves(axes: Axes, values: Any, name: str) -> list[int | None]:
     """Return an axis for each array in values, of a tree of axes that may end before theirs."""
     if axes is None or type(axes) is int:
         return [axes for _ in tree.flatten(values)[0]]
     fits = type(axes) is type(values) and len(axes) == len(values)
     if isinstance(axes, dict) and fits and axes.keys() == values.keys():
-        return [a for key in values for a in _for_each(axes[key], values[key], name)]
+        return [a for key in values for a in _axes_of_leaves(axes[key], values[key], name)]
     if isinstance(axes, tuple | list) and fits:
         pairs = zip(axes, values, strict=True)
-        return [a for part, value in pairs for a in _for_each(part, value, name)]
+        return [a for part, value in pairs for a in _axes_of_leaves(part, value, name)]
     raise ArgumentError(
         f"{name} does not have the structure of what it is for",
         expected=tree.text(tree.flatten(values)[1]),

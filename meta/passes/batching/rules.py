@@ -68,9 +68,10 @@ def mean_dx(at: Site) -> Any:
 
 
 @rule(
-    *(op.softmax, op.log_softmax, op.cumsum, op.cumprod, op.sort, op.argsort, op.topk, op.glu),
-    *(op.softmax_dx, op.log_softmax_dx, op.linear_scan),
-    *(op.scatter, op.scatter_add, op.scatter_reduce, op.take_along_axis, op.take_along_axis_dx),
+    *(op.softmax, op.log_softmax, op.softmax_dx, op.log_softmax_dx, op.glu),
+    *(op.cumsum, op.cumprod, op.linear_scan, op.sort, op.argsort, op.topk),
+    *(op.scatter, op.scatter_add, op.scatter_reduce),
+    *(op.take_along_axis, op.take_along_axis_dx, op.repeat, op.split),
 )
 def along_axis(at: Site) -> Any:
     """Along the same axis of each example."""
@@ -89,14 +90,6 @@ def along_axes(at: Site) -> Any:
     named = (axes,) if isinstance(axes, int) else tuple(axes)
     found = tuple(1 + normalize_axis(a, x.ndim) for a in named)
     return at.run(axis=found[0] if isinstance(axes, int) else found)
-
-
-@rule(op.repeat, op.split)
-def along_one(at: Site) -> Any:
-    """Along the same axis of each example."""
-    if at["axis"] is None:
-        return None
-    return at.run(axis=at.axis(at["x"]))
 
 
 @rule(op.concat)
