@@ -122,7 +122,7 @@ class Stub:
             return "..." if hint is Ellipsis else "None"
         if hint is TensorType:
             return "ndarray"
-        origin, args = get_origin(hint), get_args(hint)
+        origin, args = get_origin(hint), [a for a in get_args(hint) if a != ()]  # of tuple[()]
         if origin is typing.Annotated:
             return self.hint(args[0], result)
         if origin is get_origin(Callable[[], Any]):
@@ -173,7 +173,7 @@ class Stub:
 
         slots: by the name of a parameter annotated with `Any`, what is known of it.
         """
-        hints = typing.get_type_hints(inspect.unwrap(f), include_extras=True)
+        hints = inspect.get_annotations(inspect.unwrap(f), eval_str=True)
         found = []
         for p in inspect.signature(f).parameters.values():
             hint = hints.get(p.name, Any)
@@ -351,7 +351,7 @@ def array_stub() -> str:
     for registry in (OPERATORS, FUNCTIONS):
         for name in registry:
             derived = getattr(vars(Methods).get(name), "function", None) is registry[name]
-            if derived and name not in vars(creation.ndarray):
+            if derived and name in BASE and name not in vars(creation.ndarray):
                 methods.append(stub.method(name, registry[name]))
     title = 'class ArrayMethods(ArrayExport):\n    """What arrays have by the registry."""\n\n'
     stub.definitions = [ALIASES.strip() + "\n", title + "\n".join(filter(None, methods))]

@@ -53,6 +53,7 @@ def test_batches(kind: Any, options: dict[str, Any]) -> None:
 
 
 @pytest.mark.heavy
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # of a process with threads
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_worker_processes(context: str) -> None:
     data = TensorDataset(meta.array(X), meta.array(Y))  # type: ignore[arg-type]
