@@ -9,8 +9,8 @@ from meta.model import init, layers, zoo
 from meta.model.checkpoint import checkpoint
 from meta.model.control_flow import cond, scan, while_loop
 from meta.model.gradient import value_and_grad
+from meta.model.init import parameter
 from meta.model.layers import *  # noqa: F403
-from meta.model.layers.basic import parameter
 from meta.model.layers.norm import sync_batch_norm
 from meta.model.model import Model
 from meta.model.trace import Traced, trace

@@ -10,6 +10,7 @@ from meta.model.control_flow import cond as cond
 from meta.model.control_flow import scan as scan
 from meta.model.control_flow import while_loop as while_loop
 from meta.model.gradient import value_and_grad as value_and_grad
+from meta.model.init import parameter as parameter
 from meta.model.layers.activation import ELU as ELU
 from meta.model.layers.activation import GELU as GELU
 from meta.model.layers.activation import Hardsigmoid as Hardsigmoid
@@ -33,7 +34,6 @@ from meta.model.layers.basic import Linear as Linear
 from meta.model.layers.basic import ModuleDict as ModuleDict
 from meta.model.layers.basic import ModuleList as ModuleList
 from meta.model.layers.basic import Sequential as Sequential
-from meta.model.layers.basic import parameter as parameter
 from meta.model.layers.conv import Conv1d as Conv1d
 from meta.model.layers.conv import Conv2d as Conv2d
 from meta.model.layers.conv import Conv3d as Conv3d

@@ -20,7 +20,8 @@ import torch
 from meta import linalg, op, random
 from meta.base.device import default_device
 from meta.base.dtype import is_float
-from meta.base.errors import ArgumentError, UnknownName
+from meta.base.errors import ArgumentError, GradientError, TraceError, UnknownName
+from meta.op.core.tracing import Value
 from meta.runtime import trace_checks
 from meta.runtime.deferred_values import (
     change_when_drawn,
@@ -32,8 +33,10 @@ from meta.runtime.deferred_values import (
 )
 from meta.runtime.inplace_writes import writable_buffer
 from meta.runtime.master_weights import masters_of
+from meta.runtime.ndarray import array as array_of
 from meta.runtime.ndarray import ndarray
 from meta.runtime.no_gradient import set_recording
+from meta.runtime.torch_leaf import refuse_detach
 
 __all__ = [
     "constant", "eye", "gain", "kaiming_normal", "kaiming_uniform", "normal", "ones", "orthogonal",
@@ -263,12 +266,37 @@ def drawn(draw: Callable[..., ndarray], shape: tuple[int, ...], **options: Any) 
     """Return a parameter in float32 with the values of ``draw(shape, **options)``, which draws one
     key; within `empty_init`, without values.
     """
-    if is_deferring():
+    if is_deferring() and trace_checks.current_trace() is None:
         found = deferred_array(shape, "float32", default_device(), lambda: draw(shape, **options))
     else:
         found = draw(shape, **options)
-    found.requires_grad = True
-    return found
+    return parameter(found)
+
+
+def parameter(x: object) -> ndarray:
+    """Mark an array as trained and return it; of numbers, and of NumPy's or torch's arrays, a new
+    one. GradientError for what was computed from an array that requires a gradient: a parameter is
+    where gradients end.
+
+    >>> meta.model.parameter(meta.zeros(3)).requires_grad
+    True
+    """
+    if isinstance(x, Value):
+        raise TraceError(
+            "a parameter is made while a function is traced",
+            hint="make layers and parameters in build, or outside of the traced function",
+        )
+    if isinstance(x, torch.Tensor):
+        refuse_detach(x, "parameter()", "meta.model.parameter(t.detach())")
+    made = x if isinstance(x, ndarray) else array_of(x)
+    if made.requires_grad and made.node is not None:
+        raise GradientError(
+            "a parameter was computed from an array that requires a gradient",
+            found=f"shape {made.shape}, dtype {made.dtype}",
+            hint="x.detach()",
+        )
+    made.requires_grad = True
+    return made
 
 
 def draw_deferred(arrays: Iterable[ndarray]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from meta import op
-from meta.model.layers.basic import parameter
+from meta.model.init import parameter
 from meta.model.model import Model
 from meta.model.trace import trace
 from meta.op.core import Op

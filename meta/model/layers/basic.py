@@ -11,17 +11,13 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
-import torch
-
 from meta import op, random
-from meta.base.errors import ArgumentError, GradientError, TraceError
+from meta.base.errors import ArgumentError
 from meta.model import init
 from meta.model.model import Model
 from meta.model.trace import trace
 from meta.op.core.check import normalize_axis
-from meta.op.core.tracing import Value
-from meta.runtime.ndarray import array, ndarray
-from meta.runtime.torch_leaf import refuse_detach
+from meta.runtime.ndarray import ndarray
 
 __all__ = [
     "Dropout",
@@ -33,32 +29,6 @@ __all__ = [
     "ModuleList",
     "Sequential",
 ]
-
-
-def parameter(x: object) -> ndarray:
-    """Mark an array as trained and return it; of numbers, and of NumPy's or torch's arrays, a new
-    one. GradientError for what was computed from an array that requires a gradient: a parameter is
-    where gradients end.
-
-    >>> meta.model.parameter(meta.zeros(3)).requires_grad
-    True
-    """
-    if isinstance(x, Value):
-        raise TraceError(
-            "a parameter is made while a function is traced",
-            hint="make layers and parameters in build, or outside of the traced function",
-        )
-    if isinstance(x, torch.Tensor):
-        refuse_detach(x, "parameter()", "meta.model.parameter(t.detach())")
-    made = x if isinstance(x, ndarray) else array(x)
-    if made.requires_grad and made.node is not None:
-        raise GradientError(
-            "a parameter was computed from an array that requires a gradient",
-            found=f"shape {made.shape}, dtype {made.dtype}",
-            hint="x.detach()",
-        )
-    made.requires_grad = True
-    return made
 
 
 def fan_in_uniform(shape: tuple[int, ...], fan_in: int) -> ndarray:

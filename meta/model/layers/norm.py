@@ -11,7 +11,7 @@ from meta import op
 from meta.base.device import default_device
 from meta.base.dtype import TO_TORCH
 from meta.base.errors import ArgumentError, TypeInferError
-from meta.model.layers.basic import parameter
+from meta.model.init import parameter
 from meta.model.model import Model
 from meta.model.trace import trace
 from meta.op.core import Op

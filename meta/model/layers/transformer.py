@@ -12,7 +12,7 @@ from meta import op
 from meta.base.dtype import is_float
 from meta.base.errors import ArgumentError, TypeInferError
 from meta.model import init
-from meta.model.layers.basic import Dropout, Linear, fan_in_uniform, parameter
+from meta.model.layers.basic import Dropout, Linear, fan_in_uniform
 from meta.model.layers.norm import LayerNorm
 from meta.model.model import Model
 from meta.model.trace import trace
@@ -232,7 +232,7 @@ class MultiheadAttention(Model):
 
 
 def _glorot(rows: int, columns: int) -> ndarray:
-    return init.xavier_uniform(parameter(fan_in_uniform((rows, columns), columns)))
+    return init.xavier_uniform(fan_in_uniform((rows, columns), columns))
 
 
 def _combine_masks(a: Any, b: Any) -> Any:

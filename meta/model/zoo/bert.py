@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from meta import op
-from meta.model.layers.basic import Dropout, Embedding, Linear, parameter
+from meta.model.init import parameter
+from meta.model.layers.basic import Dropout, Embedding, Linear
 from meta.model.layers.norm import LayerNorm
 from meta.model.model import Model
 from meta.model.trace import trace

@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 
 from meta import op, random
 from meta.model import init
-from meta.model.layers.basic import Dropout, Embedding, Linear, parameter
+from meta.model.init import parameter
+from meta.model.layers.basic import Dropout, Embedding, Linear
 from meta.model.layers.norm import LayerNorm
 from meta.model.model import Model
 from meta.model.trace import trace
