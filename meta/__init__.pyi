@@ -36,6 +36,7 @@ from meta.model.control_flow import cond as cond
 from meta.model.control_flow import scan as scan
 from meta.model.control_flow import while_loop as while_loop
 from meta.model.model import Model as Model
+from meta.model.vmap import vmap as vmap
 from meta.op.core.promotion import strict_dtypes as strict_dtypes
 from meta.op.sets import Histogram
 from meta.op.sets import UniqueAll

@@ -80,6 +80,7 @@ from meta.model.layers.transformer import TransformerEncoderLayer as Transformer
 from meta.model.model import Model as Model
 from meta.model.trace import Traced as Traced
 from meta.model.trace import trace as trace
+from meta.model.vmap import vmap as vmap
 from meta.model.weights import load_weights as load_weights
 from meta.model.weights import save_weights as save_weights
 from meta.model.wrapper import Autocast as Autocast
