@@ -35,7 +35,12 @@ def link(found: re.Match[str]) -> str:
 
 
 class Markdown(griffe.Extension):
-    """Has mkdocstrings show every docstring so."""
+    """Has mkdocstrings show every docstring so, and read sources, not their stubs."""
+
+    def on_module_members(self, *, mod: griffe.Module, **_: Any) -> None:
+        """Forget what a stub says: in one, `meta.grad` is an attribute that can be called."""
+        if str(mod.filepath).endswith(".pyi"):
+            mod.members.clear()
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """Rewrite the docstring of what was loaded."""
