@@ -38,15 +38,16 @@ from meta.model.control_flow import while_loop as while_loop
 from meta.model.model import Model as Model
 from meta.model.vmap import vmap as vmap
 from meta.op.core.promotion import strict_dtypes as strict_dtypes
-from meta.op.sets import Histogram
-from meta.op.sets import UniqueAll
-from meta.op.sets import UniqueCounts
-from meta.op.sets import UniqueInverse
-from meta.op.statistics import Frexp
 from meta.runtime.array_types import ArrayLike
 from meta.runtime.array_types import DTypeLike
 from meta.runtime.array_types import DeviceLike
+from meta.runtime.array_types import Frexp
+from meta.runtime.array_types import Histogram
 from meta.runtime.array_types import Number
+from meta.runtime.array_types import TopK
+from meta.runtime.array_types import UniqueAll
+from meta.runtime.array_types import UniqueCounts
+from meta.runtime.array_types import UniqueInverse
 from meta.runtime.ndarray import ndarray as ndarray
 from meta.runtime.no_gradient import no_grad as no_grad
 from meta.vm.benchmark.measure import measure as measure
@@ -4220,7 +4221,7 @@ def topk(
     axis: int = -1,
     largest: builtins.bool = True,
     sorted: builtins.bool = True,
-) -> Any:
+) -> TopK:
     """The ``k`` largest elements along ``axis``, from the largest, and their indices (int64)."""
 
 def torch_call(

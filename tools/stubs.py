@@ -131,6 +131,9 @@ class Stub:
         if origin in UNIONS:
             return " | ".join(dict.fromkeys(inner))
         kind = origin or hint
+        if hasattr(kind, "_fields") and kind.__module__ != self.module:
+            self.homes[kind.__name__] = TYPES
+            return str(kind.__name__)
         if kind.__module__ not in ("builtins", self.module):
             self.homes[kind.__name__] = kind.__module__
         name = str(kind.__name__)
@@ -270,10 +273,7 @@ class Stub:
             parameters, result = self.call(value)
             self.definitions.append(self.definition(name, parameters, result, value.__doc__))
         elif inspect.isclass(value) and home == self.module:
-            rows = "".join(f"    {field}: ndarray\n" for field in value._fields)
-            doc = inspect.cleandoc(value.__doc__ or "").partition("\n\n")[0].splitlines()
-            text = "\n    ".join(doc)
-            self.definitions.append(f'class {name}(NamedTuple):\n    """{text}"""\n\n{rows}')
+            self.definitions.append(named_tuple(value))
         elif hasattr(value, "__qualname__"):
             self.shown.add(name)
             own = value.__name__ if name not in self.sources else name
@@ -321,6 +321,22 @@ def _imported(module: str) -> dict[str, str]:
     return {a.asname or a.name: str(n.module) for n in found for a in n.names}
 
 
+def named_tuple(kind: Any) -> str:
+    """Return the definition of what a function returns: several arrays by name."""
+    rows = "".join(f"    {field}: ndarray\n" for field in kind._fields)
+    doc = inspect.cleandoc(kind.__doc__ or "").partition("\n\n")[0].splitlines()
+    text = "\n    ".join(doc)
+    return f'class {kind.__name__}(NamedTuple):\n    """{text}"""\n\n{rows}'
+
+
+def _named_tuples() -> list[Any]:
+    """Return the types of what operators and functions return that is several arrays by name."""
+    functions = [*FUNCTIONS.values(), *(getattr(o, "written", None) for o in OPERATORS.values())]
+    known = [inspect.get_annotations(inspect.unwrap(f), eval_str=True) for f in functions if f]
+    found = {hints["return"] for hints in known if hasattr(hints.get("return"), "_fields")}
+    return sorted(found, key=lambda kind: kind.__name__)
+
+
 def module_stub(module: str) -> str:
     """Return the stub of a module."""
     found = importlib.import_module(module)
@@ -354,7 +370,8 @@ def array_stub() -> str:
             if derived and name in BASE and name not in vars(creation.ndarray):
                 methods.append(stub.method(name, registry[name]))
     title = 'class ArrayMethods(ArrayExport):\n    """What arrays have by the registry."""\n\n'
-    stub.definitions = [ALIASES.strip() + "\n", title + "\n".join(filter(None, methods))]
+    several = [named_tuple(kind) for kind in _named_tuples()]
+    stub.definitions = [ALIASES.strip() + "\n", *several, title + "\n".join(filter(None, methods))]
     return stub.text("Types of arguments, and the methods of arrays, for type checkers alone.")
 
 

@@ -112,7 +112,7 @@ class TopK(NamedTuple):
 
 
 @topk.calls
-def _topk(x: Any, k: int, axis: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+def _topk(x: Any, k: int, axis: int = -1, largest: bool = True, sorted: bool = True) -> TopK:
     _require_bool(sorted, "sorted", "topk")
     return TopK(*topk.plain(x, k, axis, largest))
 

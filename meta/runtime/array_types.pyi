@@ -4,11 +4,10 @@ Written by `python -m tools.stubs`.
 """
 
 from collections.abc import Sequence
-from meta.op.sets import Histogram
-from meta.op.statistics import Frexp
 from meta.runtime.array_export import ArrayExport
 from meta.runtime.ndarray import ndarray
 from typing import Any
+from typing import NamedTuple
 from typing import Protocol
 from typing import TypeAlias
 import numpy as np
@@ -32,6 +31,44 @@ DTypeLike: TypeAlias = str | torch.dtype | np.dtype[Any] | type[Any]
 """A dtype: its name, or that of torch, NumPy or Python."""
 DeviceLike: TypeAlias = str | torch.device
 """A device: its name, or that of torch."""
+
+class Frexp(NamedTuple):
+    """Result of `frexp`."""
+
+    mantissa: ndarray
+    exponent: ndarray
+
+class Histogram(NamedTuple):
+    """Result of `histogram`."""
+
+    counts: ndarray
+    edges: ndarray
+
+class TopK(NamedTuple):
+    """Result of `topk`."""
+
+    values: ndarray
+    indices: ndarray
+
+class UniqueAll(NamedTuple):
+    """Result of `unique_all`."""
+
+    values: ndarray
+    indices: ndarray
+    inverse_indices: ndarray
+    counts: ndarray
+
+class UniqueCounts(NamedTuple):
+    """Result of `unique_counts`."""
+
+    values: ndarray
+    counts: ndarray
+
+class UniqueInverse(NamedTuple):
+    """Result of `unique_inverse`."""
+
+    values: ndarray
+    inverse_indices: ndarray
 
 class ArrayMethods(ArrayExport):
     """What arrays have by the registry."""
@@ -814,7 +851,7 @@ class ArrayMethods(ArrayExport):
     ) -> ndarray:
         """``x`` repeated as a whole ``reps[i]`` times along axis i."""
 
-    def topk(self, k: int, axis: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    def topk(self, k: int, axis: int = -1, largest: bool = True, sorted: bool = True) -> TopK:
         """The ``k`` largest elements along ``axis``, from the largest, and their indices (int64)."""
 
     def tril(self, k: int = 0, *, out: ndarray | None = None) -> ndarray:
