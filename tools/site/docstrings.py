@@ -43,6 +43,5 @@ class Markdown(griffe.Extension):
             mod.members.clear()
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
-        """Rewrite the docstring of what was loaded."""
         if obj.docstring is not None:
             obj.docstring.value = markdown(obj.docstring.value)

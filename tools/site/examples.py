@@ -19,8 +19,6 @@ from meta.testing.records import cases_folder, load_cases
 
 MOST = 12
 """Of how many elements an array is written down."""
-REFUSED = 3
-"""How many refusals are shown."""
 
 
 def records() -> dict[str, tuple[list[Sample], list[ErrorSample]]]:
@@ -93,7 +91,7 @@ def described(result: Any) -> str:
 
 def refusals(op: Op, errors: list[ErrorSample]) -> Iterator[str]:
     """Yield calls that are refused, each with the first lines of its error."""
-    for error in errors[:REFUSED]:
+    for error in errors[:3]:
         args, kwargs = error.make("float32")
         arrays = [meta.array(a) if isinstance(a, torch.Tensor) else a for a in args]
         try:

@@ -133,7 +133,6 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return f"]({posixpath.relpath(site_path(target), folder)}"
 
     def picture(match: re.Match[str]) -> str:
-        """A picture, which leads to the page that it shows, if there is one."""
         found = [f"pictures/{match[1]}", f"pictures/{match[1].replace('.png', '.html')}"]
         shown, target = (posixpath.relpath(name, folder) for name in found)
         if files.get_file_from_path(found[0]) is None:

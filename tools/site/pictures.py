@@ -20,9 +20,9 @@ from matplotlib.figure import Figure
 import meta
 from meta.cost.roofline import CHIPS
 from tests.vm.browser import Browser, find
-from tools.imports import imported_modules, sources
+from tools.imports import PACKAGE, imported_modules, sources
 
-ROOT = Path(__file__).parents[2]
+DOCS = PACKAGE.parent / "docs"
 ROW = re.compile(r"^\| `meta/(\w+)/` \| (\w+) \|", re.MULTILINE)
 WIDTH, HEIGHT, STEP = 116, 34, 92
 
@@ -92,7 +92,7 @@ def roofline(path: Path) -> None:
 
 def executable(path: Path) -> None:
     """Run the first program of docs/howto/seen.md, and show its page in a browser."""
-    code = (ROOT / "docs" / "howto" / "seen.md").read_text("utf-8").split("```python\n")[1]
+    code = (DOCS / "howto" / "seen.md").read_text("utf-8").split("```python\n")[1]
     before = Path.cwd()
     os.chdir(path.parent)
     try:
@@ -112,7 +112,7 @@ def architecture() -> str:
     from two others.
     """
     floors: dict[str, list[str]] = {}
-    for folder, floor in ROW.findall((ROOT / "docs" / "architecture.md").read_text("utf-8")):
+    for folder, floor in ROW.findall((DOCS / "architecture.md").read_text("utf-8")):
         floors.setdefault(floor, []).append(folder)
     files = sources()
     imports: dict[str, set[str]] = {f: set() for found in floors.values() for f in found}

@@ -21,8 +21,7 @@ from meta.testing.case import ErrorSample, Sample
 from tools.site import examples
 from tools.site.docstrings import TARGETS, markdown
 
-ELSEWHERE = ("meta.interop.torch", "meta.testing")
-"""Public modules that `meta` does not import."""
+ELSEWHERE = ("meta.interop.torch", "meta.testing")  # which `meta` does not import
 
 
 @cache
