@@ -20,8 +20,8 @@ PROGRAM = """
 import runpy
 import torch
 from meta.dialect.cuda import cubin
-from tests.emulator.driver import emulated_driver, loaded
-from tests.emulator.handwritten import Function
+from meta.testing.emulator.driver import emulated_driver, loaded
+from meta.testing.emulator.handwritten import Function
 
 names = runpy.run_path("examples/one_file_op.py", run_name="__main__")
 cubin.function = lambda source, name, device, shared: loaded(Function(source, name))

@@ -19,9 +19,10 @@ GUIDES = ROOT / "docs" / "guides"
 BLOCK = re.compile(r"```(?:python|yaml|toml)(?: file=(\S+))?\n(.*?)```", re.DOTALL)
 PYTEST = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:benchmark", "-W", "error"]
 SCRIPT = "guide.py"
+EMULATOR = "meta.testing.emulator.templates"
 FOLLOWED: dict[str, tuple[list[str], str]] = {
     "softmax.md": ([*PYTEST, "test_boltzmann.py"], r"\b\d+ passed"),
-    "template.md": ([*PYTEST, "-p", "tests.emulator.templates", "test_add_one.py"], r"\b\d passed"),
+    "template.md": ([*PYTEST, "-p", EMULATOR, "test_add_one.py"], r"\b\d passed"),
     "attention.md": (
         [SCRIPT],
         r"'guide.multihead': 1, 'tvm.sum': 1, 'guide.multihead_backward': 1",

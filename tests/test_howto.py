@@ -323,3 +323,12 @@ def test_pages_about_programs_of_torch_run(page: str, count: int) -> None:
     names: dict[str, object] = {}
     for code in blocks:
         exec(compile(code, f"docs/howto/{page}.md", "exec"), names)
+
+
+def test_the_page_of_the_emulator(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "howto" / "emulator.md").read_text("utf-8")
+    (tmp_path / "test_kernels.py").write_text(
+        "\n\n".join(t for _, t in BLOCK.findall(page)), "utf-8"
+    )
+    arguments = ["-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "test_kernels.py"]
+    assert "3 passed" in run_python(*arguments, cwd=tmp_path, tvm=True)

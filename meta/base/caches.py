@@ -70,6 +70,7 @@ CACHES = {
         _cache("triton", "machine code of the triton dialect", _HASH),
         _cache("cudnn", "plans that cuDNN compiled", _HASH),
         _cache("cutlass", "kernels of the cutlass dialect", _HASH),
+        _cache("emulator", "CUDA source compiled for the CPU", r"[0-9a-f]{16}/[^/]+\.(cpp|so|gch)"),
         _cache("tuning", "configurations that kernels of vendors chose", _HASH),
         _cache("vendors", "text of kernels that vendors generate", r"[^/]+\.py"),
         _cache("costs", "what was measured of kernels", rf"{_HASH}/{_HASH}\.json"),

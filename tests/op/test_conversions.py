@@ -14,9 +14,9 @@ from meta import op
 from meta.base.dtype import FLOATS, TO_TORCH, truncate
 from meta.dialect import only
 from meta.model import trace
+from meta.testing.emulator import compiler
+from meta.testing.emulator.operators import emulated_cuda
 from meta.vm import compile
-from tests.emulator import compiler
-from tests.emulator.operators import emulated_cuda
 
 DIALECTS = ("tvm", "torch")
 BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}

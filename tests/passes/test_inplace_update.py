@@ -16,7 +16,7 @@ from meta.ir import Module, TupleType, parse, structural_equal
 from meta.model import trace
 from meta.passes import dispatch, infer_type, inplace_update, plan_memory
 from meta.passes.plan_memory import OFFSETS, planned_peak
-from tests.emulator.operators import CUDA, emulated_cuda
+from meta.testing.emulator.operators import CUDA, emulated_cuda
 
 
 def updated(body: str, result: str = "%c", head: str = "%x: float32[8], %y: float32[8]") -> Module:

@@ -49,7 +49,10 @@ _SAME = (
 )  # fmt: skip
 FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {n: getattr(torch, n) for n in _SAME} | {
     "abs": torch.abs,
+    "div_rn": torch.div,
     "fabs": torch.abs,
+    "finitef": torch.isfinite,
+    "isfinited": torch.isfinite,
     "j0": torch.special.bessel_j0,
     "j1": torch.special.bessel_j1,
     "nearbyint": torch.round,
@@ -158,6 +161,7 @@ def _interpreting() -> Iterator[None]:
             (JITFunction, "__call__", _called),
             (interpreter.interpreter_builder, "__class__", _Builder),
             (interpreter, "_patch_lang_tensor", _patch_tensor),
+            (interpreter, "_implicit_cvt", _argument),
             (interpreter.ReduceScanOpInterface, "apply", _reduced),
         ):
             stack.callback(setattr, target, name, getattr(target, name))
@@ -213,25 +217,45 @@ def _patch_tensor(tensor: Any, *scope: Any) -> None:
     tensor.__index__ = lambda self: int(self.handle.data.squeeze())
 
 
+_convert = interpreter._implicit_cvt
+
+
+def _argument(value: Any) -> Any:
+    """Return an argument as a kernel has it; of a float Triton's interpreter leaves Python's."""
+    if not isinstance(value, float):
+        return _convert(value)
+    return tl.tensor(TensorHandle(np.array([value], np.float32), tl.float32), tl.float32)
+
+
 class _Function(InterpretedFunction):  # type: ignore[misc]
     """Triton's interpreted function. It puts names into the module of the function, which `undo`
-    takes out again, and what computes functions of ``libdevice`` in the place of these.
+    takes out again: ``tl``, without which it runs nothing, and what computes functions of
+    ``libdevice`` in the place of these.
     """
 
     added: ClassVar[list[tuple[Any, set[str]]]] = []
     replaced: ClassVar[list[tuple[Any, str, Any]]] = []
 
     def rewrite(self) -> Any:
-        before = set(self.fn.__globals__)
-        for name, value in list(self.fn.__globals__.items()):
+        if self.fn in self.rewritten_fn:
+            return self.rewritten_fn[self.fn]
+        space = self.fn.__globals__
+        before = set(space)
+        if not any(value is tl for value in space.values()):
+            space["_tl"] = tl
+        for name, value in list(space.items()):
             if id(value) in _STAND_INS:
                 self.replaced.append((self.fn, name, value))
-                self.fn.__globals__[name] = _STAND_INS[id(value)]
+                space[name] = _STAND_INS[id(value)]
         made = super().rewrite()
-        new = set(self.fn.__globals__) - before
+        new = set(space) - before
         if new:
             self.added.append((self.fn, new))
         return made
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.rewrite()
+        return super().__call__(*args, **kwargs)
 
     @classmethod
     def undo(cls) -> None:

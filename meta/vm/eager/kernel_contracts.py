@@ -312,7 +312,8 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().reshape(-1).view(torch.uint8)
+    flat = tensor.detach().reshape(-1)  # one element is compact, whatever its stride says
+    return flat.as_strided(flat.shape, (1,)).view(torch.uint8)
 
 
 def _location(tensor: torch.Tensor) -> tuple[int, tuple[int, ...]]:

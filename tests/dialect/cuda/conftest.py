@@ -10,9 +10,9 @@ import pytest
 
 from meta.dialect.cuda import cubin, list_kernel
 from meta.runtime import cuda_driver, gpu_properties
-from tests.emulator.compiler import compiler
-from tests.emulator.driver import emulated_driver, loaded
-from tests.emulator.handwritten import Function
+from meta.testing.emulator.compiler import compiler
+from meta.testing.emulator.driver import emulated_driver, loaded
+from meta.testing.emulator.handwritten import Function
 
 made = lru_cache(None)(Function)
 

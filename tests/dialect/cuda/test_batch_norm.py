@@ -16,7 +16,7 @@ from meta.dialect.core import Unsupported
 from meta.dialect.cuda import batch_norm
 from meta.dialect.cuda.batch_norm import shares
 from meta.ir import TensorType, parse_type
-from tests.emulator.handwritten import Function
+from meta.testing.emulator.handwritten import Function
 
 CUDA = Device("cuda:0")
 

@@ -17,7 +17,7 @@ from meta.dialect.cuda import attention as _attention  # noqa: F401, registers k
 from meta.dialect.cuda import batch_norm, conv, embedding, layer_norm, optimizer  # noqa: F401
 from meta.dialect.cuda import cuda as dialect
 from meta.ir import TensorType
-from tests.emulator.handwritten import Function
+from meta.testing.emulator.handwritten import Function
 
 CUDA = Device("cuda:0")
 pytestmark = pytest.mark.usefixtures("emulated")

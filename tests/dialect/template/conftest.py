@@ -12,8 +12,8 @@ from meta.base import config
 from meta.base.registry import OPERATORS
 from meta.dialect.template import template
 from meta.op.core import InOut, Scalar, Tensor, op
-from tests.emulator import compiler
-from tests.emulator.templates import emulated
+from meta.testing.emulator import compiler
+from meta.testing.emulator.templates import emulated
 
 INDEX = "{{ index }} i = ({{ index }})blockIdx.x * blockDim.x + threadIdx.x;\n"
 LAUNCH = (

@@ -382,7 +382,7 @@ def test_a_damaged_file(new_op: NewOp) -> None:
 def test_rocm_text_computes_the_same(new_op: NewOp) -> None:
     """The device code of ROCm, emulated: types of half precision have other names there."""
     from meta.dialect.template.launcher import Runner, program_of
-    from tests.emulator.templates import loaded_code
+    from meta.testing.emulator.templates import loaded_code
 
     source = template.source(new_op(add_one, ADD_ONE), parse_type("bfloat16[3, 50]"), target="rocm")
     text = program_of(source.function, source.call, source.title).device

@@ -12,8 +12,8 @@ import pytest
 from meta.base import caches
 from meta.dialect.tvm import build, cache
 from meta.dialect.tvm.schedule_cuda import injective
-from tests.emulator import compiler
-from tests.emulator.operators import emulated_cuda
+from meta.testing.emulator import compiler
+from meta.testing.emulator.operators import emulated_cuda
 
 
 @pytest.fixture(autouse=True)

@@ -18,8 +18,8 @@ from meta.dialect.tvm.build import build
 from meta.dialect.tvm.lower import prim_func
 from meta.dialect.tvm.target import cuda, for_device, processors
 from meta.runtime import gpu_properties
+from meta.testing.emulator import generated
 from tests.dialect.tvm.functions import tensor
-from tests.emulator import generated
 
 
 def plus(number: float) -> tirx.PrimFunc:

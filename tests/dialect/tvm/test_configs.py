@@ -24,6 +24,7 @@ from meta.dialect.tvm.lower import prim_func
 from meta.dialect.tvm.target import for_device
 from meta.ir import parse
 from meta.passes import canonicalize, dispatch, fuse_operators
+from meta.testing.emulator import generated
 from tests.dialect.tvm.functions import (
     RECORDS,
     Record,
@@ -36,7 +37,6 @@ from tests.dialect.tvm.functions import (
     transpose,
     unary,
 )
-from tests.emulator import generated
 
 HOST = for_device(CPU)
 EMULATED: dict[str, Callable[[], Record]] = {

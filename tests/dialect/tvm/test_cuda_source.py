@@ -12,7 +12,7 @@ from tvm import te, tirx
 from meta.dialect.tvm import cuda_source
 from meta.dialect.tvm.lower import prim_func
 from meta.runtime.nvrtc import run_nvcc
-from tests.emulator.generated import TARGET, emulated, sources
+from meta.testing.emulator.generated import TARGET, emulated, sources
 
 
 def times(number: float, dtype: str) -> tirx.PrimFunc:

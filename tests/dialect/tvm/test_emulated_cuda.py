@@ -13,8 +13,8 @@ from tvm import te
 from meta.dialect.tvm.lower import prim_func
 from meta.testing import opcheck
 from meta.testing.case import OpCase, Sample
-from tests.emulator import generated
-from tests.emulator.launching import EmulationError, check_limits
+from meta.testing.emulator import generated
+from meta.testing.emulator.launching import EmulationError, check_limits
 from tests.op.records import CASES
 
 OFTEN = {

@@ -12,8 +12,8 @@ import torch
 import meta
 from meta import op
 from meta.dialect import only
-from tests.emulator import compiler
-from tests.emulator.operators import emulated_cuda
+from meta.testing.emulator import compiler
+from meta.testing.emulator.operators import emulated_cuda
 
 EVERY = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int32).to(torch.int16)
 

@@ -18,8 +18,8 @@ from meta.dialect.tvm.lower import prim_func
 from meta.dialect.tvm.schedule_cpu import schedule
 from meta.dialect.tvm.schedule_cuda import row_plan, runs_in_place
 from meta.dialect.tvm.target import for_device
+from meta.testing.emulator import compiler, generated
 from tests.dialect.tvm.functions import tensor
-from tests.emulator import compiler, generated
 
 TARGET = for_device(CPU)
 

@@ -17,7 +17,7 @@ from meta import op
 from meta.dialect.tvm import integers
 from meta.dialect.tvm.lower import prim_func
 from meta.model import trace
-from tests.emulator.generated import emulated
+from meta.testing.emulator.generated import emulated
 
 # What whole numbers would give is in the comment.
 PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {

@@ -12,7 +12,7 @@ import meta
 from meta.dialect.torch.random import dropout_mask
 from meta.dialect.tvm import random
 from meta.dialect.tvm.lower import prim_func
-from tests.emulator import generated
+from meta.testing.emulator import generated
 
 KEYS = 0, 7, 0x7FFF_FFFF_FFFF_FFFF, 0x1234_5678_9ABC_DEF0
 SHAPES = (37,), (5, 3), (64, 64), (3, 1, 130), (1,), (0, 4), (4, 0), ()

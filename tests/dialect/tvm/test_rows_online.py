@@ -14,8 +14,8 @@ from meta import op
 from meta.dialect import only
 from meta.dialect.tvm.schedule_cuda import row_plan
 from meta.model import trace
-from tests.emulator import compiler
-from tests.emulator.operators import emulated_cuda
+from meta.testing.emulator import compiler
+from meta.testing.emulator.operators import emulated_cuda
 
 
 @pytest.mark.parametrize("resident", [0, 96])

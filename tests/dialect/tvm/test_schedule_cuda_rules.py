@@ -19,8 +19,8 @@ from meta.dialect.tvm.launch import Unaligned, realigned
 from meta.dialect.tvm.lower import prim_func
 from meta.dialect.tvm.schedule_cuda import injective
 from meta.dialect.tvm.target import cuda, for_device
+from meta.testing.emulator import generated
 from tests.dialect.tvm.functions import empty_like, sample, tensor
-from tests.emulator import generated
 
 Case = tuple[list[Any], list[Any], Callable[..., list[torch.Tensor]]]
 

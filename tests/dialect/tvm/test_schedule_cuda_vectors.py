@@ -12,8 +12,8 @@ from tvm import s_tir, te, tirx
 from meta.base.dtype import TO_TORCH
 from meta.dialect.tvm.lower import SCHEDULED, prim_func
 from meta.dialect.tvm.schedule_cuda.default import without_bool
+from meta.testing.emulator import compiler, generated
 from tests.dialect.tvm.functions import sample, tensor
-from tests.emulator import compiler, generated
 
 SIZE = 256
 DTYPES = (

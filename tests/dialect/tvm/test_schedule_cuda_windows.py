@@ -19,8 +19,8 @@ from meta.dialect.tvm import cuda_source
 from meta.dialect.tvm.schedule_cuda import windows
 from meta.op.core.op import by_schema
 from meta.runtime.nvrtc import run_nvcc
-from tests.emulator import compiler, generated
-from tests.emulator.operators import emulated_cuda
+from meta.testing.emulator import compiler, generated
+from meta.testing.emulator.operators import emulated_cuda
 from tests.op.pool import avg_pool, gradient, max_pool
 from tests.op.resize import resize_dx
 

@@ -15,7 +15,7 @@ from meta.dialect import only
 from meta.dialect.tvm.fused import _lowered
 from meta.ir import Function, Module, parse
 from meta.passes import dispatch, fuse_operators, infer_type
-from tests.emulator.generated import TARGET, emulated
+from meta.testing.emulator.generated import TARGET, emulated
 
 
 def fused(text: str) -> tuple[Module, Function]:

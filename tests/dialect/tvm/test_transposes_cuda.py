@@ -14,8 +14,8 @@ from tvm import te, topi
 from meta.base.dtype import TO_TORCH
 from meta.dialect.tvm.lower import prim_func
 from meta.runtime.gpu_properties import SHARED_MEMORY
+from meta.testing.emulator import generated
 from tests.dialect.tvm.functions import empty_like, sample, tensor
-from tests.emulator import generated
 
 SHAPES = {
     "even": ((36, 68), (1, 0)),  # both lines are cut into vectors

@@ -6,8 +6,8 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
-from tests.emulator import compiler, source
-from tests.emulator.launching import EmulationError, Launch, check_limits
+from meta.testing.emulator import compiler, source
+from meta.testing.emulator.launching import EmulationError, Launch, check_limits
 
 
 class Function:

@@ -15,10 +15,11 @@ import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-
-import pytest
+from unittest import SkipTest
 
 from meta.base.caches import cache_folder
+from meta.base.errors import MetaError
+from meta.testing.emulator.launching import EmulationError
 
 HERE = Path(__file__).parent
 FLAGS = (
@@ -28,12 +29,16 @@ FLAGS = (
 HEADERS = ("runtime.h", "device.h")
 
 
+class NoCompiler(MetaError, SkipTest):
+    """There is no C++ compiler; a test that needs it is skipped."""
+
+
 @cache
 def compiler() -> str:
-    """Return the C++ compiler; skips the test where there is none."""
+    """Return the C++ compiler; raises NoCompiler where there is none."""
     found = shutil.which("g++")
     if found is None:
-        pytest.skip("the emulator of CUDA needs g++")
+        raise NoCompiler("the emulator of CUDA needs g++", hint="install g++ 12 or later")
     return found
 
 
@@ -83,7 +88,8 @@ def _compile(result: Path, source: Path, *options: str, libraries: Sequence[str]
 
 def _run(command: Sequence[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, f"{' '.join(command)}\n{done.stderr[:2000]}"
+    if done.returncode:
+        raise EmulationError(f"{' '.join(command)}\n{done.stderr[:2000]}")
 
 
 def _write(file: Path, content: bytes) -> None:

@@ -87,7 +87,7 @@ def generated(source: str) -> tuple[str, list[Kernel]]:
     kernels = [_kernel(*found) for found in _KERNEL.findall(text)]
     text = re.sub(r'extern "C" __global__ [^{;]*;', "", text)  # declarations
     text = _KERNEL.sub(lambda m: f"static void {m[2]}({_checked(m[3])}) {{", text)
-    text = _SHARED.sub(lambda m: _shared(*m.groups(), text), text)
+    text = _SHARED.sub(lambda m: _shared(m[1], m[2], m[3], text), text)
     text = _LOCAL.sub(r"\1LOCAL(\2, \3, \4);", text)
     text = _CAST.sub(r"(Pointer<\1>)", text)
     assert "__shared__" not in text, "shared memory of a size that is known at launch"

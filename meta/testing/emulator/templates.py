@@ -15,7 +15,6 @@ from functools import lru_cache
 from typing import Any
 from unittest import mock
 
-import pytest
 import torch
 
 from meta.dialect.core.preference import forget
@@ -24,9 +23,9 @@ from meta.dialect.template import launcher, template
 from meta.dialect.template.device_code import Kernel, blanked, kernels_of
 from meta.dialect.template.host_values import plain
 from meta.runtime import cuda_driver, gpu_properties, nvrtc
-from tests.emulator import compiler, source
-from tests.emulator.driver import emulated_driver, loaded
-from tests.emulator.launching import Memory
+from meta.testing.emulator import compiler, source
+from meta.testing.emulator.driver import emulated_driver, loaded
+from meta.testing.emulator.launching import Memory
 
 _DEFINITION = re.compile(
     r'extern "C" __global__\s+void\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w+)\s*\('
@@ -87,7 +86,7 @@ class Function:
         )
 
 
-made = lru_cache(None)(Function)
+function_of = lru_cache(None)(Function)
 _launch = launcher.Runner.__call__
 
 
@@ -96,12 +95,17 @@ def _with_memory(runner: launcher.Runner, *values: Any) -> None:
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
     for place in runner.source.written:
         if runner.source.values[place][0].startswith("out"):
-            values[place].view(-1).view(torch.uint8).fill_(255)  # shows what is not written
+            _fill_with_ones(values[place])  # shows what is not written
     _memory.append(Memory(compiler.runtime(), tensors))
     try:
         _launch(runner, *values)
     finally:
         _memory.pop()
+
+
+def _fill_with_ones(x: torch.Tensor) -> None:
+    bits = torch.full((x.numel() * x.element_size(),), 255, dtype=torch.uint8)
+    x.copy_(bits.view(x.dtype).view(x.shape))
 
 
 @contextmanager
@@ -129,7 +133,7 @@ def emulated() -> Iterator[None]:
 
 
 def loaded_code(code: bytes, name: str, device: int, shared: int) -> cuda_driver.Function:
-    return replace(loaded(made(code.decode(), name, shared), shared), device=device)
+    return replace(loaded(function_of(code.decode(), name, shared), shared), device=device)
 
 
 def _forget() -> None:
@@ -138,9 +142,9 @@ def _forget() -> None:
     cubin.function.cache_clear()
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """As a plugin (``pytest -p tests.emulator.templates``): without a GPU the dialect serves the
-    CPU.
+def pytest_configure(config: Any) -> None:
+    """As a plugin (``pytest -p meta.testing.emulator.templates``): without a GPU the dialect serves
+    the CPU.
     """
     if not torch.cuda.is_available():
         block = emulated()

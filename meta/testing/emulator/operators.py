@@ -14,7 +14,7 @@ from meta.dialect.core.preference import forget
 from meta.dialect.tvm import build, target
 from meta.dialect.tvm import tvm as dialect
 from meta.op.core.call import CallValues
-from tests.emulator import generated
+from meta.testing.emulator import generated
 
 CUDA = Device("cuda:0")
 
@@ -24,7 +24,7 @@ def emulated_cuda() -> Iterator[None]:
     """Let the ``tvm`` dialect decide, schedule and compile as for a GPU; kernels are emulated."""
     dialect.load()
     makers = {name: _on_cuda(one.make) for name, one in dialect.ops.items()}
-    fuse = dialect.fuse
+    fuse: Any = dialect.fuse
     forget()
     with (
         mock.patch.object(build, "build", generated.build),

@@ -22,8 +22,8 @@ from meta.dialect.core import CompiledKernel
 from meta.dialect.tvm import cuda_source, launch, schedule_cuda
 from meta.dialect.tvm.lower import NO_ALIAS, SCHEDULED
 from meta.dialect.tvm.target import cuda
-from tests.emulator import compiler, source
-from tests.emulator.launching import EmulationError, Memory
+from meta.testing.emulator import compiler, source
+from meta.testing.emulator.launching import EmulationError, Memory
 
 TARGET = cuda()
 _AXES = [f"{kind}.{axis}" for kind in ("blockIdx", "threadIdx") for axis in "xyz"]
@@ -148,7 +148,9 @@ def _register(text: str, parameters: dict[str, list[str]]) -> None:
     for kernel in kernels:
         run, fibers = library[f"run_{kernel.name}"], "_sync" in text or "__syncthreads" in text
 
-        def launch(*values: Any, kernel=kernel, run=run, fibers=fibers) -> None:
+        def launch(
+            *values: Any, kernel: source.Kernel = kernel, run: Any = run, fibers: bool = fibers
+        ) -> None:
             count = len(kernel.parameters)
             extents = dict.fromkeys(_AXES, 1)
             extents.update(zip(parameters[kernel.name], values[count:], strict=True))
