@@ -17,20 +17,21 @@ from __future__ import annotations
 import importlib
 import math
 import operator
-from collections.abc import Sequence
-from functools import cache
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any, cast
 
 import numpy as np
 import torch
 
 from meta import op
 from meta.base.call_context import current
-from meta.base.device import CPU, default_device, require
+from meta.base.device import CPU, Device, default_device, require
 from meta.base.did_you_mean import unknown_attribute
 from meta.base.dtype import TO_TORCH, canonical, is_float, limits
 from meta.base.errors import ArgumentError
 from meta.base.signature_check import check_signature
+from meta.dialect.core.catalog import DIALECTS
 from meta.dialect.core.preference import unrestricted
 from meta.ir.types import SymbolicDim
 from meta.op.core.tracing import Symbol, Trace
@@ -62,39 +63,56 @@ def _draw(
     random: Any, place: str, shape: tuple[Any, ...], *numbers: float, dtype: str = "float32"
 ) -> Array:
     """Return numbers of an operator. Those of an eager call are the same on every dialect, so the
-    choice of `only` and `exclude`, which is about what is computed, does not hold for it; on the
-    CPU it is `torch`'s kernel, which serves all shapes and is asked at once.
+    choice of `only` and `exclude`, which is about what is computed, does not hold for it; kernels
+    that serve all shapes fill the result at once.
     """
     if current() is not None:
         return random(_key(place), shape, *numbers, dtype=dtype)
-    if place == CPU and dtype in FILLED:
-        return _filled(random, shape, numbers, dtype)
-    with unrestricted():
-        return random(_key(place), shape, *numbers, dtype=dtype)
+    device = Device(place)
+    fill = _kernel(random, device.kind, dtype)
+    if fill is None:
+        with unrestricted():
+            return random(_key(place), shape, *numbers, dtype=dtype)
+    _refuse_capture(device)
+    key, kind = array_key(shape, dtype, device), TO_TORCH[dtype]
+    require_room(math.prod(shape) * kind.itemsize, device, random.name)
+    try:
+        out = torch.empty(shape, dtype=kind, device=None if device == CPU else place)
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        hint = "fewer numbers at a time"
+        raise out_of_memory(error, device, "random numbers", hint=hint) from None
+    fill(default.key(), *numbers, out=out)
+    return ndarray(out, key)
+
+
+@cache
+def _kernel(random: Any, kind: str, dtype: str) -> Callable[..., None] | None:
+    """Return what fills a tensor with the numbers of an operator on a kind of device, given a key
+    and the operator's numbers; None for what dispatch decides. Modules are imported here.
+    """
+    if kind == "cpu" and dtype in FILLED:
+        module = importlib.import_module("meta.dialect.torch.random")
+        return cast("Callable[..., None]", getattr(module, random.name))
+    if kind == "cuda" and dtype in FILLED and DIALECTS["cuda"].unavailable is None:
+        module = importlib.import_module("meta.dialect.cuda.random")
+        return partial(module.fill, random)
+    return None
 
 
 FILLED = {"float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"}
 
 
-def _filled(random: Any, shape: tuple[int, ...], numbers: Sequence[float], dtype: str) -> ndarray:
-    key, kind = array_key(shape, dtype, CPU), TO_TORCH[dtype]
-    require_room(math.prod(shape) * kind.itemsize, CPU, random.name)
-    try:
-        out = torch.empty(shape, dtype=kind)
-    except RuntimeError as error:
-        if not is_out_of_memory(error):
-            raise
-        raise out_of_memory(error, CPU, "random numbers", hint="fewer numbers at a time") from None
-    _kernels()[random](default.key(), *numbers, out)
-    return ndarray(out, key)
-
-
-@cache
-def _kernels() -> dict[Any, Any]:
-    """Return the kernels that fill a tensor, which are imported by the first draw."""
-    module = importlib.import_module("meta.dialect.torch.random")
-    names = "random_uniform", "random_normal", "random_integers"
-    return {getattr(op, name): getattr(module, name) for name in names}
+def _refuse_capture(device: Device) -> None:
+    """Raise ArgumentError while somebody records a CUDA graph: each replay had the same numbers."""
+    if device.kind == "cuda" and torch.cuda.is_current_stream_capturing():
+        raise ArgumentError(
+            "random numbers are drawn while a CUDA graph is recorded: each replay would have the "
+            "same",
+            found=f"a draw on {device}",
+            hint="draw outside of the graph; programs of meta.vm.compile draw anew in each run",
+        )
 
 
 @check_signature
@@ -323,6 +341,7 @@ def _key(place: str) -> Array:
         return op.random_key(place)
     if place == CPU:
         return ndarray(torch.tensor([default.key()]))
+    _refuse_capture(Device(place))
     return ndarray(torch.full((1,), default.key(), device=place))  # without waiting
 
 

@@ -3,7 +3,7 @@
 // KIND: what is drawn, below. DATA: the dtype. COMPUTE: float or double; NUMBER: what parameters
 // are, double or long long. EACH: the elements of a block. LOG_TERMS, SIN_TERMS, COS_TERMS: the
 // coefficients of the series, that of the highest power first. Steps are rounded one by one, as
-// meta/runtime/variates.py has them.
+// meta/runtime/variates.py has them. The key is in memory, or else a number.
 #include "scalars.cuh"
 
 #define UNIFORM 0
@@ -17,7 +17,7 @@ const u64 WORD = 0xffffffffu;
 struct Parameters {
   const long long* key;
   DATA* out;
-  long long count;
+  long long count, drawn;
   NUMBER a, b, c;
 };
 
@@ -121,7 +121,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   long long block = (long long)blockIdx.x * THREADS + threadIdx.x, at = block * EACH;
   if (at >= p.count) return;
   unsigned words[4];
-  philox(block, *p.key, words);
+  philox(block, p.key ? *p.key : p.drawn, words);
   Elements found;
 #if KIND == INTEGERS
   found.at[0] = (DATA)integer(words, p.a, p.b, p.c);

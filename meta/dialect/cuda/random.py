@@ -2,92 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import torch
 
 from meta import op
-from meta.base.dtype import TO_TORCH
+from meta.base.dtype import FROM_TORCH
 from meta.dialect.core import Launch, OpEnv, decline_if, require_static
 from meta.dialect.cuda import cubin
 from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda.source import Parameters, source
 from meta.op.core.call import CallValues
+from meta.op.core.op import Op
 from meta.runtime import variates
 
 THREADS = 256
 MOST_THREAD_BLOCKS = 2**31 - 1
-Numbers = Callable[..., tuple[float, ...]]
 REALS = "float16", "bfloat16", "float32", "float64"
-SIZES = {"int8": 8, "int16": 16, "int32": 32, "int64": 64,
-         "uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}  # fmt: skip
+INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64,
+            "uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}  # fmt: skip
+KINDS = {op.random_uniform: "UNIFORM", op.random_normal: "NORMAL", op.random_integers: "INTEGERS"}
 
 
-def _filled(
-    call: CallValues, kind: str, each: int, types: dict[str, str], numbers: Numbers
-) -> OpEnv:
-    """Return the launch that fills the result. ``numbers`` are the parameters of a call, given what
-    it is given at run time.
-    """
-    (out,) = call.outputs
-    require_static(out)
-    if not out.size:
-        return OpEnv(lambda *_: None, allocates=False)
-    thread_blocks = -(-out.size // (each * THREADS))
-    decline_if(thread_blocks > MOST_THREAD_BLOCKS, f"{out.size} are more than this kernel counts")
-    mantissa = 52 if types["COMPUTE"] == "float64" else 23
-    terms = {f"{name}_TERMS": ", ".join(map(repr, coefficients[mantissa]))
-             for name, coefficients in variates.SERIES.items()}  # fmt: skip
-    parameters = Parameters(("key", "out"), "q3q" if kind == "INTEGERS" else "q3d")
-
-    @cache
-    def text() -> str:
-        return source("random", types, {"KIND": kind, "EACH": each, **terms})
-
-    @cache
-    def kernel() -> Launch:
-        device, grid = call.device.ordinal, (thread_blocks, 1)
-        return cubin.launch(text(), "random_numbers", device, grid, THREADS, parameters.size)
-
-    def run(key: torch.Tensor, *rest: Any) -> None:
-        *given, out = rest
-        kernel()(parameters.packed({"key": key, "out": out}, out.numel(), *numbers(*given)))
-
-    return cubin.env(run, lambda: [text()], call.device.ordinal)
+def _parameters(operator: Op) -> Parameters:
+    """Return the layout: how many elements, the key unless it is in memory, three numbers."""
+    return Parameters(("key", "out"), "5q" if operator is op.random_integers else "2q3d")
 
 
-def _real(call: CallValues, kind: str, numbers: Numbers) -> OpEnv:
-    dtype = call.outputs[0].dtype
-    decline_if(dtype not in REALS, f"no kernel for {dtype}")
+@lru_cache(maxsize=64)
+def _text(operator: Op, dtype: str) -> tuple[str, int]:
+    """Return the source for a dtype, and the elements of a thread."""
     wide = "float64" if dtype == "float64" else "float32"
     types = {"DATA": dtype, "COMPUTE": wide, "NUMBER": "float64"}
-    return _filled(call, kind, 2 if wide == "float64" else 4, types, numbers)
+    each = 2 if wide == "float64" else 4
+    if operator is op.random_integers:
+        types = {"DATA": f"bits{INTEGERS[dtype]}", "COMPUTE": "bits64", "NUMBER": "int64"}
+        each = 1
+    mantissa = 52 if wide == "float64" else 23
+    terms = {f"{name}_TERMS": ", ".join(map(repr, coefficients[mantissa]))
+             for name, coefficients in variates.SERIES.items()}  # fmt: skip
+    return source("random", types, {"KIND": KINDS[operator], "EACH": each, **terms}), each
 
 
-@dialect.op(op.random_uniform)
-def random_uniform(call: CallValues) -> OpEnv:
-    """Return the launch; the end of the interval is rounded to the dtype."""
-    dtype = TO_TORCH[call.outputs[0].dtype]
-
-    def numbers(low: float, high: float) -> tuple[float, ...]:
-        return high - low, low, torch.tensor(high, dtype=dtype).item()
-
-    return _real(call, "UNIFORM", numbers)
+@lru_cache(maxsize=256)
+def _launch(operator: Op, dtype: str, device: int, thread_blocks: int) -> Launch:
+    text, size = _text(operator, dtype)[0], _parameters(operator).size
+    return cubin.launch(text, "random_numbers", device, (thread_blocks, 1), THREADS, size)
 
 
-@dialect.op(op.random_normal)
-def random_normal(call: CallValues) -> OpEnv:
-    """Return the launch."""
-    return _real(call, "NORMAL", lambda mean, std: (std, mean, 0.0))
+def _thread_blocks(operator: Op, dtype: str, count: int) -> int:
+    return -(-count // (_text(operator, dtype)[1] * THREADS))
 
 
-@dialect.op(op.random_integers)
-def random_integers(call: CallValues) -> OpEnv:
-    """Return the launch; what it adds wraps around in the dtype."""
-    low, count, dtype = call.args.low, call.args.last - call.args.low + 1, call.outputs[0].dtype
-    decline_if(dtype not in SIZES, f"no kernel for {dtype}")
-    first = (low + 2**63) % 2**64 - 2**63
-    types = {"DATA": f"bits{SIZES[dtype]}", "COMPUTE": "bits64", "NUMBER": "int64"}
-    return _filled(call, "INTEGERS", 1, types, lambda: (first, count & 2**32 - 1, count >> 32))
+def fill(operator: Op, key: torch.Tensor | int, *numbers: float, out: torch.Tensor) -> None:
+    """Fill a compact tensor with the numbers of an operator; ``numbers`` are its arguments."""
+    if not out.numel():
+        return
+    dtype, number = FROM_TORCH[out.dtype], key if isinstance(key, int) else 0
+    tensors = {"out": out} if isinstance(key, int) else {"key": key, "out": out}
+    given: tuple[float, ...]
+    if operator is op.random_uniform:  # whose end is rounded as the results are
+        low, high = numbers
+        given = high - low, low, torch.tensor(high, dtype=out.dtype).item()
+    elif operator is op.random_normal:
+        mean, std = numbers
+        given = std, mean, 0.0
+    else:
+        first, last = map(int, numbers)
+        count = last - first + 1
+        given = (first + 2**63) % 2**64 - 2**63, count & 2**32 - 1, count >> 32
+    packed = _parameters(operator).packed(tensors, out.numel(), number, *given)
+    thread_blocks = _thread_blocks(operator, dtype, out.numel())
+    _launch(operator, dtype, out.device.index or 0, thread_blocks)(packed)
+
+
+def _make(call: CallValues) -> OpEnv:
+    """Return the launch of a call."""
+    (out,), operator = call.outputs, call.op
+    require_static(out)
+    integers = operator is op.random_integers
+    decline_if(out.dtype not in (INTEGERS if integers else REALS), f"no kernel for {out.dtype}")
+    too_many = _thread_blocks(operator, out.dtype, out.size) > MOST_THREAD_BLOCKS
+    decline_if(too_many, f"{out.size} are more than this kernel counts")
+    numbers = (call.args.low, call.args.last) if integers else ()
+
+    def run(key: torch.Tensor, *rest: Any) -> None:
+        *given, result = rest
+        fill(operator, key, *numbers, *given, out=result)
+
+    return cubin.env(run, lambda: [_text(operator, out.dtype)[0]], call.device.ordinal)
+
+
+for _operator in KINDS:
+    dialect.op(_operator)(_make)

@@ -37,8 +37,8 @@ from meta.runtime.philox import Words, multiple, philox4x32, round_keys
 
 GRAIN = 2**20
 """Elements for which a thread is worth starting: that takes a tenth of the time of filling them."""
-_KEYS, _PARAMETERS = 20, 3
-_SIZE = 4 * _KEYS + 8 * _PARAMETERS
+_PARAMETERS = 3
+_SIZE = 8 * (1 + _PARAMETERS)
 BYTES = {"i8": 1, "i64": 8, "float": 4, "double": 8}
 
 
@@ -61,9 +61,9 @@ class _Kernel:
         block = self._splat("i64", "%block")
         steps = f"<{', '.join(f'i64 {i}' for i in range(LANES))}>"
         block = self.text.value("i64", f"add {block.type} {block.name}, {steps}")
-        names = [self._splat("i64", f"%key{i}") for i in range(_KEYS)]
         numbers = round_keys((0, 0))
-        keys = {(names[i % 2].name, numbers[i]): names[i] for i in range(_KEYS)}
+        names = [self._splat("i64", f"%key{i}") for i in range(len(numbers))]
+        keys = {(names[i % 2].name, n): names[i] for i, n in enumerate(numbers)}
         zero = block & 0
         counter = (*Words().split(block), zero, zero)
         self.words = philox4x32(counter, (names[0], names[1]), lambda *w: w, _Keyed(keys))
@@ -91,12 +91,14 @@ class _Kernel:
             f"  %at_{n} = getelementptr i8, ptr %values, i64 {at}\n"
             f"  %{n} = load {kind}, ptr %at_{n}, align 1"
             for n, kind, at in [
-                *((f"word{i}", "i32", 4 * i) for i in range(_KEYS)),
-                *((f"{kind}{i}", kind, 4 * _KEYS + 8 * i)
+                *((f"half{i}", "i32", 4 * i) for i in range(2)),
+                *((f"{kind}{i}", kind, 8 * (1 + i))
                   for i in range(_PARAMETERS) for kind in ("i64", "double")),
             ]
         ]  # fmt: skip
-        loads += [f"  %key{i} = zext i32 %word{i} to i64" for i in range(_KEYS)]
+        for i, number in enumerate(round_keys((0, 0))):
+            loads.append(f"  %word{i} = add i32 %half{i % 2}, {number}")
+            loads.append(f"  %key{i} = zext i32 %word{i} to i64")
         return _FUNCTION.format(
             name=name, loads="\n".join(loads), body="\n".join(self.text.lines), type=found.type,
             found=found.name, kind=found.kind, count=found.lanes, lanes=LANES,
@@ -238,8 +240,8 @@ Run = Callable[[int, int, int, bytes], None]
 @cache
 def kernels() -> dict[str, Run]:
     """Return the kernels by name, compiled now if they never were: functions of an address, the
-    first block, how many elements, and a struct of keys and parameters. None where they cannot be
-    compiled, with a MetaWarning unless TVM is not there.
+    first block, how many elements, and a struct of the key and parameters. None where they cannot
+    be compiled, with a MetaWarning unless TVM is not there.
     """
     if sys.platform != "linux" or find_spec("tvm") is None:
         return {}
@@ -280,9 +282,8 @@ def fill(
     name: of the kernel. each: the elements of a block. parameters: integers or real numbers, as the
     kernel has them. begin: the number of the first block.
     """
-    keys = round_keys((key & 0xFFFFFFFF, key >> 32 & 0xFFFFFFFF))
-    kinds = "".join("d" if isinstance(p, float) else "q" for p in parameters)
-    values = struct.pack(f"<{_KEYS}I{kinds}", *keys, *parameters).ljust(_SIZE, b"\0")
+    kinds = "".join(["d" if isinstance(p, float) else "q" for p in parameters])
+    values = struct.pack(f"<q{kinds}", key, *parameters).ljust(_SIZE, b"\0")
     run, at, size, count = kernels()[name], out.data_ptr(), out.itemsize, out.numel()
     shares = min(torch.get_num_threads(), count // GRAIN)
     if shares < 2:
