@@ -9,6 +9,7 @@ from typing import Any
 from meta import op
 from meta.base.call_context import current
 from meta.base.errors import ArgumentError
+from meta.grad.core import jacobians
 from meta.model.gradient import subprogram
 from meta.model.trace import trace
 from meta.op.core import tree
@@ -93,6 +94,9 @@ def vmap(
     return run
 
 
+jacobians.in_trace.append(lambda f, rows: vmap(f)(rows))
+
+
 def _applied(
     run: Any,
     f: Callable[..., Any],
@@ -127,7 +131,7 @@ def _applied(
         ]
         module, captured = subprogram(handler, of_example, types)
         batched = [a is not None for a in axes] + [False] * len(captured)
-        made = batch(module, batched, size, randomness=randomness)
+        made = batch(module, batched, size, randomness=randomness, device=handler.device)
         run.loops = made.loops
         results = handler.inline(made.module, [*(v.atom for v in values), *captured])
         ends = _axes_of_leaves(out_axes, tree.unflatten(out, list(results)), "out_axes")

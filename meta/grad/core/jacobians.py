@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
+from meta.base.call_context import current
 from meta.base.dtype import is_float
 from meta.base.errors import GradientError
 from meta.base.registry import OPERATORS
 from meta.grad.core.arguments import Argument, Arrays, ByArguments, dtype_of, zeros_for
 from meta.grad.core.functional import Linear, differentiate, grad
 from meta.grad.core.transforms import Call, jvp, transposed
+from meta.op.core.function import device_of
+from meta.op.core.tracing import Trace
 from meta.runtime.ndarray import as_array
 
 Wrt = Argument | Sequence[Argument]
@@ -19,7 +22,8 @@ Wrt = Argument | Sequence[Argument]
 
 def jacrev(f: Callable[..., Any], wrt: Wrt = 0, *, has_aux: bool = False) -> Callable[..., Any]:
     """Return the function of f's Jacobian, computed backwards, by a pullback for each element of
-    the result: for fewer results than arguments.
+    the result: for fewer results than arguments. Where code is traced, and so in compiled programs,
+    all of them are one (`meta.vmap`).
 
     f: a function of real floating point arrays, or nested containers of them. wrt: by which
     arguments, by position or by name. The Jacobian of a result of shape S by an argument of shape T
@@ -110,24 +114,28 @@ def _by(
 
 _Entries = Callable[[Arrays, Arrays, int, Linear], list[Arrays]]
 """Returns, for each of the first ``count`` results, its matrices by the arguments."""
+in_trace: list[Callable[[Callable[[Any], Arrays], Any], Arrays]] = []
+"""What applies a function to the rows of an array where code is traced; set once by
+`meta.model.vmap`.
+"""
 
 
 def _rows(xs: Arrays, ys: Arrays, count: int, pull: Linear) -> list[Arrays]:
     found = []
     for k, y in enumerate(ys[:count]):
-        gradients = [pull(_alone(e, k, len(ys))) for e in _basis(y)]
-        columns = zip(*gradients, strict=True) if gradients else [()] * len(xs)
-        filled = ([zeros_for(x, g) for g in c] for x, c in zip(xs, columns, strict=True))
-        found.append([_matrix(c, y, x, 0) for x, c in zip(xs, filled, strict=True)])
+        gradients = _along_basis(pull, y, k, len(ys), xs)
+        found.append([_matrix(g, y, x) for g, x in zip(gradients, xs, strict=True)])
     return found
 
 
 def _columns(xs: Arrays, ys: Arrays, count: int, pull: Linear) -> list[Arrays]:
     push, found = transposed(pull, ys), [Arrays() for _ in range(count)]
     for k, x in enumerate(xs):
-        tangents = [push(_alone(e, k, len(xs))) for e in _basis(x)]
-        for i, matrices in enumerate(found):
-            matrices.append(_matrix([t[i] for t in tangents], ys[i], x, -1))
+        tangents = _along_basis(push, x, k, len(xs), ys)
+        for matrices, t, y in zip(found, tangents, ys, strict=False):
+            order = (*range(1, 1 + len(_shape(y))), 0)
+            turned = t if t is None else OPERATORS["permute_dims"](t, order)
+            matrices.append(_matrix(turned, y, x))
     return found
 
 
@@ -136,24 +144,39 @@ def _fewer(xs: Arrays, ys: Arrays, count: int, pull: Linear) -> list[Arrays]:
     return (_columns if arguments < results else _rows)(xs, ys, count, pull)
 
 
-def _alone(value: Any, position: int, count: int) -> Arrays:
-    return [*[None] * position, value, *[None] * (count - position - 1)]
+def _along_basis(linear: Linear, x: Any, position: int, count: int, like: Arrays) -> Arrays:
+    """Return what a linear map makes of the arrays like x with a single 1, at one position of what
+    it takes: for each result the stack of these, None for no rows.
+    """
+    size = _size(x)
+    if not size:
+        return [None for _ in like]
+
+    def of_one(element: Any) -> Arrays:
+        before, after = [None] * position, [None] * (count - position - 1)
+        found = linear([*before, element, *after])
+        return [zeros_for(y, value) for y, value in zip(like, found, strict=True)]
+
+    basis = _basis(as_array(x) if isinstance(x, float) else x, size)
+    if isinstance(current(), Trace):
+        return in_trace[0](of_one, basis)
+    columns = zip(*(of_one(basis[i]) for i in range(size)), strict=True)
+    return [None if c[0] is None else OPERATORS["stack"](c, 0) for c in columns]
 
 
-def _basis(x: Any) -> Iterator[Any]:
-    """Yield the arrays of a type with a single 1."""
-    zeros = OPERATORS["zeros_like"](as_array(x) if isinstance(x, float) else x)
-    flat = OPERATORS["reshape"](zeros, (_size(x),))
-    for i in range(_size(x)):
-        yield OPERATORS["reshape"](flat.at[i].set(1), _shape(x))
+def _basis(x: Any, size: int) -> Any:
+    """Return the stack of all arrays like x with a single 1."""
+    numbers = OPERATORS["arange"](0, size, 1, "int64", device_of(x))
+    ones = OPERATORS["equal"](OPERATORS["expand_dims"](numbers, 1), numbers)
+    return OPERATORS["reshape"](OPERATORS["astype"](ones, dtype_of(x)), (size, *_shape(x)))
 
 
-def _matrix(parts: Arrays, y: Any, x: Any, axis: int) -> Any:
-    """Return the derivatives of a result by an argument, from its rows or its columns."""
+def _matrix(stacked: Any, y: Any, x: Any) -> Any:
+    """Return derivatives of a result by an argument in the shape of the two together."""
     shape = (*_shape(y), *_shape(x))
-    if not parts:  # one of the two has no elements
-        return OPERATORS["zeros"](shape, dtype_of(y), str(y.device))
-    return OPERATORS["reshape"](OPERATORS["stack"](parts, axis), shape)
+    if stacked is None:  # one of the two has no elements
+        return OPERATORS["zeros"](shape, dtype_of(y), device_of(y))
+    return OPERATORS["reshape"](stacked, shape)
 
 
 def _shape(value: Any) -> tuple[Any, ...]:

@@ -193,11 +193,18 @@ class Trace:
         var = Var(name, type_)
         return var, self.unpack(var, type_)
 
-    def bind(self, array: ndarray, symbol: Symbol) -> None:
-        """Let ``symbol`` stand for ``array`` wherever the traced code uses it."""
+    def bind(self, array: ndarray, symbol: Symbol | None) -> None:
+        """Let ``symbol`` stand for ``array`` wherever the traced code uses it; None: no symbol."""
+        if symbol is None:
+            self._arrays.pop(id(array), None)
+            return
         self._arrays[id(array)] = (array, symbol)
         if array.requires_grad:
             self.trained.add(symbol.atom)
+
+    def bound(self, array: ndarray) -> Symbol | None:
+        """Return what stands for an array in this code, if something was bound to it."""
+        return self._arrays.get(id(array), (None, None))[1]
 
     def is_bound(self, array: ndarray) -> bool:
         """Whether an array stands for an argument of the program, not for a constant."""
@@ -387,6 +394,10 @@ class BlockTrace(Trace):
         """Return a value of here or of the code around, or the symbol of a tensor-like object."""
         if isinstance(value, Value) and value.trace is self:
             return value
+        if self._arrays and not isinstance(value, Value):
+            symbol = self.bound(as_array(value))
+            if symbol is not None:
+                return symbol
         return self.outer.lift(value)
 
     def draw_key(self) -> Symbol | None:

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 from meta import op
+from meta.base.device import CPU, Device
 from meta.base.errors import TraceError
 from meta.dialect.core.ir_calls import called_op, has_effect, leaf_types
 from meta.ir import (
@@ -64,13 +65,18 @@ class Batched:
 
 
 def batch(
-    module: Module, batched: Sequence[bool], size: Any, *, randomness: str = "error"
+    module: Module,
+    batched: Sequence[bool],
+    size: Any,
+    *,
+    randomness: str = "error",
+    device: Device = CPU,
 ) -> Batched:
     """Return a program that does for ``size`` examples what main does for one.
 
     batched: which parameters of main, all of them tensors, have a first axis of examples; the
     others are the same for all. randomness: what a random draw is for the examples: "different",
-    the "same", or an "error".
+    the "same", or an "error". device: where the program runs.
 
     Raises TraceError for a loop whose condition is batched, for a batched value that is written to
     an array, for data values and references, and for random draws by "error".
@@ -89,7 +95,7 @@ def batch(
     }
     """
     module = lambda_lift(promote_refs(module))
-    found = _Batching(module, size, randomness)
+    found = _Batching(module, size, randomness, device)
     while True:
         found.changed = False
         main = found.main(tuple(batched))
@@ -127,6 +133,7 @@ class _Batching:
     module: Module
     size: Any
     randomness: str
+    device: Device
     functions: dict[tuple[str, tuple[bool, ...]], tuple[str, Function]] = field(
         default_factory=dict
     )
@@ -151,7 +158,7 @@ class _Batching:
         """Return a function for batched leaves of its parameters, and which leaves of its result,
         now in one tuple, are batched.
         """
-        function, trace = self.module.functions[name], Trace()
+        function, trace = self.module.functions[name], Trace(self.device)
         env: dict[Var, Leaves] = {}
         params, rest = [], iter(batched)
         for old in function.params:

@@ -9,6 +9,7 @@ from typing import Any
 from meta import op
 from meta.ir.dims import product
 from meta.op.core.check import normalize_axis
+from meta.op.core.function import device_of
 from meta.op.loss import IGNORED
 from meta.op.loss_reduction import class_indices, in_compute_dtype
 from meta.passes.batching.site import Operand, Site, rule
@@ -75,7 +76,7 @@ def cross_entropy_dpred(at: Site) -> Any:
     if at.args.get("classes") is not None:
         return None
     scores, labels, counts = _rows(at)
-    hot = op.equal(op.arange(0, scores.shape[2], 1, "int64"), labels)
+    hot = op.equal(op.arange(0, scores.shape[2], 1, "int64", device_of(labels)), labels)
     part = op.negative(op.astype(hot, scores.dtype))
     if at.op is not op.nll_loss_dpred:
         part = op.add(_softmax(at, scores), part)
@@ -234,7 +235,8 @@ def adv_index_dx(at: Site) -> Any:
 def _numbered_inputs(at: Site) -> tuple[Any, ...]:
     x, *indices = at["inputs"]
     ndim = max(i.ndim for i in indices)
-    examples = op.reshape(op.arange(0, at.size, 1, "int64"), (at.size, *[1] * ndim))
+    numbers = op.arange(0, at.size, 1, "int64", device_of(x.value))
+    examples = op.reshape(numbers, (at.size, *[1] * ndim))
     return (at.batched(x), examples, *(at.aligned(i, ndim) for i in indices))
 
 
@@ -262,5 +264,5 @@ def _numbered(at: Site, indices: Operand, rows: int) -> Any:
     """Return indices into tables of ``rows`` rows that lie one behind the other."""
     values = at.batched(indices)
     from_start = op.where(op.less(values, 0), op.add(values, rows), values)
-    offsets = op.multiply(op.arange(0, at.size, 1, str(values.dtype)), rows)
+    offsets = op.multiply(op.arange(0, at.size, 1, str(values.dtype), device_of(values)), rows)
     return op.add(from_start, op.reshape(offsets, (at.size, *[1] * indices.ndim)))
