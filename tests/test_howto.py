@@ -204,6 +204,12 @@ def test_the_control_flow_page_runs(tmp_path: Path) -> None:
     assert "Python decides here" in printed
 
 
+def test_the_derivatives_page_runs(tmp_path: Path) -> None:
+    printed = _run_page("../derivatives.md", tmp_path)
+    page = (ROOT / "docs" / "derivatives.md").read_text("utf-8")
+    assert printed.splitlines() == re.findall(r"# prints: (.*)", page)
+
+
 def test_the_layers_page_runs(tmp_path: Path) -> None:
     printed = _run_page("layers.md", tmp_path)
     assert "85 parameters, 0 other numbers, 340 B" in printed
