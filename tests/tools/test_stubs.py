@@ -128,6 +128,8 @@ def calls() -> Iterator[str]:
         except MetaError:
             continue  # of another dtype
         yield f"{type_of(result)} = meta.{name}({', '.join(parts)})"
+        if args and parts[0] in ("t", "a") and callable(getattr(meta.ndarray, name, None)):
+            yield f"{type_of(result)} = x.{name}({', '.join(parts[1:])})"
 
 
 @pytest.fixture(scope="module")
