@@ -63,6 +63,9 @@ def margin_ranking_loss(
     opposite.
 
     x1, x2: floating point. target: of their shape, numbers.
+
+    >>> meta.margin_ranking_loss(meta.ones(2), meta.zeros(2), meta.ones(2)).item()
+    0.0
     """
     name = "margin_ranking_loss"
     check_reduction(name, reduction)
@@ -368,6 +371,9 @@ def soft_margin_loss(prediction: Any, target: Any, reduction: str = "mean") -> A
     """Return ``log(1 + exp(-target * prediction))``, reduced, without overflow.
 
     prediction: floating point. target: 1 or -1, of its shape; may be integers.
+
+    >>> round(meta.soft_margin_loss(meta.zeros(2), meta.ones(2)).item(), 3)
+    0.693
     """
     name = "soft_margin_loss"
     check_reduction(name, reduction)
@@ -426,6 +432,10 @@ def ctc_loss(
 
     Graves et al., "Connectionist temporal classification", 2006; arguments as torch's. Raises
     TypeInferError for other types or reductions, and IndexOutOfRange as `meta.op.ctc_losses`.
+
+    >>> scores, lengths = meta.log_softmax(meta.zeros((5, 1, 3)), axis=-1), meta.array([5])
+    >>> meta.ctc_loss(scores, meta.array([[1, 2]]), lengths, meta.array([2])).shape
+    ()
     """
     check_reduction("ctc_loss", reduction)
     log_probs, targets = as_operand(log_probs), as_operand(targets)

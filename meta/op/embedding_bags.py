@@ -39,6 +39,9 @@ def embedding_bag(
     and gets no gradient. Result: (bags, d). Equal maxima share their gradient. Raises
     TypeInferError for other types, and IndexOutOfRange for indices out of range and a first offset
     that is not 0 (on CUDA with META_CHECK_INDICES only). The arguments are torch's.
+
+    >>> meta.embedding_bag(meta.array([[0, 2], [1, 1]]), meta.ones((3, 4))).shape
+    (2, 4)
     """
     indices, weight = as_operand(indices), as_operand(weight)
     if is_float(indices.dtype) or not is_float(weight.dtype):

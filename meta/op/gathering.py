@@ -378,6 +378,9 @@ def embedding(x: Weight, indices: Tensor, padding_idx: int | None = None) -> Ten
     counts from the end. Raises TypeInferError if there is no such row, and IndexOutOfRange for an
     index outside [0, rows): on CUDA with META_CHECK_INDICES only, without it the nearest row is
     read.
+
+    >>> meta.embedding(meta.array([0, 2]), meta.ones((3, 4))).shape
+    (2, 4)
     """
     require(x.ndim >= 1, "x must have an axis of rows", found=str(x))
     if padding_idx is not None:

@@ -30,6 +30,9 @@ def eye(
     n_rows, n_cols: its shape; n_cols is n_rows if None. Result: [n_rows, n_cols] of ``dtype``
     (None: float32).
     Source: Array API 2024.12.
+
+    >>> meta.eye(2).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
     """
     columns = n_rows if n_cols is None else n_cols
     k = max(-n_rows, min(k, columns))  # beyond, there is no such diagonal
@@ -55,6 +58,9 @@ def linspace(
     None is float32. Computed in float64, then converted; for an integer dtype the fraction is
     dropped.
     Raises ArgumentError for a negative ``num`` or a dtype of no real numbers.
+
+    >>> meta.linspace(0.0, 1.0, 5).tolist()
+    [0.0, 0.25, 0.5, 0.75, 1.0]
     """
     kind = dtypes.canonical(dtype or "float32")
     if num < 0 or kind == "bool":
@@ -73,13 +79,21 @@ def linspace(
 
 @function
 def empty(shape: int | tuple[int, ...], dtype: object = None, device: object = None) -> Any:
-    """Return an array whose values do not matter: they are zeros. See `zeros`."""
+    """Return an array whose values do not matter: they are zeros. See `zeros`.
+
+    >>> meta.empty((2, 3)).shape
+    (2, 3)
+    """
     return op.zeros(shape, dtype, device)
 
 
 @function
 def empty_like(x: Any, dtype: object = None, device: object = None) -> Any:
-    """Return an array of the shape, dtype and device of ``x`` whose values do not matter."""
+    """Return an array of the shape, dtype and device of ``x`` whose values do not matter.
+
+    >>> meta.empty_like(meta.ones((2, 3))).shape
+    (2, 3)
+    """
     found = op.zeros_like(x, dtype)
     return found if device is None else found.to(device=device)
 
@@ -90,6 +104,9 @@ def meshgrid(*arrays: Any, indexing: str = "xy") -> tuple[Any, ...]:
 
     arrays: vectors or 0-d arrays. indexing: "ij", result i varies along axis i; "xy",
     the first two axes are exchanged, as in NumPy and the Array API (torch's default is "ij").
+
+    >>> [x.shape for x in meta.meshgrid(meta.ones(2), meta.ones(3), indexing="ij")]
+    [(2, 3), (2, 3)]
     """
     if indexing not in ("ij", "xy"):
         raise ArgumentError("unknown indexing", expected="'ij' or 'xy'", found=repr(indexing))
@@ -120,7 +137,11 @@ def broadcast_arrays(*arrays: Any) -> list[Any]:
 
 @function
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape to which arrays of these shapes broadcast; TypeInferError for none."""
+    """Return the shape to which arrays of these shapes broadcast; TypeInferError for none.
+
+    >>> meta.broadcast_shapes((3, 1), (4,))
+    (3, 4)
+    """
     return common_shape(*shapes)  # type: ignore[return-value]  # numbers in, numbers out
 
 
@@ -129,6 +150,9 @@ def moveaxis(x: Any, source: int | tuple[int, ...], destination: int | tuple[int
     """Return ``x`` with the axes ``source`` at the places ``destination``; others keep their order.
 
     Both are ints or equally many ints, negative ones counted from the end. ArgumentError else.
+
+    >>> meta.moveaxis(meta.ones((2, 3, 4)), 0, -1).shape
+    (3, 4, 2)
     """
     x = as_operand(x)
     ends = [(e,) if isinstance(e, int) else tuple(e) for e in (source, destination)]
@@ -146,7 +170,11 @@ def moveaxis(x: Any, source: int | tuple[int, ...], destination: int | tuple[int
 
 @function
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
-    """Return the parts of ``x`` along ``axis``, which they do not have. The reverse of `stack`."""
+    """Return the parts of ``x`` along ``axis``, which they do not have. The reverse of `stack`.
+
+    >>> [x.tolist() for x in meta.unstack(meta.array([[1, 2], [3, 4]]))]
+    [[1, 2], [3, 4]]
+    """
     x = as_operand(x)
     at = normalize_axis(axis, x.ndim)
     count = x.shape[at]
@@ -170,6 +198,9 @@ def diff(x: Any, /, n: int = 1, axis: int = -1, prepend: Any = None, append: Any
 
     ``prepend``, ``append``: arrays put before and behind ``x`` first. Of bools a difference is
     whether neighbours differ, as in NumPy. Raises ArgumentError for a negative ``n``.
+
+    >>> meta.diff(meta.array([1, 4, 9])).tolist()
+    [3, 5]
     """
     if n < 0:
         raise ArgumentError("a difference has an order n >= 0", found=n)

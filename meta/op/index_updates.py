@@ -103,6 +103,9 @@ def index_add(x: Any, axis: int, index: Any, source: Any, alpha: float = 1) -> A
     shape, but that axis as long as the index. Slices of equal indices are added up. Raises
     TypeInferError if they do not fit, or x is of integers and alpha is none, and IndexOutOfRange as
     `index_select`.
+
+    >>> meta.index_add(meta.zeros(3), 0, meta.array([0, 2, 2]), meta.ones(3)).tolist()
+    [1.0, 0.0, 2.0]
     """
     x, index, source = as_operand(x), as_operand(index), as_operand(source)
     at = _fitting("index_add", x, axis, index, source)
@@ -126,6 +129,9 @@ def index_add(x: Any, axis: int, index: Any, source: Any, alpha: float = 1) -> A
 def index_copy(x: Any, axis: int, index: Any, source: Any) -> Any:
     """Return ``x`` with the slices of ``source`` in the place of those along ``axis`` that
     ``index`` names. Arguments and errors are those of `index_add`.
+
+    >>> meta.index_copy(meta.zeros(3), 0, meta.array([1]), meta.ones(1)).tolist()
+    [0.0, 1.0, 0.0]
     """
     source = as_operand(source)
     x, at, places = _along("index_copy", x, axis, index, source)
@@ -148,6 +154,9 @@ def index_reduce(
 def index_fill(x: Any, axis: int, index: Any, value: Any) -> Any:
     """Return ``x`` with ``value``, a number or a 0-d array, in the slices along ``axis`` that
     ``index`` names. Other arguments and errors are those of `index_add`.
+
+    >>> meta.index_fill(meta.zeros(3), 0, meta.array([1]), 5.0).tolist()
+    [0.0, 5.0, 0.0]
     """
     x = as_operand(x)
     if not isinstance(value, bool | int | float) and as_operand(value).ndim != 0:
@@ -165,6 +174,9 @@ def put_along_axis(x: Any, indices: Any, values: Any, axis: int = -1) -> Any:
     indices: integers with as many axes as x; but for ``axis`` they are broadcast to those of x.
     Negative ones count from the end. values: a number, or what is broadcast to the indices, of the
     dtype of x. Raises TypeInferError if they do not fit, and IndexOutOfRange as `take_along_axis`.
+
+    >>> meta.put_along_axis(meta.zeros((2, 2)), meta.array([[0], [1]]), 5.0, 1).tolist()
+    [[5.0, 0.0], [0.0, 5.0]]
     """
     x, indices = as_operand(x), as_operand(indices)
     if indices.ndim != x.ndim:
@@ -207,6 +219,9 @@ def masked_select(x: Any, mask: Any) -> Any:
     """Return the elements of ``x`` where ``mask``, bool, is true, as a vector.
 
     Both are broadcast. The extent depends on the data, as of `argwhere`.
+
+    >>> meta.masked_select(meta.array([1, 2, 3]), meta.array([True, False, True])).tolist()
+    [1, 3]
     """
     x, mask = as_operand(x), as_operand(mask)
     if mask.dtype != "bool":

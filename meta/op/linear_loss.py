@@ -136,6 +136,9 @@ def linear_cross_entropy(
     row. Arguments as torch's, but options: how many classes a kernel has at a time it says itself.
     Raises TypeInferError for arguments that do not fit, IndexOutOfRange for labels that are no
     class.
+
+    >>> meta.linear_cross_entropy(meta.ones((2, 8)), meta.zeros((9, 8)), meta.array([1, 2])).shape
+    ()
     """
     name = "linear_cross_entropy"
     x, linear_weight = require_floating(name, x=x, linear_weight=linear_weight)

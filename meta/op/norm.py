@@ -333,6 +333,9 @@ def rms_norm(
     A call is torch's, ``rms_norm(x, normalized_shape, weight=None, eps=None)``.
 
     Raises TypeInferError if axis, a shape or a dtype does not fit.
+
+    >>> meta.rms_norm(meta.array([[3.0, 3.0]]), 2, eps=0.0).tolist()
+    [[1.0, 1.0]]
     """
     _layer(x, axis, scale=scale, bias=bias)
     return x

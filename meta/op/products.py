@@ -64,6 +64,9 @@ def linear(x: Any, weight: Any, bias: Any = None) -> Any:
     x: (..., k). weight: (n, k), or (k,) for a result without that axis. bias: (n,), or () beside a
     vector. All of one dtype. Result: (..., n).
     Raises TypeInferError for other axes, different extents, and a bias that does not fit.
+
+    >>> meta.linear(meta.ones((4, 3)), meta.ones((2, 3)), meta.zeros(2)).shape
+    (4, 2)
     """
     x, weight = as_operand(x), as_operand(weight)
     found = f"x{list(x.shape)}, weight{list(weight.shape)}"
@@ -157,6 +160,9 @@ def dot(x1: Any, x2: Any, /) -> Any:
 
     Of a vector the only axis is meant: two vectors give a 0-d array, two matrices their product. A
     0-d array is multiplied. Raises TypeInferError for axes of different extents.
+
+    >>> meta.dot(meta.array([1.0, 2.0]), meta.array([3.0, 4.0])).item()
+    11.0
     """
     x1, x2 = as_operand(x1), as_operand(x2)
     if not (x1.ndim and x2.ndim):
@@ -206,6 +212,9 @@ def cdist(x1: Any, x2: Any, p: float = 2.0) -> Any:
     x1: (..., m, d). x2: (..., n, d); leading axes are broadcast. Result: (..., m, n). Floating
     point. All differences are held at once, unless a compiler fuses them. The gradient of a
     distance that is 0 is taken as 0. As torch's. Raises TypeInferError if they do not fit.
+
+    >>> meta.cdist(meta.zeros((2, 3)), meta.ones((4, 3))).shape
+    (2, 4)
     """
     x1, x2 = _vectors("cdist", p, x1, x2)
     if x1.ndim < 2 or x2.ndim < 2 or x1.shape[-1] != x2.shape[-1]:
@@ -223,6 +232,9 @@ def pairwise_distance(
     """Return the p-norm distance of vectors along the last axis; the others are broadcast.
 
     eps: is added to each difference, as by torch.
+
+    >>> meta.pairwise_distance(meta.zeros((2, 3)), meta.ones((2, 3))).shape
+    (2,)
     """
     x1, x2 = _vectors("pairwise_distance", p, x1, x2)
     return vector_norm(x1 - x2 + eps, p, -1, keepdims)
@@ -233,6 +245,9 @@ def cosine_similarity(x1: Any, x2: Any, axis: int = 1, eps: float = 1e-8) -> Any
     """Return the cosine of the angle of vectors along ``axis``; the others are broadcast.
 
     eps: the least length of a vector. As torch's.
+
+    >>> meta.cosine_similarity(meta.ones((2, 4)), meta.ones((2, 4))).shape
+    (2,)
     """
     x1, x2 = _vectors("cosine_similarity", 2, x1, x2)
     x1, x2 = op.broadcast_arrays(x1, x2)
@@ -245,6 +260,9 @@ def normalize(x: Any, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Any:
     """Return vectors along ``axis`` divided by their p-norm, or by ``eps`` if that is larger.
 
     As torch's. `l2_normalize` bounds the square of the length instead.
+
+    >>> meta.normalize(meta.array([[0.0, 2.0]])).tolist()
+    [[0.0, 1.0]]
     """
     (x,) = _vectors("normalize", p, x)
     return x / op.maximum(vector_norm(x, p, axis, True), eps)

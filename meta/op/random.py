@@ -43,6 +43,9 @@ def dropout(x: Any, p: float = 0.5, training: bool = True) -> Any:
     p=0 does. Srivastava et al., "Dropout", JMLR 2014.
 
     Raises TypeInferError for a p outside [0, 1] and an x that is not floating point.
+
+    >>> meta.dropout(meta.ones(4), 0.5).shape
+    (4,)
     """
     x = as_operand(x)
     fits = isinstance(p, int | float) and not isinstance(p, bool) and 0 <= p <= 1

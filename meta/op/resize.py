@@ -235,6 +235,9 @@ def interpolate(
     of the corner elements are at the same places before and after; not for "nearest" and "area".
     Raises ArgumentError unless one of size and scale_factor is given, and for a scale that gives a
     broken size: kernels differ in where they then sample.
+
+    >>> meta.interpolate(meta.ones((1, 3, 4, 4)), scale_factor=2).shape
+    (1, 3, 8, 8)
     """
     x = as_operand(x)
     count = x.ndim - 2

@@ -20,7 +20,11 @@ from meta.op.core.tracing import Symbol
 def allclose(
     x1: Any, x2: Any, /, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> Any:
-    """Return whether all elements are close, as `isclose` says: a 0-d array of bool."""
+    """Return whether all elements are close, as `isclose` says: a 0-d array of bool.
+
+    >>> meta.allclose(meta.ones(2), meta.ones(2) + 1e-7).item()
+    True
+    """
     close = op.isclose(x1, x2, rtol, atol, equal_nan)
     return op.all(close)
 
@@ -31,6 +35,9 @@ def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Any:
 
     x1, x2: of one dtype. ``invert``: whether it is none of them. A NaN is equal to nothing. Every
     pair is compared, which takes size(x1) * size(x2) bytes in an eager call.
+
+    >>> meta.isin(meta.array([1, 2, 3]), meta.array([2, 3])).tolist()
+    [False, True, True]
     """
     x1, x2 = as_operand(x1), as_operand(x2)
     found = op.any(op.equal(op.expand_dims(x1, -1), op.reshape(x2, (-1,))), -1)
@@ -41,7 +48,11 @@ def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Any:
 def count_nonzero(
     x: Any, /, axis: int | tuple[int, ...] | None = None, *, keepdims: bool = False
 ) -> Any:
-    """Return how many elements are not 0 along ``axis`` (None: all), as int64. A NaN is not 0."""
+    """Return how many elements are not 0 along ``axis`` (None: all), as int64. A NaN is not 0.
+
+    >>> meta.count_nonzero(meta.array([0, 3, 5])).item()
+    2
+    """
     x = as_operand(x)
     nonzero = x if x.dtype == "bool" else op.not_equal(x, 0)
     return op.sum(nonzero, axis, keepdims)
@@ -49,7 +60,11 @@ def count_nonzero(
 
 @function
 def masked_fill(x: Any, mask: Any, value: Any) -> Any:
-    """Return ``x`` with ``value`` where ``mask`` is true. Shapes broadcast; the dtype is x's."""
+    """Return ``x`` with ``value`` where ``mask`` is true. Shapes broadcast; the dtype is x's.
+
+    >>> meta.masked_fill(meta.ones(2), meta.array([True, False]), 0.0).tolist()
+    [0.0, 1.0]
+    """
     return op.where(mask, value, x)
 
 
@@ -78,13 +93,21 @@ class UniqueInverse(NamedTuple):
 
 @function
 def unique_values(x: Any, /) -> Any:
-    """Return the distinct elements of ``x``, ascending. Every NaN is distinct."""
+    """Return the distinct elements of ``x``, ascending. Every NaN is distinct.
+
+    >>> meta.unique_values(meta.array([3, 1, 3])).tolist()
+    [1, 3]
+    """
     return op.unique(x)
 
 
 @function
 def unique_counts(x: Any, /) -> UniqueCounts:
-    """Return the distinct elements of ``x``, ascending, and how often each occurs (int64)."""
+    """Return the distinct elements of ``x``, ascending, and how often each occurs (int64).
+
+    >>> [x.tolist() for x in meta.unique_counts(meta.array([3, 1, 3]))]
+    [[1, 3], [1, 2]]
+    """
     return UniqueCounts(*op.unique(x, False, True))
 
 
@@ -119,6 +142,9 @@ def mode(x: Any, /, axis: int = -1) -> tuple[Any, Any]:
     Of equally frequent ones the smallest; NaN only where all are NaN. Every pair along the axis is
     compared, which takes the square of its extent in bytes for each row in an eager call.
     Raises ArgumentError for an empty axis.
+
+    >>> meta.mode(meta.array([1, 3, 3]))[0].item()
+    3
     """
     rows = _last(as_operand(x), axis)
     if rows.shape[-1] == 0:
@@ -144,6 +170,9 @@ def quantile(x: Any, q: float, /, axis: int | None = None, *, keepdims: bool = F
 
     x: floating point, or integers and bools, which count as float32. q: from 0 to 1. NaN where an
     element is NaN. As NumPy's and torch's. Raises ArgumentError for another q or an empty axis.
+
+    >>> meta.quantile(meta.array([1.0, 2.0, 3.0]), 0.5).item()
+    2.0
     """
     return _quantile(x, q, axis, keepdims, skip=False)
 
@@ -153,6 +182,9 @@ def median(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any
     """Return the median along ``axis`` (None: of all): the mean of the middle two if even.
 
     NaN where an element is NaN. As NumPy's; torch's is the lower of the two.
+
+    >>> meta.median(meta.array([1.0, 5.0, 2.0])).item()
+    2.0
     """
     return _quantile(x, 0.5, axis, keepdims, skip=False)
 
@@ -195,7 +227,11 @@ def _quantile(x: Any, q: float, axis: int | None, keepdims: bool, *, skip: bool)
 
 @function
 def nansum(x: Any, /, axis: int | tuple[int, ...] | None = None, *, keepdims: bool = False) -> Any:
-    """Return the sum of the elements that are not NaN along ``axis`` (None: all); 0 of none."""
+    """Return the sum of the elements that are not NaN along ``axis`` (None: all); 0 of none.
+
+    >>> meta.nansum(meta.array([1.0, float("nan")])).item()
+    1.0
+    """
     x = as_operand(x)
     kept = op.where(op.isnan(x), 0, x) if is_float(x.dtype) else x
     return op.sum(kept, axis, keepdims)
@@ -206,6 +242,9 @@ def nanmean(x: Any, /, axis: int | tuple[int, ...] | None = None, *, keepdims: b
     """Return the mean of the elements that are not NaN along ``axis`` (None: all); NaN of none.
 
     x: floating point.
+
+    >>> meta.nanmean(meta.array([1.0, float("nan"), 3.0])).item()
+    2.0
     """
     x = as_operand(x)
     count = op.sum(op.logical_not(op.isnan(x)), axis, keepdims)
@@ -222,6 +261,9 @@ def bincount(
     dtype. The result has max(x) + 1 elements, at least ``minlength``, which needs the values of
     ``x``; in a traced program give its ``length``, which no element may reach.
     Raises ArgumentError for a negative element, and for a traced ``x`` without a length.
+
+    >>> meta.bincount(meta.array([0, 2, 2])).tolist()
+    [1, 0, 2]
     """
     x = as_operand(x)
     if x.ndim != 1 or is_float(x.dtype) or x.dtype == "bool":
@@ -278,6 +320,9 @@ def histogram(
     edge as well. Elements outside and NaNs are not counted. counts: int64 [bins], or of the dtype
     of ``weights``, which has x's shape; with ``density`` floating point, of integral 1.
     edges: [bins + 1], of x's dtype, float32 for integers.
+
+    >>> meta.histogram(meta.array([0.0, 1.0, 1.0]), 2)[0].tolist()
+    [1, 2]
     """
     x = as_operand(x)
     flat = op.reshape(x if is_float(x.dtype) else op.astype(x, "float32"), (-1,))

@@ -36,20 +36,32 @@ def _require_sequence(name: str, arrays: Any) -> Sequence[Any]:
 
 @function
 def hstack(arrays: Sequence[Any]) -> Any:
-    """Return arrays joined along their second axis, vectors along their only one."""
+    """Return arrays joined along their second axis, vectors along their only one.
+
+    >>> meta.hstack((meta.array([1]), meta.array([2, 3]))).tolist()
+    [1, 2, 3]
+    """
     given = [_of_rank(a, 1) for a in _require_sequence("hstack", arrays)]
     return op.concat(tuple(given), 0 if given[0].ndim == 1 else 1)
 
 
 @function
 def vstack(arrays: Sequence[Any]) -> Any:
-    """Return arrays joined along their first axis; a vector is a row."""
+    """Return arrays joined along their first axis; a vector is a row.
+
+    >>> meta.vstack((meta.array([1, 2]), meta.array([3, 4]))).tolist()
+    [[1, 2], [3, 4]]
+    """
     return op.concat(tuple(_of_rank(a, 2) for a in _require_sequence("vstack", arrays)), 0)
 
 
 @function
 def dstack(arrays: Sequence[Any]) -> Any:
-    """Return arrays joined along their third axis: (n,) is (1, n, 1), (m, n) is (m, n, 1)."""
+    """Return arrays joined along their third axis: (n,) is (1, n, 1), (m, n) is (m, n, 1).
+
+    >>> meta.dstack((meta.ones(3), meta.zeros(3))).shape
+    (1, 3, 2)
+    """
     return op.concat(tuple(_of_rank(a, 3) for a in _require_sequence("dstack", arrays)), 2)
 
 
@@ -59,6 +71,9 @@ def array_split(x: Any, sections: int, axis: int = 0) -> tuple[Any, ...]:
 
     Unlike `split` it does not ask for equal parts. As NumPy's `array_split`, torch's
     `tensor_split`. Raises TypeInferError for an unknown extent, and for less than one part.
+
+    >>> [x.shape for x in meta.array_split(meta.ones(5), 2)]
+    [(3,), (2,)]
     """
     x = as_operand(x)
     at = normalize_axis(axis, x.ndim)
@@ -79,6 +94,9 @@ def array_split(x: Any, sections: int, axis: int = 0) -> tuple[Any, ...]:
 def rot90(x: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
     """Return ``x`` turned ``k`` times by 90 degrees in the plane of two axes, from the first
     towards the second. Raises TypeInferError for one axis named twice.
+
+    >>> meta.rot90(meta.array([[1, 2], [3, 4]])).tolist()
+    [[2, 4], [1, 3]]
     """
     x = as_operand(x)
     first, second = (normalize_axis(a, x.ndim) for a in axes)
@@ -105,6 +123,9 @@ def diag(x: Any, k: int = 0) -> Any:
     """Return diagonal ``k`` of a matrix, or the matrix with a vector on this diagonal, else 0.
 
     A positive k lies above the main diagonal. Raises TypeInferError for other than 1 or 2 axes.
+
+    >>> meta.diag(meta.array([1, 2])).tolist()
+    [[1, 0], [0, 2]]
     """
     x = as_operand(x)
     if x.ndim == 2:

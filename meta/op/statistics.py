@@ -32,6 +32,9 @@ def cov(x: Any, /, *, correction: int = 1) -> Any:
     correction: what is subtracted from the number of observations. Result: (variables, variables),
     of one variable (); NaN or inf where no degree of freedom is left. As NumPy's and torch's.
     Raises ArgumentError for other axes and for complex numbers.
+
+    >>> meta.cov(meta.random.normal((3, 8))).shape
+    (3, 3)
     """
     x = _as_floats(x, "cov")
     if x.ndim > 2:
@@ -51,6 +54,9 @@ def corrcoef(x: Any, /) -> Any:
 
     x: as of `cov`, whose shape the result has; NaN for a variable without variance. As NumPy's and
     torch's. Raises ArgumentError as `cov` does.
+
+    >>> meta.corrcoef(meta.random.normal((3, 8))).shape
+    (3, 3)
     """
     covariance = cov(x)
     if covariance.ndim == 0:
@@ -68,6 +74,9 @@ def interp(x: Any, xp: Any, fp: Any, /, left: Any = None, right: Any = None) -> 
     dtypes are promoted. left, right: the values before xp[0] and behind xp[-1]; None: fp[0] and
     fp[-1]. A NaN stays. Gradients reach x, xp and fp. As NumPy's, without a period. Raises
     ArgumentError for what is no vector, an empty one, and other lengths.
+
+    >>> meta.interp(meta.array([0.5]), meta.array([0.0, 1.0]), meta.array([0.0, 10.0])).tolist()
+    [5.0]
     """
     x, xp, fp = (_as_floats(a, "interp") for a in (x, xp, fp))
     if xp.ndim != 1 or xp.shape != fp.shape or xp.shape[0] == 0:
@@ -99,6 +108,9 @@ def lexsort(keys: Any, /, axis: int = -1) -> Any:
 
     keys: a sequence of arrays of one shape, or an array whose first axis has them. Stable. As
     NumPy's. Raises ArgumentError for no key.
+
+    >>> meta.lexsort((meta.array([2, 1, 0]), meta.array([0, 1, 0]))).tolist()
+    [2, 0, 1]
     """
     rows = [as_operand(k) for k in (keys if isinstance(keys, Sequence) else list(keys))]
     if not rows:
@@ -120,6 +132,9 @@ def unravel_index(indices: Any, shape: Any, /) -> tuple[Any, ...]:
     indices: integers of any shape. shape: ints, or one. Result: an array of the shape and dtype of
     ``indices`` for each axis. As NumPy's and torch's; indices beyond the shape, which NumPy
     refuses, are ArgumentErrors where their values are known.
+
+    >>> [x.item() for x in meta.unravel_index(meta.array(5), (2, 3))]
+    [1, 2]
     """
     found = as_operand(indices)
     extents = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
@@ -156,6 +171,9 @@ def frexp(x: Any, /) -> Frexp:
     x: real; integers count as float32. mantissa: its shape and dtype, with the gradient of
     ``x * 2**-exponent``. exponent: int32. Of 0, inf and NaN the mantissa is x, the exponent 0. As
     NumPy's and torch's. Raises ArgumentError for complex numbers.
+
+    >>> [x.tolist() for x in meta.frexp(meta.array([1.0, 6.0]))]
+    [[0.5, 0.75], [1, 3]]
     """
     x = _as_floats(x, "frexp")
     value = op.astype(x, "float32") if x.dtype in _HALF else x

@@ -18,7 +18,13 @@ from meta.vm.save.folder import read_executable, save
 
 
 class Executable(CompiledProgram):
-    """A program that `meta.vm.compile` or `meta.vm.load` returns."""
+    """A program that `meta.vm.compile` or `meta.vm.load` returns.
+
+    >>> with meta.dialect.only("torch"):
+    ...     run = meta.vm.compile(meta.model.Linear(3, 2), meta.ones((4, 3)))
+    >>> run.kernels(), run(meta.ones((4, 3))).shape
+    ({'torch.linear': 1}, (4, 2))
+    """
 
     def kernels(self) -> dict[str, int]:
         """Return how often each kernel is launched in one call, by the name of its dialect operator
