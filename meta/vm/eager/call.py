@@ -17,7 +17,7 @@ from typing import Any
 from meta.base import config
 from meta.base.bounded_cache import bounded_insert
 from meta.base.config import current_overrides
-from meta.base.device import CPU, Device, require
+from meta.base.device import CPU, NOWHERE, Device, require
 from meta.base.errors import DeviceError, OutOfMemory, TraceError
 from meta.dialect.core.backend_errors import backend_error, passes
 from meta.dialect.core.preference import DECISIONS, Preference
@@ -312,9 +312,10 @@ def _plan(op: Op, bound: tuple[Any, ...]) -> DecidedCall:
 
 def device_of(op: Op, args: tuple[Any, ...], arrays: list[ndarray]) -> Device:
     """Return where a call runs: where its tensors are, else its device argument, else the CPU."""
-    for array in arrays:
-        require_values(array)
     devices = {a.device for a in arrays}
+    if NOWHERE in devices:
+        for array in arrays:
+            require_values(array)
     if len(devices) > 1:
         raise DeviceError(
             "the tensors are on several devices",
