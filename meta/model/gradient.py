@@ -256,7 +256,7 @@ def _vjp_in_trace(
             )
         pairs = zip(ys, dys, strict=True)
         filled = [
-            here.lift(op.zeros_like(y) if dy is None else dy).atom
+            _direction(here, op.zeros_like(y) if dy is None else dy, y.type)
             for y, dy in pairs
             if carries_gradient(y.type)
         ]
@@ -268,6 +268,17 @@ def _vjp_in_trace(
         return [next(found) if i in wrt else None for i in range(len(given))]
 
     return list(ys), pull
+
+
+def _direction(here: Trace, value: Any, type_: Any) -> Expr:
+    """Return the atom of a gradient or a tangent, in the dtype of what it is of."""
+    symbol = here.lift_tensor(value)
+    if symbol.shape != type_.shape:
+        raise GradientError(
+            "the gradient has another shape", expected=type_.shape, found=symbol.shape
+        )
+    cast: Symbol = symbol if symbol.dtype == type_.dtype else op.astype(symbol, type_.dtype)
+    return cast.atom
 
 
 def _applied(here: Trace, trace: Trace, function: Function, args: list[Expr]) -> Any:
@@ -296,10 +307,9 @@ def _jvp_in_trace(
     module = simplify(module)
     for step in before_autodiff(trace.device, wrt):
         module = step(module)
-    moves = [trace.lift(t).atom for t in tangents if t is not None]
-    ys, found = trace.inline(
-        infer_type(simplify(dead_code(jvp(module, wrt=wrt)))), [*atoms, *moves]
-    )
+    pairs = zip(given, tangents, strict=True)
+    atoms += [_direction(trace, t, v.type) for v, t in pairs if t is not None]
+    ys, found = trace.inline(infer_type(simplify(dead_code(jvp(module, wrt=wrt)))), atoms)
     rest = iter(found)
     return list(ys), [next(rest) if carries_gradient(y.type) else None for y in ys]
 

@@ -316,6 +316,17 @@ def test_matrices_of_few_elements(shape: tuple[int, ...]) -> None:
         close(found, torch.diag(x.cos().flatten()).reshape(shape * 2))
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_directions_have_the_dtype_and_the_shape_of_what_moves(mode: str) -> None:
+    x, t = meta.ones(3), meta.array(TANGENTS[0][0])
+    _, dy = run(mode, lambda x, t: jvp(meta.sin, (x,), (t,)), x, t)
+    (dx,) = run(mode, lambda x, t: vjp(meta.sin, x)[1](t), x, t)
+    assert dy.dtype == dx.dtype == "float32"
+    for call in (lambda x, t: jvp(meta.sin, (x,), (t,)), lambda x, t: vjp(meta.sin, x)[1](t)):
+        with pytest.raises(GradientError, match="another shape"):
+            run(mode, call, x, meta.ones(2))
+
+
 def test_numbers_are_arguments() -> None:
     assert jvp(lambda x: x * x, (3.0,), (2.0,))[1].item() == 12.0
     assert grad(lambda x: x * x)(3.0).item() == 6.0 == meta.grad(lambda x: x * x)(3.0).item()
