@@ -397,7 +397,12 @@ def _injective(sch: s_tir.Schedule, stage: Stage, in_place: bool) -> list[Any]:
         return loops[:-1]
     flat = flat_axes(stage)
     if flat > 1:
-        sch.fuse(*loops[-flat:])
+        plane = sch.fuse(*loops[-flat:])
+        if in_place and is_float32(stage) and _elements(stage.spatial[-flat:]) % LANES == 0:
+            # LLVM, to which all memory may be one, would divide the number of a plane anew for each
+            # element, one by one.
+            _, lanes = sch.split(plane, [None, LANES])
+            sch.vectorize(lanes)
         return loops[:-flat]
     across = transposed(stage)
     if across is not None:
@@ -414,6 +419,11 @@ def _injective(sch: s_tir.Schedule, stage: Stage, in_place: bool) -> list[Any]:
         _, lanes = sch.split(loops[-1], [None, LANES])
         sch.vectorize(lanes)
     return loops[:-1]
+
+
+def _elements(extents: Sequence[int | None]) -> int:
+    """Return how many elements axes have; -1 if that is not known."""
+    return -1 if None in extents else math.prod(e for e in extents if e is not None)
 
 
 def _parallel(sch: s_tir.Schedule, block: Any, loops: list[Any]) -> None:

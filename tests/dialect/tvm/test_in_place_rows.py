@@ -36,6 +36,22 @@ def test_rows(columns: int, vectors: bool) -> None:
     torch.testing.assert_close(values, expected, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize(("plane", "vectors"), [((8, 8), True), ((4, 12), True), ((7, 7), False)])
+def test_planes(plane: tuple[int, int], vectors: bool) -> None:
+    shape = (3, 5, *plane)
+    x, d = tensor(*shape), tensor(3, 5, name="d")
+    y = te.compute(
+        shape,
+        lambda n, c, i, j: tirx.Select(x[n, c, i, j] > 0.0, d[n, c] / 64.0, tirx.const(0.0)),
+    )
+    function = prim_func([x, d], [y], in_place=(0,))
+    assert ("T.vectorized" in schedule(function, TARGET).script()) == vectors
+    values, mean = torch.randn(shape), torch.randn(3, 5)
+    expected = torch.where(values > 0, (mean / 64)[:, :, None, None], 0.0)
+    kernel(function, TARGET)(values, mean, values)
+    torch.testing.assert_close(values, expected, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("held", [True, False], ids=["in registers", "in several sweeps"])
 @pytest.mark.parametrize(
     ("rows", "classes"),
