@@ -157,7 +157,7 @@ def compute(
     kind: str,
     *,
     when: Callable[[CallValues], str | None] | None = None,
-    static: bool = False,
+    static: bool | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a TE compute function for ``op``; a decorator.
 
@@ -166,8 +166,10 @@ def compute(
     kind: the fusion kind, one of the constants of this module. A parameter ``**rest`` of the
         function stands for all further attributes.
     when: returns a reason to decline a call, or None.
-    static: whether the function needs extents that are numbers. Without it, an elementwise kernel
-        serves all extents of symbolic dimensions; other kinds are built for numbers only.
+    static: whether the function needs extents that are numbers. One that does not serves all
+        extents of symbolic dimensions, on the CPU; of an elementwise kernel that is the default, on
+        each device. Such a function computes with extents as expressions: ``int(x.shape[0])`` and
+        a comparison in Python are numbers' alone.
     """
 
     require_op(op, "a compute function")
@@ -286,15 +288,18 @@ def _register(
     aspect: Compute,
     site: Span,
     when: Callable[[CallValues], str | None] | None = None,
-    static: bool = False,
+    static: bool | None = None,
 ) -> None:
+    elementwise = aspect.kind in (ELEMWISE, BROADCAST)
+
     def make(call: CallValues) -> OpEnv:
         declining(when, call)
         types = (*call.tensors(), *call.outputs)
         if any(t.dtype in FLOAT8 or t.dtype in COMPLEX for t in types):
             raise Unsupported("no code is generated for float8 and complex numbers")
         known = all(t.is_static for t in types)
-        if not known and (static or aspect.kind not in (ELEMWISE, BROADCAST)):
+        serves_all = not static and (elementwise or (static is False and call.device.kind == "cpu"))
+        if not known and not serves_all:
             raise Unsupported("this kernel is built for extents that are numbers")
         if any(isinstance(dim, UnknownDim) for t in types for dim in t.shape):
             raise Unsupported("nothing is known of an extent")

@@ -9,7 +9,7 @@ from meta.base.dtype import is_float
 from meta.dialect.tvm import order_keys
 from meta.dialect.tvm.broadcast import cast, converted
 from meta.dialect.tvm.compute import BROADCAST, COMM_REDUCE, OPAQUE, compute
-from meta.dialect.tvm.index import ints, zeros
+from meta.dialect.tvm.index import zeros
 from meta.op.core.reduction import reduction
 from meta.op.reduce import per_degree
 
@@ -31,7 +31,8 @@ class Over:
 
     def __init__(self, x, r):
         self.x, self.r, self.wide = x, r, accumulator(str(x.dtype))
-        self.shape, self.count = r.shape(x.shape), r.count(ints(x.shape))
+        self.shape = r.shape(x.shape)
+        self.count = r.count([int(d) if isinstance(d, tirx.IntImm) else d for d in x.shape])
 
     @classmethod
     def of(cls, x, axis, keepdims=False, exclude=False):
@@ -75,7 +76,11 @@ class Over:
 
     def mean(self, element, name):
         """Return the means of ``element(*index)``."""
-        total, n = self.sum(element, f"{name}_sum"), self.number(max(self.count, 1))
+        total = self.sum(element, f"{name}_sum")
+        if isinstance(self.count, int):
+            n = self.number(max(self.count, 1))
+        else:
+            n = self.count.astype(self.wide)  # of a symbolic extent, which is not 0
         return te.compute(self.shape, lambda *i: total(*i) / n, name=name)
 
 

@@ -6,13 +6,17 @@ from typing import Any
 
 import pytest
 import torch
+from tvm import te
 
 import meta
-from meta.base.device import CPU
+from meta.base.device import CPU, Device
 from meta.base.dtype import FROM_TORCH, TO_TORCH
 from meta.base.errors import DispatchError, TypeInferError
 from meta.base.registry import OPERATORS
-from meta.dialect.core import OpEnv, compile_together, dispatch, only
+from meta.dialect.core import OpEnv, Unsupported, compile_together, dispatch, only
+from meta.dialect.tvm import tvm as dialect
+from meta.dialect.tvm.compute import compute
+from meta.dialect.tvm.reduce import Over
 from meta.ir import SymbolicDim, TensorType, parse_type
 from meta.op.core import CallValues, map_tensors, runtime_args
 from meta.testing import check
@@ -102,6 +106,36 @@ def test_one_kernel_serves_all_sizes() -> None:
 def test_others_decline(op: Any, args: Any) -> None:
     with only("tvm"), pytest.raises(DispatchError, match=r"extent|attribute"):
         dispatch(op.call_values(args, CPU))
+
+
+@pytest.mark.parametrize("kind", ["comm_reduce", "opaque", "injective"])
+def test_a_kernel_of_another_kind_that_takes_expressions_for_extents(kind: str) -> None:
+    @meta.op.core.op
+    def rows_scaled(x: meta.op.core.Tensor, axis: int = -1) -> meta.op.core.Tensor:
+        """x / (1 + the mean of abs(x) along the axis)."""
+        return x
+
+    def kernel(x: Any, axis: int) -> Any:
+        over = Over.of(x, axis)
+        mean = over.at(over.mean(lambda *i: te.abs(x(*i)), "mean"))
+        return te.compute(x.shape, lambda *i: x(*i) / (mean(*i) + 1), name="scaled")
+
+    try:
+        compute(rows_scaled, kind, static=False)(kernel)
+        model = meta.model.trace(lambda x: rows_scaled(meta.tanh(x), 0))
+        exe = meta.vm.compile(model, parse_type("float32[n, m]"))
+        assert exe.kernels()["tvm.rows_scaled"] == 1
+        for n, m in ((1, 1), (3, 5), (40, 7), (2000, 3)):
+            y = torch.randn(n, m).tanh()
+            expected = y / (1 + y.abs().mean(0))
+            check(exe(meta.array(y.atanh())), meta.array(expected), 1e-4, 1e-5)
+        cuda = rows_scaled.call_values((parse_type("float32[n, 4]"), 0), Device("cuda"))
+        (own,) = rows_scaled.aspects.dialect_ops
+        with pytest.raises(Unsupported, match="extents that are numbers"):
+            own.make(cuda)
+    finally:
+        del dialect.ops["rows_scaled"]
+        OPERATORS.remove("rows_scaled")
 
 
 def test_a_program_calls_it_for_every_size() -> None:
