@@ -23,6 +23,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from torch.autograd.graph import increment_version
 
 from meta import op
 from meta.base.call_context import current
@@ -36,6 +37,7 @@ from meta.dialect.core.preference import unrestricted
 from meta.ir.types import SymbolicDim
 from meta.op.core.tracing import Symbol, Trace
 from meta.runtime.array_key import array_key
+from meta.runtime.inplace_writes import writable_buffer
 from meta.runtime.ndarray import as_array, ndarray
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory, require_room
 from meta.runtime.random import Generator, default, seed
@@ -69,11 +71,11 @@ def _draw(
     if current() is not None:
         return random(_key(place), shape, *numbers, dtype=dtype)
     device = Device(place)
-    fill = _kernel(random, device.kind, dtype)
-    if fill is None:
+    kernel = _kernel(random, device.kind, dtype)
+    _refuse_capture(device)
+    if kernel is None:
         with unrestricted():
             return random(_key(place), shape, *numbers, dtype=dtype)
-    _refuse_capture(device)
     key, kind = array_key(shape, dtype, device), TO_TORCH[dtype]
     require_room(math.prod(shape) * kind.itemsize, device, random.name)
     try:
@@ -83,8 +85,23 @@ def _draw(
             raise
         hint = "fewer numbers at a time"
         raise out_of_memory(error, device, "random numbers", hint=hint) from None
-    fill(default.key(), *numbers, out=out)
+    kernel(default.key(), *numbers, out=out)
     return ndarray(out, key)
+
+
+def fill(random: Any, array: ndarray, *numbers: float) -> bool:
+    """Fill an array with the numbers of ``random_normal`` or ``random_uniform``, in place; return
+    whether it is compact and has a kernel. No other thread works for it, as for a copy.
+    """
+    device, dtype = array.device, array.dtype
+    kernel = _kernel(random, device.kind, dtype) if array.key.compact else None
+    if kernel is None:
+        return False
+    _refuse_capture(device)
+    memory = writable_buffer(array, "fill()", "initialize outside")
+    kernel(default.key(), *numbers, out=memory)
+    increment_version(memory)  # whoever prepared its values sees that they are others
+    return True
 
 
 @cache
@@ -341,7 +358,6 @@ def _key(place: str) -> Array:
         return op.random_key(place)
     if place == CPU:
         return ndarray(torch.tensor([default.key()]))
-    _refuse_capture(Device(place))
     return ndarray(torch.full((1,), default.key(), device=place))  # without waiting
 
 

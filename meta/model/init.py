@@ -92,6 +92,8 @@ def uniform(array: ndarray, low: float = 0.0, high: float = 1.0) -> ndarray:
     >>> meta.model.init.uniform(meta.zeros((4, 3)), -0.1, 0.1).shape
     (4, 3)
     """
+    if low <= high and _fill(array, op.random_uniform, low, high):
+        return array
     return _write(array, lambda: random.uniform(array.shape, low=low, high=high, **_kind(array)))
 
 
@@ -101,6 +103,8 @@ def normal(array: ndarray, mean: float = 0.0, std: float = 1.0) -> ndarray:
     >>> meta.model.init.normal(meta.zeros((4, 3)), std=0.02).shape
     (4, 3)
     """
+    if std >= 0 and _fill(array, op.random_normal, mean, std):
+        return array
     return _write(array, lambda: random.normal(array.shape, mean=mean, std=std, **_kind(array)))
 
 
@@ -317,6 +321,18 @@ def change(array: ndarray, how: Callable[[torch.Tensor], object]) -> ndarray:
         for written in (array, *masters_of(array)):
             how(writable_buffer(written, "an initializer", "initialize outside"))
     return array
+
+
+def _fill(array: ndarray, operator: Any, *numbers: float) -> bool:
+    """Draw into the memory of an array, and return whether that could be done: not where masters
+    would have more digits, nor where values have a history, which `update` drops.
+    """
+    plain = deferred(array) is None and array.node is None and is_float(array.dtype)
+    if not plain or masters_of(array):
+        return False
+    trace_checks.refuse_write(array)
+    with set_recording(False):
+        return random.fill(operator, array, *map(float, numbers))
 
 
 def _write(array: ndarray, values: Callable[[], Any], draws: bool = True) -> ndarray:

@@ -127,3 +127,22 @@ def test_traced_code_is_refused() -> None:
 
     with pytest.raises(TraceError):
         f(meta.zeros((2,)))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("compact", [True, False])
+def test_numbers_are_drawn_into_the_memory_that_there_is(compact: bool, dtype: str) -> None:
+    """The bits of an array of its own, and a write that torch counts."""
+    tensor = torch.zeros(7, 9, dtype=getattr(torch, dtype))
+    array = meta.from_dlpack(tensor if compact else tensor.T)
+    for fill, draw, numbers in (
+        (init.uniform, meta.random.uniform, {"low": -0.3, "high": 0.2}),
+        (init.normal, meta.random.normal, {"mean": 0.5, "std": 2.0}),
+    ):
+        meta.random.seed(4)
+        expected = draw(array.shape, dtype=dtype, **numbers)
+        meta.random.seed(4)
+        version, address = array.tensor._version, array.tensor.data_ptr()
+        assert fill(array, **numbers) is array
+        assert array.tensor._version > version and array.tensor.data_ptr() == address
+        assert torch.equal(array.torch(), expected.torch())
