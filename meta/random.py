@@ -14,16 +14,13 @@ is wrong with an argument.
 
 from __future__ import annotations
 
-import importlib
 import math
 import operator
-from collections.abc import Callable, Sequence
-from functools import cache, partial
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
-from torch.autograd.graph import increment_version
 
 from meta import op
 from meta.base.call_context import current
@@ -32,12 +29,11 @@ from meta.base.did_you_mean import unknown_attribute
 from meta.base.dtype import TO_TORCH, canonical, is_float, limits
 from meta.base.errors import ArgumentError
 from meta.base.signature_check import check_signature
-from meta.dialect.core.catalog import DIALECTS
 from meta.dialect.core.preference import unrestricted
+from meta.dialect.core.random_fill import kernel_of, refuse_capture
 from meta.ir.types import SymbolicDim
 from meta.op.core.tracing import Symbol, Trace
 from meta.runtime.array_key import array_key
-from meta.runtime.inplace_writes import writable_buffer
 from meta.runtime.ndarray import as_array, ndarray
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory, require_room
 from meta.runtime.random import Generator, default, seed
@@ -71,8 +67,8 @@ def _draw(
     if current() is not None:
         return random(_key(place), shape, *numbers, dtype=dtype)
     device = Device(place)
-    kernel = _kernel(random, device.kind, dtype)
-    _refuse_capture(device)
+    kernel = kernel_of(random, device.kind, dtype)
+    refuse_capture(device)
     if kernel is None:
         with unrestricted():
             return random(_key(place), shape, *numbers, dtype=dtype)
@@ -87,49 +83,6 @@ def _draw(
         raise out_of_memory(error, device, "random numbers", hint=hint) from None
     kernel(default.key(), *numbers, out=out)
     return ndarray(out, key)
-
-
-def fill(random: Any, array: ndarray, *numbers: float) -> bool:
-    """Fill an array with the numbers of ``random_normal`` or ``random_uniform``, in place; return
-    whether it is compact and has a kernel. No other thread works for it, as for a copy.
-    """
-    device, dtype = array.device, array.dtype
-    kernel = _kernel(random, device.kind, dtype) if array.key.compact else None
-    if kernel is None:
-        return False
-    _refuse_capture(device)
-    memory = writable_buffer(array, "fill()", "initialize outside")
-    kernel(default.key(), *numbers, out=memory)
-    increment_version(memory)  # whoever prepared its values sees that they are others
-    return True
-
-
-@cache
-def _kernel(random: Any, kind: str, dtype: str) -> Callable[..., None] | None:
-    """Return what fills a tensor with the numbers of an operator on a kind of device, given a key
-    and the operator's numbers; None for what dispatch decides. Modules are imported here.
-    """
-    if kind == "cpu" and dtype in FILLED:
-        module = importlib.import_module("meta.dialect.torch.random")
-        return cast("Callable[..., None]", getattr(module, random.name))
-    if kind == "cuda" and dtype in FILLED and DIALECTS["cuda"].unavailable is None:
-        module = importlib.import_module("meta.dialect.cuda.random")
-        return partial(module.fill, random)
-    return None
-
-
-FILLED = {"float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"}
-
-
-def _refuse_capture(device: Device) -> None:
-    """Raise ArgumentError while somebody records a CUDA graph: each replay had the same numbers."""
-    if device.kind == "cuda" and torch.cuda.is_current_stream_capturing():
-        raise ArgumentError(
-            "random numbers are drawn while a CUDA graph is recorded: each replay would have the "
-            "same",
-            found=f"a draw on {device}",
-            hint="draw outside of the graph; programs of meta.vm.compile draw anew in each run",
-        )
 
 
 @check_signature

@@ -21,6 +21,7 @@ from meta import linalg, op, random
 from meta.base.device import default_device
 from meta.base.dtype import is_float
 from meta.base.errors import ArgumentError, GradientError, TraceError, UnknownName
+from meta.dialect.core.random_fill import fill
 from meta.op.core.tracing import Value
 from meta.runtime import trace_checks
 from meta.runtime.deferred_values import (
@@ -332,7 +333,7 @@ def _fill(array: ndarray, operator: Any, *numbers: float) -> bool:
         return False
     trace_checks.refuse_write(array)
     with set_recording(False):
-        return random.fill(operator, array, *map(float, numbers))
+        return fill(operator, array, *map(float, numbers))
 
 
 def _write(array: ndarray, values: Callable[[], Any], draws: bool = True) -> ndarray:
