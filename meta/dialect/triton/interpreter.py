@@ -9,6 +9,8 @@ versions from 3.6 on, with these differences:
 - bfloat16 is computed in float32, and rounded to nearest even. Triton's interpreter keeps it as
   integers of 16 bits and computes with these;
 - functions of ``libdevice`` are those of torch, where torch has them;
+- ``and``, ``or`` and ``not`` of blocks are of their elements, as the compiler has them: Python's
+  ask the block for one truth;
 - the number of a scalar is read as later versions do: NumPy refuses what 3.6 does.
 
 What it cannot run (inline assembly, descriptors that need a device) raises a BackendError.
@@ -18,6 +20,7 @@ Functions of CUDA's ``libdevice`` for the interpreter: those that torch has, by 
 
 from __future__ import annotations
 
+import ast
 import inspect
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -227,6 +230,44 @@ def _argument(value: Any) -> Any:
     return tl.tensor(TensorHandle(np.array([value], np.float32), tl.float32), tl.float32)
 
 
+class _Transformer(interpreter.ASTTransformer):  # type: ignore[misc]
+    """Triton's, which also lets `_logical` compute ``and``, ``or`` and ``not``."""
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+        return self._called(node, "and" if isinstance(node.op, ast.And) else "or", node.values)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
+        if isinstance(node.op, ast.Not):
+            return self._called(node, "not", [node.operand])
+        return self.generic_visit(node)
+
+    def _called(self, node: ast.expr, kind: str, operands: list[ast.expr]) -> ast.AST:
+        nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+        later = [ast.Lambda(args=nothing, body=self.visit(operand)) for operand in operands]
+        function = ast.Name(id=LOGICAL, ctx=ast.Load())
+        call = ast.Call(func=function, args=[ast.Constant(value=kind), *later], keywords=[])
+        return ast.copy_location(call, node)
+
+
+LOGICAL = "_meta_logical"
+
+
+def _logical(kind: str, *operands: Callable[[], Any]) -> Any:
+    """Return a logical operation, of which later operands are computed if they are needed."""
+    found = operands[0]()
+    if kind == "not":
+        return found.__not__() if isinstance(found, tl.tensor) else not found
+    for operand in operands[1:]:
+        if isinstance(found, tl.tensor):
+            other = interpreter.interpreter_semantic.to_tensor(operand())
+            found = found.logical_and(other) if kind == "and" else found.logical_or(other)
+        elif bool(found) == (kind == "or"):
+            return found
+        else:
+            found = operand()
+    return found
+
+
 class _Function(InterpretedFunction):  # type: ignore[misc]
     """Triton's interpreted function. It puts names into the module of the function, which `undo`
     takes out again: ``tl``, without which it runs nothing, and what computes functions of
@@ -247,6 +288,8 @@ class _Function(InterpretedFunction):  # type: ignore[misc]
             if id(value) in _STAND_INS:
                 self.replaced.append((self.fn, name, value))
                 space[name] = _STAND_INS[id(value)]
+        space[LOGICAL] = _logical
+        self.rewriter.ast_transformer = _Transformer()
         made = super().rewrite()
         new = set(space) - before
         if new:

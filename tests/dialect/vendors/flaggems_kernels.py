@@ -74,6 +74,19 @@ def reductions(x, values, indices, cut, N: tl.constexpr):
 
 
 @triton.jit
+def logic(x, y, out, n, EVEN: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    inside = at < n
+    a = tl.load(x + at, mask=inside, other=0)
+    b = tl.load(y + at, mask=inside, other=0)
+    both = inside and (a > 0 and b > 0)
+    neither = not (a > 0 or b > 0)
+    if EVEN and not n == 3:  # noqa: SIM201
+        neither = neither or at % 2 == 0
+    tl.store(out + at, both.to(tl.int32) + 2 * neither.to(tl.int32), mask=inside)
+
+
+@triton.jit
 def added(x, out, n, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     tl.store(out + at, tl.load(x + at, mask=at < n) + 1, mask=at < n)

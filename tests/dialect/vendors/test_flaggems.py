@@ -135,6 +135,17 @@ def test_functions_of_kernels() -> None:
     assert torch.equal(cut, rows.trunc())
 
 
+@pytest.mark.parametrize(("n", "even"), [(7, True), (7, False), (3, True)])
+def test_logic_of_blocks_is_of_their_elements(n: int, even: bool) -> None:
+    x, y, out = random(n), random(n), torch.zeros(n, dtype=torch.int32)
+    with interpreting_launches():
+        kernels.logic[(1,)](x, y, out, n, even, 8)
+    both, neither = (x > 0) & (y > 0), ~((x > 0) | (y > 0))
+    if even and n != 3:
+        neither = neither | (torch.arange(n) % 2 == 0)
+    assert torch.equal(out, both.int() + 2 * neither.int())
+
+
 def test_uniform_numbers_are_uniform_and_of_their_counter() -> None:
     out, shifted = torch.empty(4, 1024), torch.empty(4, 1024)
     with interpreting_launches():
