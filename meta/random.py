@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ from meta.base.dtype import TO_TORCH, canonical, is_float, limits
 from meta.base.errors import ArgumentError
 from meta.base.signature_check import check_signature
 from meta.dialect.core.preference import unrestricted
-from meta.dialect.core.random_fill import kernel_of, refuse_capture
+from meta.dialect.core.random_fill import FILLED, kernel_of, refuse_capture
 from meta.ir.types import SymbolicDim
 from meta.op.core.tracing import Symbol, Trace
 from meta.runtime.array_key import array_key
@@ -181,7 +181,12 @@ def bernoulli(p: float | Array, *, dtype: object = None) -> Array:
         _require(0 <= least <= most <= 1, "p has no probabilities", "0 <= p <= 1", (least, most))
     name = canonical(dtype) if dtype is not None else _lifted(p).dtype
     u = _unit(_on(None, weights), weights.shape, weights.dtype)
-    return op.astype(op.less(u, weights), name)
+    if not _at_hand(weights) or name not in (*FILLED, "bool"):
+        return op.astype(op.less(u, weights), name)
+    drawn = torch.empty(weights.shape, dtype=TO_TORCH[name])
+    for out, number, weight in _pieces(drawn, u.tensor, weights.tensor.contiguous()):
+        out.copy_(number < weight)
+    return ndarray(drawn)
 
 
 @check_signature
@@ -297,7 +302,21 @@ def _exponential(extents: tuple[Any, ...], dtype: str, place: str) -> Array:
     u = _unit(place, extents, "float64" if double else "float32")
     # What is left of 1 has 24 or 53 bits; samples below the last one are its half.
     least = 2.0**-54 if double else 2.0**-25
+    if _at_hand(u):
+        for (number,) in _pieces(u.tensor):
+            torch.sub(1.0, number, out=number).log_().neg_().clamp_(min=least)
+        return u
     return op.maximum(op.negative(op.log(op.subtract(1.0, u))), least)
+
+
+def _pieces(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Yield parts of compact tensors on the CPU, so few elements that ATen starts no threads: these
+    wait for one another longer than they work, where other programs have the cores.
+    """
+    return zip(*(t.view(-1).split(PIECE) for t in tensors), strict=True)
+
+
+PIECE = 2**14
 
 
 def _unit(place: str, shape: tuple[Any, ...], dtype: str) -> Array:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import meta
 from meta import random
@@ -246,3 +247,23 @@ def test_permuted_rows() -> None:
     x = np.arange(60).reshape(20, 3)
     found = random.permutation(meta.array(x)).numpy()
     assert (found != x).any() and (found[found[:, 0].argsort()] == x).all()
+
+
+@pytest.mark.parametrize("count", [0, 1, 40_000])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_large_arrays_are_computed_by_parts(dtype: str, count: int) -> None:
+    """The values are those of all at once, of the uniform numbers of the same key."""
+    state = random.default.state()
+    u = random.uniform(count, dtype=dtype).torch()
+    least = 2.0**-25 if dtype == "float32" else 2.0**-54
+    random.default.load_state(state)
+    expected = (1.0 - u).log().neg().clamp(min=least)
+    assert torch.equal(random.exponential(count, dtype=dtype).torch(), expected)
+    weights = u.flip(0)
+    for kind in (None, "bool", "int8", "float16"):
+        random.default.load_state(state)
+        found = random.bernoulli(meta.array(weights), dtype=kind)
+        assert torch.equal(found.torch(), (u < weights).to(found.torch().dtype))
+    random.default.load_state(state)
+    strided = meta.from_dlpack(torch.stack([weights, weights], 1)[:, 0])
+    assert torch.equal(random.bernoulli(strided).torch(), (u < weights).to(u.dtype))
