@@ -177,7 +177,7 @@ def bernoulli(p: float | Array, *, dtype: object = None) -> Array:
         _require(0 <= p <= 1, "p is not a probability", "0 <= p <= 1", p)
     weights = _wide(p)
     if _at_hand(weights):
-        least, most = (float(b) for b in weights.tensor.aminmax()) if weights.size else (0.0, 1.0)
+        least, most = _bounds(weights.tensor) if weights.size else (0.0, 1.0)
         _require(0 <= least <= most <= 1, "p has no probabilities", "0 <= p <= 1", (least, most))
     name = canonical(dtype) if dtype is not None else _lifted(p).dtype
     u = _unit(_on(None, weights), weights.shape, weights.dtype)
@@ -259,7 +259,7 @@ def multinomial(p: Array, num_samples: int, replacement: bool = False) -> Array:
     weights = _wide(p)
     _require(len(weights.shape) > 0, "p has no axis", "at least one axis", weights.shape)
     if _at_hand(weights) and weights.size:
-        least, most = (float(b) for b in weights.tensor.aminmax())
+        least, most = _bounds(weights.tensor)
         fits = 0 <= least <= most < math.inf
         _require(fits, "p has no weights", "finite numbers of at least 0", (least, most))
         least = float(weights.tensor.sum(-1).min())
@@ -304,7 +304,10 @@ def _exponential(extents: tuple[Any, ...], dtype: str, place: str) -> Array:
     least = 2.0**-54 if double else 2.0**-25
     if _at_hand(u):
         for (number,) in _pieces(u.tensor):
-            torch.sub(1.0, number, out=number).log_().neg_().clamp_(min=least)
+            torch.sub(1.0, number, out=number)
+        u.tensor.log_()  # which starts threads for small pieces, too
+        for (number,) in _pieces(u.tensor):
+            number.neg_().clamp_(min=least)
         return u
     return op.maximum(op.negative(op.log(op.subtract(1.0, u))), least)
 
@@ -317,6 +320,12 @@ def _pieces(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
 
 
 PIECE = 2**14
+
+
+def _bounds(x: torch.Tensor) -> tuple[float, float]:
+    """Return the least and the largest element of a tensor on the CPU; a NaN is both."""
+    ends = torch.stack([torch.stack(part.aminmax()) for (part,) in _pieces(x.contiguous())])
+    return float(ends[:, 0].min()), float(ends[:, 1].max())
 
 
 def _unit(place: str, shape: tuple[Any, ...], dtype: str) -> Array:
