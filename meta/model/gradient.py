@@ -28,6 +28,7 @@ from meta.ir import (
     Expr,
     Function,
     Module,
+    TensorType,
     TupleType,
     Type,
     Var,
@@ -45,7 +46,7 @@ from meta.passes.autodiff.activity import carries_gradient, known_type
 from meta.passes.distributed import gather_parameters as gather_pass
 from meta.runtime.array_key import array_key, key_of
 from meta.runtime.buffer_replacement import replace_shard
-from meta.runtime.ndarray import ndarray
+from meta.runtime.ndarray import array, ndarray
 from meta.runtime.placement import Placement, Split, gather_shards, shard_of
 from meta.vm.compiler.pipeline import before_autodiff
 
@@ -270,6 +271,30 @@ def _vjp_in_trace(
     return list(ys), pull
 
 
+def _gradient_in_trace(
+    trace: Trace, run: Callable[[Arrays], Arrays], given: list[Value], name: str
+) -> tuple[Arrays, Arrays]:
+    """Return what ``run(given)`` computes and the gradient of the first result, as code of a trace.
+
+    The forward computation is followed by the backward one, so that this, too, has a gradient where
+    there are loops, in which a pullback is a closure.
+    """
+    module, captured = subprogram(trace, run, [v.type for v in given])
+    result = module.main.result_type
+    assert isinstance(result, TupleType)
+    first, *others = result.fields
+    assert isinstance(first, TensorType)
+    functional.require_number(first.shape, first.dtype, name)
+    seeds = [op.reshape(array(1.0, first.dtype, device=trace.device), first.shape)]
+    place = str(trace.device)
+    floats = [t for t in others if isinstance(t, TensorType) and carries_gradient(t)]
+    seeds += [op.zeros(t.shape, t.dtype, place) for t in floats]
+    module = _with_gradients(module, range(len(given)), trace)
+    atoms = [*(trace.lift(d).atom for d in seeds), *(v.atom for v in given), *captured]
+    ys, gradients = trace.inline(module, atoms)
+    return list(ys), list(gradients)
+
+
 def _direction(here: Trace, value: Any, type_: Any) -> Expr:
     """Return the atom of a gradient or a tangent, in the dtype of what it is of."""
     symbol = here.lift_tensor(value)
@@ -315,6 +340,7 @@ def _jvp_in_trace(
 
 
 functional.in_trace.append(_vjp_in_trace)
+functional.gradient_in_trace.append(_gradient_in_trace)
 transforms.in_trace.append(_jvp_in_trace)
 
 

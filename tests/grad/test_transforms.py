@@ -291,6 +291,25 @@ def test_loops_and_conditionals_go_forwards(mode: str) -> None:
     close(found, torch.func.jvp(g, ARGS[:1], TANGENTS[:1]))
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_second_derivatives_of_a_loop(mode: str) -> None:
+    def f(x: Any) -> Any:
+        step = lambda s: (s[0] + 1, meta.sin(s[1]) * x)  # noqa: E731
+        return meta.sum(meta.while_loop(lambda s: s[0] < 4, step, (meta.array(0), x))[1])
+
+    def g(x: torch.Tensor) -> torch.Tensor:
+        y = x
+        for _ in range(4):
+            y = y.sin() * x
+        return y.sum()
+
+    x, v = ARGS[0], TANGENTS[0]
+    expected = torch.func.jvp(torch.func.grad(g), (x,), (v,))[1]
+    by_gradients = lambda x, v: grad(lambda x: meta.sum(grad(f)(x) * v))(x)  # noqa: E731
+    for call in (by_gradients, lambda x, v: hvp(f, (x,), (v,))[0]):
+        close(run(mode, call, *ours((x, v))), expected)
+
+
 def test_what_is_outside_is_followed() -> None:
     w = meta.array(ARGS[1])
     w.requires_grad = True

@@ -29,6 +29,8 @@ in_trace: list[Callable[[Trace, Callable[[Arrays], Arrays], Arrays], tuple[Array
 """What `differentiate` does where code is traced; set once by `meta.model.gradient`, which may use
 the passes: ``(trace, run, given)``, where ``run`` takes symbols for ``given``.
 """
+gradient_in_trace: list[Callable[[Trace, Callable[[Arrays], Arrays], Arrays, str], Any]] = []
+"""What `value_and_grad` does there: it gives the results, and the gradient of the first of them."""
 
 
 def value_and_grad(
@@ -78,9 +80,14 @@ def value_and_grad(
             others, aux = tree.flatten(aux)
             return [value, *others]
 
-        (value, *others), pull = differentiate(of_leaves, call.leaves)
-        require_number(value.shape, value.dtype, by.name)
-        gradients = pull([OPERATORS["ones_like"](value), *(None for _ in others)])
+        handler = current()
+        if isinstance(handler, Trace):
+            given = [handler.lift(leaf) for leaf in call.leaves]
+            (value, *others), gradients = gradient_in_trace[0](handler, of_leaves, given, by.name)
+        else:
+            (value, *others), pull = _by_tape(of_leaves, list(map(as_array, call.leaves)))
+            require_number(value.shape, value.dtype, by.name)
+            gradients = pull([OPERATORS["ones_like"](value), *(None for _ in others)])
         if all(g is None for g in gradients):
             raise unused_arguments_error(by.name)
         filled = [zeros_for(x, g) for x, g in zip(call.leaves, gradients, strict=True)]

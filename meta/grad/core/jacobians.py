@@ -80,7 +80,8 @@ def hessian(f: Callable[..., Any], wrt: Wrt = 0, *, has_aux: bool = False) -> Ca
 
 
 def hvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the product of f's Hessian with a vector, which costs a few times f.
+    """Return the product of f's Hessian with a vector, which costs a few times f: the gradient of
+    its change along the vector, which a loop has in compiled programs, too.
 
     f: a function of the ``primals`` that returns one floating point number. tangents: the vector,
     for each argument of its structure. Returns a tuple of the same structure.
@@ -90,7 +91,12 @@ def hvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
     >>> hvp(lambda x: meta.sum(x * x * x), (x,), (v,))[0].tolist()
     [6.0, 120.0]
     """
-    found: tuple[Any, ...] = jvp(grad(f, wrt=tuple(range(len(primals)))), primals, tangents)[1]
+    vector = tuple(tangents)
+
+    def along(*given: Any) -> Any:
+        return jvp(f, given, vector)[1]
+
+    found: tuple[Any, ...] = grad(along, wrt=tuple(range(len(primals))))(*primals)
     return found
 
 
