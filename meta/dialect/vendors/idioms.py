@@ -29,6 +29,8 @@ _lock = threading.RLock()
 _depth = 0
 _modules: dict[str, ModuleType] = {}
 """Modules of the idiom by name, those that were imported before."""
+_aliases: set[str] = set()
+"""Names of FlagGems' by which modules of a vendor's folder were imported."""
 _hidden: dict[str, ModuleType] = {}
 """What others have in `sys.modules` by these names, while ours are there."""
 
@@ -60,18 +62,23 @@ def _is_ours(name: str) -> bool:
 
 
 def _enter() -> None:
-    for name in [n for n in sys.modules if n == "backend_utils"]:
-        _hidden[name] = sys.modules.pop(name)
-    ours = _modules if not _has_flag_gems() else {}
-    sys.modules.update(ours)
+    other = sys.modules.pop("backend_utils", None)
+    if other is not None:
+        _hidden["backend_utils"] = other
+    installed = _has_flag_gems()
+    for name, module in _modules.items():
+        if not installed or name == "backend_utils":
+            sys.modules[name] = module
     sys.meta_path.insert(0, _finder)
 
 
 def _leave() -> None:
     sys.meta_path.remove(_finder)
-    for name in [n for n in sys.modules if n.startswith(TOP)]:
-        if name in _modules or name.startswith(f"{BACKEND}._"):
+    for name, module in _modules.items():
+        if sys.modules.get(name) is module:
             del sys.modules[name]
+    for name in _aliases:
+        sys.modules.pop(name, None)
     sys.modules.update(_hidden)
     _hidden.clear()
 
@@ -137,6 +144,7 @@ def _alias(name: str) -> str | None:
     rest = name.removeprefix(f"{BACKEND}.").split(".")
     if folder is None or rest[0] != folder.name or rest[0] == "_state":
         return None
+    _aliases.add(name)
     return ".".join((own.package.__name__, *rest[1:]))
 
 

@@ -236,6 +236,24 @@ def test_each_module_has_what_its_table_says() -> None:
     assert "flag_gems" not in sys.modules
 
 
+def test_what_others_have_by_the_names_is_theirs_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = ModuleType("backend_utils")
+    monkeypatch.setitem(sys.modules, "backend_utils", other)
+    for _ in range(2):
+        with idioms.spoken():
+            import backend_utils  # type: ignore[import-not-found]
+
+            assert backend_utils is not other and callable(backend_utils.VendorDescriptor)
+        assert sys.modules["backend_utils"] is other
+    real = ModuleType("flag_gems")
+    monkeypatch.setitem(sys.modules, "flag_gems", real)
+    with idioms.spoken():
+        import flag_gems
+
+        assert flag_gems is real, "one that is installed is left alone"
+    assert sys.modules["flag_gems"] is real
+
+
 def test_text_is_indented_and_written(tmp_path: Path) -> None:
     code = buffers.IndentedBuffer()
     code.writeline("def f():")
