@@ -181,7 +181,8 @@ def bernoulli(p: float | Array, *, dtype: object = None) -> Array:
         _require(0 <= least <= most <= 1, "p has no probabilities", "0 <= p <= 1", (least, most))
     name = canonical(dtype) if dtype is not None else _lifted(p).dtype
     u = _unit(_on(None, weights), weights.shape, weights.dtype)
-    if not _at_hand(weights) or name not in (*FILLED, "bool"):
+    by_parts = _at_hand(weights) and name in (*FILLED, "bool")
+    if not by_parts or weights.requires_grad:  # where a gradient ends is known by the operators
         return op.astype(op.less(u, weights), name)
     drawn = torch.empty(weights.shape, dtype=TO_TORCH[name])
     for out, number, weight in _pieces(drawn, u.tensor, weights.tensor.contiguous()):

@@ -368,7 +368,6 @@ MODULE: dict[str, str] = {
     "transpose": "meta.permute_dims",
     "unsqueeze": "meta.expand_dims",
     "value_and_grad": "meta.grad.value_and_grad",
-    "vmap": "a batch axis: operators broadcast",
 }
 """By a name of the module: what to write."""
 

@@ -10,6 +10,7 @@ from meta.base.did_you_mean import unknown_attribute
 from meta.testing.case import B, C, F, I, OpCase, error, refusals, sample
 from meta.testing.compare import check, check_type, numeric_gradient
 from meta.testing.data import get_testable_devices, one_hot_torch, randint, randn, randn_torch
+from meta.testing.derivatives import check_grads
 from meta.testing.opcheck import check_case
 from meta.testing.run import run_infer_type, run_vm_model, with_dialect
 
@@ -21,6 +22,7 @@ __all__ = [
     "OpCase",
     "check",
     "check_case",
+    "check_grads",
     "check_type",
     "error",
     "get_testable_devices",

@@ -231,11 +231,13 @@ def test_no_pass_forgets_the_data_types() -> None:
     What `vm/run/preparation.py` makes computes one tensor of others; `testing/run.py` wraps a
     function; `model/gradient.py` takes along those of the trace that it differentiates a part of.
     What `vm/benchmark/` makes is of one kernel, which takes tensors. `passes/distributed/
-    tensor_parallel.py` traces a program anew, and takes its data types along.
+    tensor_parallel.py` and `passes/batching/` write a program anew, and take its data types along.
+    What `passes/autodiff/transposed_rule.py` makes is of one call of an operator.
     """
     makers = {"ir/expr.py", "ir/parser.py", "model/trace.py"}
     makers |= {"vm/run/preparation.py", "testing/run.py", "model/gradient.py"}
-    makers |= {"passes/distributed/tensor_parallel.py"}
+    makers |= {"passes/distributed/tensor_parallel.py", "passes/batching/__init__.py"}
+    makers |= {"passes/autodiff/transposed_rule.py"}
     makers |= {f"vm/benchmark/{name}.py" for name in ("gradient", "isolated", "workload")}
     folders = ("ir", "op", "passes", "analysis", "vm", "model", "optim", "amp", "grad", "testing")
     root = Path(meta.__file__).parent
