@@ -4342,8 +4342,8 @@ def vstack(arrays: Sequence[ArrayLike]) -> ndarray:
 
 def where(
     condition: ArrayLike,
-    x: ArrayLike = None,
-    y: ArrayLike = None,
+    x: ArrayLike | None = None,
+    y: ArrayLike | None = None,
     *,
     out: ndarray | None = None,
 ) -> ndarray:

@@ -162,7 +162,7 @@ class Stub:
         else:
             found = [(p, slots[p.name]) for p in op.schema.signature.parameters.values()]
             if op.unary:
-                found[1:] = [(p.replace(default=None), t) for p, t in found[1:]]
+                found[1:] = [(p.replace(default=None), f"{t} | None") for p, t in found[1:]]
         if result == "ndarray":
             out = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None)
             named = any(p.kind is p.VAR_KEYWORD for p, _ in found)
