@@ -20,7 +20,7 @@ from meta.dialect import only
 from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.core.openv import config_of, config_text
 from meta.ir.types import TensorType
-from meta.model.layers.basic import parameter
+from meta.model.init import parameter
 from meta.testing import opcheck
 from meta.testing.case import OpCase, Sample
 from tests.dialect.cublas import addresses

@@ -246,7 +246,8 @@ def test_every_command_of_the_readme_and_the_tour_is_here() -> None:
 def started_at(place: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run ``python -m`` in a folder, with a cache at a place of a name or one that goes away."""
     if place == "goes away":
-        going = GOING.format(module="meta.base.caches", name="written", after=True, for_good=True)
+        writer = {"module": "meta.base.caches", "name": "count_written"}
+        going = GOING.format(**writer, after=True, for_good=True)
         run = f"import runpy\nsys.argv = {list(arguments)}\nsys.path.insert(0, '')\n"
         run += f"runpy.run_module({arguments[0]!r}, run_name='__main__', alter_sys=True)"
         return start(folder / "cache", "-c", f"{going}\n{run}", cwd=folder)

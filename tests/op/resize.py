@@ -313,8 +313,10 @@ CASES += [
         ],
         grid_sample_dx,
         dtypes=("float32", "float64"),
-        # torch has no double backward of bicubic sampling, nor of any in volumes.
+        dialects=("torch",),
         grad=False,
+        why="torch has no double backward of bicubic sampling, nor of any in volumes; "
+        "tests/op/test_resize.py has those of the others",
         errors=[error(F(1, 1, 2, 2), F(1, 2, 2, 2), F(1, 1, 2, 3), match="dy does not fit")],
     ),
 ]

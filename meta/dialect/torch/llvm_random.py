@@ -212,11 +212,10 @@ def _compile(target: str) -> bytes:
     """Return the library of the kernels."""
     if _linker().command() is None:
         raise OSError(f"there is no linker ({', '.join(_linker().NAMES)})")
-    ffi, linker, spec = importlib.import_module("tvm_ffi"), _linker(), find_spec("tvm")
-    load = importlib.import_module("tvm_ffi.libinfo").load_lib_ctypes
-    folders = [Path(p) / "lib" for p in (spec and spec.submodule_search_locations) or ()]
-    for library, scope in (("tvm_runtime", "RTLD_GLOBAL"), ("tvm_compiler", "RTLD_LOCAL")):
-        load("apache-tvm", library, scope, extra_lib_paths=folders)
+    # The libraries of TVM by themselves load in a tenth of the time, and end a process that imports
+    # TVM later, after scipy.
+    importlib.import_module("tvm")
+    ffi, linker = importlib.import_module("tvm_ffi"), _linker()
     triple = ffi.get_global_func("target.llvm_get_system_triple")()
     code = linker.object_of(module_text(json.dumps({**json.loads(target), "mtriple": triple})))
     with linker.in_memory(code) as object_file, tempfile.TemporaryDirectory() as folder:

@@ -19,7 +19,7 @@ from meta.dialect.cublas import cublas
 from meta.dialect.cublas import product as cublas_product
 from meta.dialect.cublas.problem import ALIGNMENT, Problem
 from meta.ir import parse
-from meta.model.layers.basic import parameter
+from meta.model.init import parameter
 from meta.op.linalg import GROUPED
 from meta.passes import canonicalize, explain_fusion, fuse_dialect
 from meta.testing import check, opcheck
