@@ -29,17 +29,17 @@ from meta.base.errors import ArgumentError, GradientError, UnknownName
 from meta.base.registry import nearest
 from meta.base.source import Span
 from meta.dialect.core.ir_calls import called_op, leaf_types
-from meta.ir import Expr, Function, Module, TensorType, TupleType, Var, operands, with_fresh_vars
+from meta.ir import Expr, Function, Module, TensorType, Var, operands, with_fresh_vars
 from meta.ir.names import Names
 from meta.ir.visit import rename_globals
 from meta.passes.autodiff.activity import (
     Activity,
     Leaf,
     Target,
-    carries_gradient,
     known_type,
     leaves,
     target_leaves,
+    target_of,
 )
 from meta.passes.autodiff.pushforward import Pushforward
 from meta.passes.autodiff.vjp import Differentiator
@@ -118,7 +118,7 @@ def autodiff(module: Module, *, wrt: Sequence[int | str], result: str = "inline"
     if calls_unknown(module):
         module = defunctionalize(module)
     module = _without_calls_of_main(module)
-    wanted = [_target_of(_parameter(module.main, p)) for p in wrt]
+    wanted = [target_of(_parameter(module.main, p)) for p in wrt]
     activity = Activity(module, [leaf for w in wanted for leaf in target_leaves(w)])
     _require_active_result(module.main, activity, wanted)
     made = Differentiator(module, activity)
@@ -156,7 +156,7 @@ def jvp(module: Module, *, wrt: Sequence[int | str]) -> Module:
     if calls_unknown(module):
         module = defunctionalize(module)
     module = _without_calls_of_main(module)
-    wanted = [_target_of(_parameter(module.main, p)) for p in wrt]
+    wanted = [target_of(_parameter(module.main, p)) for p in wrt]
     activity = Activity(module, [leaf for w in wanted for leaf in target_leaves(w)])
     made = Pushforward(module, activity)
     main = made.main(wanted)
@@ -177,23 +177,9 @@ def _parameter(main: Function, key: int | str) -> Var:
 
 def depends(module: Module, wrt: Sequence[int | str]) -> bool:
     """Whether the result of main depends differentiably on parameters of it."""
-    wanted = [_target_of(_parameter(module.main, p)) for p in wrt]
+    wanted = [target_of(_parameter(module.main, p)) for p in wrt]
     activity = Activity(module, [leaf for w in wanted for leaf in target_leaves(w)])
     return bool(activity.of(module.main.body.result))
-
-
-def _target_of(param: Var) -> Target:
-    """Return what a gradient is wanted of: a tensor's only leaf, or a tuple's that have one."""
-    type_ = known_type(param)
-    types = leaf_types(type_)
-    found: list[Leaf] = [(param, i) for i, t in enumerate(types) if carries_gradient(t)]
-    if not found:
-        raise GradientError(
-            f"parameter {param.name!r} of main has no gradient",
-            expected="floating point numbers",
-            found=type_,
-        )
-    return found if isinstance(type_, TupleType) else found[0]
 
 
 def _require_active_result(main: Function, activity: Activity, wanted: list[Target]) -> None:

@@ -128,6 +128,20 @@ def target_leaves(target: Target) -> list[Leaf]:
     return target if isinstance(target, list) else [target]
 
 
+def target_of(param: Var) -> Target:
+    """Return what a gradient is wanted of: a tensor's only leaf, or a tuple's that have one."""
+    type_ = known_type(param)
+    types = leaf_types(type_)
+    found: list[Leaf] = [(param, i) for i, t in enumerate(types) if carries_gradient(t)]
+    if not found:
+        raise GradientError(
+            f"parameter {param.name!r} of main has no gradient",
+            expected="floating point numbers",
+            found=type_,
+        )
+    return found if isinstance(type_, TupleType) else found[0]
+
+
 class Activity:
     """The active leaves of a module.
 

@@ -21,18 +21,16 @@ from meta.ir import (
     Function,
     Module,
     Tuple,
-    TupleType,
     Var,
     free_vars,
     type_of,
 )
 from meta.passes.autodiff.activity import (
     Activity,
-    Leaf,
-    Target,
     carries_gradient,
     known_type,
     target_leaves,
+    target_of,
 )
 from meta.passes.autodiff.vjp import Differentiator
 from meta.passes.dead_code import dead_code
@@ -114,17 +112,11 @@ def _gradients(function: Function, wrt: Sequence[Var]) -> Function | None:
     not depend on these parameters.
     """
     module = Module({"main": function})
-    targets: list[Target] = [_target(p) for p in wrt]
+    targets = [target_of(p) for p in wrt]
     activity = Activity(module, [leaf for t in targets for leaf in target_leaves(t)])
     if not activity.of(function.body.result):
         return None
     return Differentiator(module, activity).inlined_main(targets)
-
-
-def _target(param: Var) -> Target:
-    type_ = known_type(param)
-    found: list[Leaf] = [(param, i) for i, t in enumerate(leaf_types(type_)) if carries_gradient(t)]
-    return found if isinstance(type_, TupleType) else found[0]
 
 
 def _without_call(main: Function, args: int) -> Function:
