@@ -180,10 +180,11 @@ def test_threads_share_large_arrays_only(monkeypatch) -> None:
 
 
 def test_a_draw_does_not_import_tvm() -> None:
-    llvm_random.kernels()
     code = "import sys, meta; meta.random.normal(3); print('tvm' in sys.modules)"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout == "False\n"
+    for _ in range(2):  # the first compiles the kernels where there are none in the cache
+        run = [sys.executable, "-c", code]
+        printed = subprocess.run(run, capture_output=True, text=True, check=True).stdout
+    assert printed == "False\n"
 
 
 def test_what_cannot_be_compiled_is_drawn_by_aten_with_a_warning(monkeypatch) -> None:

@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from meta import op
 from meta.base.device import CPU
+from meta.dialect.torch import llvm_random
 from meta.runtime.mesh import RankMesh, current_mesh, use_mesh
 from meta.vm.graphs import capture
 from meta.vm.graphs.region_step import GraphStep
@@ -236,6 +237,8 @@ def standing_in(
     monkeypatch.setattr(GraphStep, "recorded", recorded_knowing)
     # As on CUDA, nobody looks at indices; a program that does has no graphs.
     monkeypatch.setattr("meta.vm.compiler.emit_values.checks_indices", lambda device: False)
+    # Random numbers are drawn by ATen, whose calls are seen; the CPU's kernels read the key.
+    monkeypatch.setattr(llvm_random, "kernels", dict)
     return recorder
 
 
