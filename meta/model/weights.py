@@ -7,14 +7,12 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-import torch
-
 from meta.base.errors import ArgumentError, FormatError
 from meta.base.files import read_file
 from meta.model.model import Model
 from meta.model.state import Unmatched
 from meta.runtime.ndarray import as_array, ndarray
-from meta.runtime.tensor_file import read_tensors, write_tensors
+from meta.runtime.tensor_file import TensorFile, write_tensors
 from meta.runtime.trace_checks import require_values
 
 NAME = "model.safetensors"
@@ -78,13 +76,12 @@ def load_weights(model: Model, path: str | os.PathLike[str], *, strict: bool = T
             expected="load_weights(model, path)",
             found=type(model).__name__,
         )
-    file = _file(Path(path))
-    tensors = _read_shards(file) if file.name.endswith(".index.json") else read_tensors(file)
+    tensors = {name: file[name] for name, file in open_weights(path).items()}
     try:
         return model.load_state_dict(tensors, strict=strict)
     except ArgumentError as error:
         raise FormatError(
-            "this file holds tensors that are no weights", found=f"{file}: {error}"
+            "this file holds tensors that are no weights", found=f"{os.fspath(path)}: {error}"
         ) from error
 
 
@@ -107,12 +104,31 @@ def _file(path: Path) -> Path:
     )
 
 
-def _read_shards(index: Path) -> dict[str, torch.Tensor]:
-    """Return the tensors of all files that an index names; all lie beside it."""
+def open_weights(path: str | os.PathLike[str]) -> dict[str, TensorFile]:
+    """Return the file of each tensor of a path that `load_weights` takes, by the tensor's name."""
+    file = _file(Path(path))
+    indexed = file.name.endswith(".index.json")
+    files = _indexed_files(file) if indexed else dict[Path, tuple[str, ...] | None]({file: None})
+    found: dict[str, TensorFile] = {}
+    for part, names in files.items():
+        opened = TensorFile(part)
+        lost = set(names or ()) - set(opened.names)
+        if lost:
+            raise FormatError(
+                "a part lacks tensors that the index names",
+                found=f"{file}: {', '.join(f'{n} in {part.name}' for n in sorted(lost)[:5])}",
+            )
+        found |= dict.fromkeys(opened.names if names is None else names, opened)
+    return found
+
+
+def _indexed_files(index: Path) -> dict[Path, tuple[str, ...]]:
+    """Return the files that an index names, which lie beside it, and the tensors in each."""
+    names: dict[str, list[str]] = {}
     try:
-        parts = json.loads(read_file(index, MAX_INDEX_BYTES))["weight_map"]
-        files = dict.fromkeys(parts.values())
-        if not all(isinstance(f, str) and Path(f).name == f for f in files):
+        for name, part in json.loads(read_file(index, MAX_INDEX_BYTES))["weight_map"].items():
+            names.setdefault(part, []).append(name)
+        if not all(isinstance(f, str) and Path(f).name == f for f in names):
             raise ValueError("a part is not the name of a file in the same folder")
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise FormatError(
@@ -120,11 +136,4 @@ def _read_shards(index: Path) -> dict[str, torch.Tensor]:
             expected='JSON with "weight_map": file name by tensor name',
             found=f"{index}: {type(error).__name__}: {error}",
         ) from error
-    read = {file: read_tensors(index.with_name(file)) for file in files}
-    lost = [name for name, file in parts.items() if name not in read[file]]
-    if lost:
-        raise FormatError(
-            "a part lacks tensors that the index names",
-            found=f"{index}: {', '.join(f'{n} in {parts[n]}' for n in lost[:5])}",
-        )
-    return {name: read[file][name] for name, file in parts.items()}
+    return {index.with_name(part): tuple(of) for part, of in names.items()}

@@ -103,9 +103,12 @@ def draw(array: ndarray) -> None:
 
 
 def give(array: ndarray, tensor: torch.Tensor) -> None:
-    """Let an array without values be in the memory of a tensor."""
+    """Let an array be in the memory of a tensor of any dtype and device; it was without values, or
+    nothing was compiled for it.
+    """
     array.key, array.tensor = key_of(tensor), tensor
-    del array._deferred
+    if deferred(array) is not None:
+        del array._deferred
 
 
 def moved_deferred(array: ndarray, device: object, dtype: object) -> ndarray:

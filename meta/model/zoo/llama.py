@@ -1,25 +1,20 @@
 """Llama (Touvron et al., arXiv:2302.13971, 2307.09288) and decoders built like it: RMS
 normalisation first, rotary positions, grouped-query attention, a gated inner projection. Arrays
 have transformers' names.
-
-`rotary_tables` gives the angles of rotary positions, and how models stretch them to longer texts.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import torch
-
 from meta import op
-from meta.base.errors import ArgumentError
 from meta.model.layers.basic import Embedding, Linear
 from meta.model.layers.norm import RMSNorm
 from meta.model.model import Model
 from meta.model.trace import trace
+from meta.model.zoo.rotary import check_rope, rope_of, rotary_tables
 from meta.model.zoo.transformer import (
     Config,
     activation,
@@ -31,85 +26,15 @@ from meta.model.zoo.transformer import (
     require_divides,
     split_heads,
 )
-from meta.op.core.function import device_of
-from meta.runtime.ndarray import ndarray
 
 __all__ = ["LlamaConfig", "LlamaForCausalLM", "LlamaModel"]
-
-Parameters = Mapping[str, Any]
-
-
-def _default(frequencies: torch.Tensor, _: Parameters) -> torch.Tensor:
-    return frequencies
-
-
-def _linear(frequencies: torch.Tensor, parameters: Parameters) -> torch.Tensor:
-    """Positions are divided by the factor (Chen et al., arXiv:2306.15595)."""
-    return torch.div(frequencies, parameters["factor"])
-
-
-def _llama3(frequencies: torch.Tensor, parameters: Parameters) -> torch.Tensor:
-    """Divide low frequencies, keep high ones, blend those between (arXiv:2407.21783)."""
-    low, high = parameters["low_freq_factor"], parameters["high_freq_factor"]
-    turns = parameters["original_max_position_embeddings"] * frequencies / (2 * math.pi)
-    share = ((turns - low) / (high - low)).clamp(0, 1)
-    scaled = torch.div((1 - share) * frequencies, parameters["factor"])
-    return torch.add(scaled, share * frequencies)
-
-
-_TYPES: dict[str, tuple[Callable[[torch.Tensor, Parameters], torch.Tensor], tuple[str, ...]]] = {
-    "default": (_default, ()),
-    "linear": (_linear, ("factor",)),
-    "llama3": (
-        _llama3,
-        ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
-    ),
-}
-
-
-def check_rope(parameters: Parameters) -> None:
-    """Raise ArgumentError for a type of scaling that is not known, or without its numbers."""
-    kind = parameters.get("rope_type", "default")
-    if kind not in _TYPES:
-        raise ArgumentError(
-            f"there is no rope_type {kind!r}", expected=", ".join(_TYPES), found=dict(parameters)
-        )
-    missing = [n for n in ("rope_theta", *_TYPES[kind][1]) if n not in parameters]
-    if missing:
-        raise ArgumentError(
-            f"rope_parameters of type {kind!r} lack {', '.join(missing)}", found=dict(parameters)
-        )
-
-
-def rotary_tables(
-    parameters: Parameters, width: int, like: Any, steps: int, position_ids: Any = None
-) -> tuple[Any, Any]:
-    """Return cos and sin of ``position * frequency``, float32.
-
-    parameters: ``rope_type``, ``rope_theta`` and what the type needs. width: of a head. like: an
-    array on the device of the result. position_ids: integers [n, steps]; 0 .. steps - 1 unless
-    given. Results: [n, steps, 1, width / 2], or [steps, 1, width / 2] without positions.
-    """
-    check_rope(parameters)
-    exponents = torch.arange(0, width, 2, dtype=torch.float32) / width
-    scale, _ = _TYPES[parameters.get("rope_type", "default")]
-    frequencies = scale(1.0 / parameters["rope_theta"] ** exponents, parameters)
-    where = device_of(like)
-    if position_ids is None:
-        positions = op.reshape(op.arange(0, steps, 1, "float32", where), (steps, 1, 1))
-    else:
-        shape = (*position_ids.shape, 1, 1)
-        positions = op.reshape(op.astype(position_ids, "float32"), shape)
-    angles = op.multiply(positions, ndarray(frequencies.to(where)))
-    return op.cos(angles), op.sin(angles)
-
 
 @dataclass(frozen=True)
 class LlamaConfig(Config):
     """The sizes of a Llama; those of Llama-7B unless given.
 
     num_key_value_heads: as many as heads unless given. head_dim: hidden_size / heads unless given.
-    rope_parameters: ``rope_theta``, ``rope_type`` ("default", "linear", "llama3") and its numbers.
+    rope_parameters: ``rope_theta``, ``rope_type`` and its numbers, by transformers' names.
     """
 
     vocab_size: int = 32000
@@ -149,12 +74,7 @@ class LlamaConfig(Config):
         ``rope_theta`` and ``rope_scaling``.
         """
         require_dict(cls.__name__, values)
-        if values.get("rope_parameters") is None:
-            scaling = dict(values.get("rope_scaling") or {})
-            kind = scaling.pop("type", "default")
-            theta = values.get("rope_theta", 10000.0)
-            rope = {"rope_type": kind, "rope_theta": theta, **scaling}
-            values = {**values, "rope_parameters": rope}
+        values = {**values, "rope_parameters": rope_of(values)}
         return super().from_dict(values)
 
     @property

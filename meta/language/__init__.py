@@ -1,0 +1,13 @@
+"""Floor 7: language models that write: decoders out of folders of transformers, and generation."""
+
+from meta.language.cache import Cache
+from meta.language.config import DecoderConfig, Experts
+from meta.language.decoder import Decoder
+from meta.language.folder import load
+from meta.language.generation import Completion, Piece, generate
+from meta.language.sampling import Sampling
+
+__all__ = [
+    "Cache", "Completion", "Decoder", "DecoderConfig", "Experts", "Piece", "Sampling", "generate",
+    "load",
+]  # fmt: skip

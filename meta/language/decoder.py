@@ -1,0 +1,307 @@
+"""A decoder, by its configuration: tokens and their positions in, scores of the next token out.
+
+Keys and values are written into a cache and read from there. Positions are numbers, not places in
+the arguments: a row of a batch may begin where another one is far along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from meta import op, random
+from meta.language.config import DecoderConfig, Experts
+from meta.model import init
+from meta.model.layers.basic import Embedding, Linear
+from meta.model.layers.norm import LayerNorm, RMSNorm
+from meta.model.model import Model
+from meta.model.trace import trace
+from meta.model.zoo.rotary import rotary_tables
+from meta.model.zoo.transformer import activation, merge_heads, split_heads
+from meta.op.core.function import device_of
+
+
+def _norm(config: DecoderConfig, width: int) -> Model:
+    made: Model = (RMSNorm if config.norm == "rms" else LayerNorm)(width, config.eps)
+    return made
+
+
+def _norm_if(config: DecoderConfig, place: str) -> Model | None:
+    return _norm(config, config.hidden_size) if place in config.norms else None
+
+
+def _through(norm: Model | None, x: Any) -> Any:
+    return x if norm is None else norm(x)
+
+
+def capped(x: Any, cap: float | None) -> Any:
+    """Return ``cap * tanh(x / cap)``, or x without a cap."""
+    return x if cap is None else op.multiply(op.tanh(op.divide(x, cap)), cap)
+
+
+class Place:
+    """Where the tokens of a call are: rows and positions, what they see, and angles of rotation.
+
+    positions: int64 [n, steps]. slots: of the cache. fresh: the cache was empty, so that tokens see
+    only one another, in their order.
+    """
+
+    def __init__(self, config: DecoderConfig, positions: Any, slots: int, fresh: bool) -> None:
+        self.positions, self.fresh = positions, fresh
+        n, steps = positions.shape
+        where = device_of(positions)
+        rows = op.reshape(op.arange(0, n, 1, "int64", where), (n, 1))
+        self.coordinates = op.stack((op.broadcast_to(rows, (n, steps)), positions), 0)
+        self._slots, self._masks = slots, dict[int | None, Any]()
+        self._tables: list[tuple[Any, tuple[Any, Any]]] = []
+        self._width = config.rotary_width
+
+    def mask(self, window: int | None) -> Any:
+        """Return which slots a token sees, bool [n, 1, steps, slots]."""
+        if window not in self._masks:
+            own = op.reshape(self.positions, (self.positions.shape[0], 1, -1, 1))
+            slots = op.arange(0, self._slots, 1, "int64", device_of(self.positions))
+            seen = op.less_equal(slots, own)
+            if window is not None:
+                seen = op.logical_and(seen, op.greater(slots, op.subtract(own, window)))
+            self._masks[window] = seen
+        return self._masks[window]
+
+    def rotated(self, x: Any, parameters: Any) -> Any:
+        """Return heads [n, steps, heads, width], rotated by their positions."""
+        if parameters is None:
+            return x
+        found = [tables for known, tables in self._tables if known == parameters]
+        if not found:
+            steps = self.positions.shape[1]
+            found = [rotary_tables(parameters, self._width, x, steps, self.positions)]
+            self._tables.append((parameters, found[0]))
+        cos, sin = (op.astype(t, x.dtype) if x.dtype == "float64" else t for t in found[0])
+        if self._width == x.shape[-1]:
+            return op.rotary_embedding(x, cos, sin)
+        turned, rest = op.split(x, (self._width,), -1)
+        return op.concat((op.rotary_embedding(turned, cos, sin), rest), -1)
+
+
+class Attention(Model):
+    """Attention of tokens to those before them, by a cache of keys and values."""
+
+    def build(self, config: DecoderConfig, layer: int) -> None:
+        """Make the projections; those of query, key and value are one."""
+        self.config, self.window = config, config.windows[layer]
+        self.rotary = config.rotary[layer]
+        self.queries, self.groups = config.heads, config.key_value_heads
+        width, inner = config.hidden_size, config.head_width
+        rows = (self.queries + 2 * self.groups) * inner
+        self.qkv_proj = Linear(width, rows, "qkv" in config.biases)
+        self.o_proj = Linear(self.queries * inner, width, "output" in config.biases)
+        per_head = config.query_key_norm == "head"
+        self.q_norm = self.k_norm = None
+        if config.query_key_norm is not None:
+            self.q_norm = _norm(config, inner if per_head else self.queries * inner)
+            self.k_norm = _norm(config, inner if per_head else self.groups * inner)
+
+    def _heads(self, x: Any, norm: Model | None, heads: int) -> Any:
+        if norm is None:
+            return split_heads(x, heads)
+        if self.config.query_key_norm == "head":
+            return norm(split_heads(x, heads))
+        return split_heads(norm(x), heads)
+
+    def forward(self, x: Any, place: Place, keys: Any, values: Any) -> Any:
+        """Apply it to [n, steps, width], and write keys and values [n, slots, heads, width]."""
+        inner = self.config.head_width
+        ends = self.queries * inner, (self.queries + self.groups) * inner
+        query, key, value = op.split(self.qkv_proj(x), ends, -1)
+        query = place.rotated(self._heads(query, self.q_norm, self.queries), self.rotary)
+        key = place.rotated(self._heads(key, self.k_norm, self.groups), self.rotary)
+        value = split_heads(value, self.groups)
+        op.assign_at(keys, place.coordinates, key, 0)
+        op.assign_at(values, place.coordinates, value, 0)
+        if not place.fresh:
+            key, value = keys, values
+        return self.o_proj(merge_heads(self._attended(query, key, value, place)))
+
+    def _attended(self, query: Any, key: Any, value: Any, place: Place) -> Any:
+        config = self.config
+        how: dict[str, Any] = {"scale": config.scale, "layout": "BSHD"}
+        if config.score_cap is not None:
+            return self._with_capped_scores(query, key, value, place)
+        if place.fresh:
+            window = None if self.window is None else (self.window - 1, -1)
+            return op.fused_attention(query, key, value, None, True, window=window, **how)[0]
+        return op.fused_attention(query, key, value, place.mask(self.window), **how)[0]
+
+    def _with_capped_scores(self, query: Any, key: Any, value: Any, place: Place) -> Any:
+        """Return attention whose scores are capped (Gemma 2), which no fused kernel has."""
+        n, steps, heads, inner = query.shape
+        share = heads // self.groups
+        rows = op.reshape(query, (n, steps, self.groups, share, inner))
+        rows = op.reshape(op.permute_dims(rows, (0, 2, 3, 1, 4)), (n, self.groups, -1, inner))
+        columns = op.permute_dims(key, (0, 2, 3, 1))
+        scores = op.multiply(op.matmul(rows, columns), self.config.scale)
+        scores = op.reshape(capped(scores, self.config.score_cap), (n, heads, steps, -1))
+        if place.fresh:
+            seen = self._causal(steps, device_of(query))
+        else:
+            seen = place.mask(self.window)
+        weights = op.softmax(op.where(seen, scores, float("-inf")), -1)
+        weights = op.reshape(weights, (n, self.groups, share * steps, -1))
+        found = op.matmul(weights, op.permute_dims(value, (0, 2, 1, 3)))
+        found = op.reshape(found, (n, self.groups, share, steps, inner))
+        return op.reshape(op.permute_dims(found, (0, 3, 1, 2, 4)), (n, steps, heads, inner))
+
+    def _causal(self, steps: int, where: Any) -> Any:
+        key = op.arange(0, steps, 1, "int64", where)
+        query = op.reshape(key, (-1, 1))
+        seen = op.less_equal(key, query)
+        if self.window is None:
+            return seen
+        return op.logical_and(seen, op.greater(key, op.subtract(query, self.window)))
+
+
+class FeedForward(Model):
+    """``down(act(gate(x)) * up(x))`` (Shazeer, arXiv:2002.05202), or ``down(act(up(x)))``."""
+
+    def build(self, config: DecoderConfig, inner: int) -> None:
+        """Make the projections; those of gate and up are one."""
+        self.config, width, bias = config, config.hidden_size, "mlp" in config.biases
+        self.up_proj = Linear(width, (2 if config.gated else 1) * inner, bias)
+        self.down_proj = Linear(inner, width, bias)
+
+    @trace
+    def forward(self, x: Any) -> Any:
+        """Apply it to (..., width)."""
+        return self.down_proj(activated(self.config, self.up_proj(x)))
+
+
+def activated(config: DecoderConfig, x: Any) -> Any:
+    """Return the activation of x, or of its first half, times the second, where that is a gate."""
+    act = activation(config.activation)
+    if not config.gated:
+        return act(x)
+    gate, up = op.split(x, 2, -1)
+    return op.multiply(act(gate), up)
+
+
+class Mixture(Model):
+    """Experts, of which each token goes to a few: tokens are sorted by expert, whose products are
+    one launch (`grouped_matmul`).
+    """
+
+    def build(self, config: DecoderConfig, experts: Experts) -> None:
+        """Make router and experts; up is (count, width, 2 inner), down (count, inner, width)."""
+        self.config, self.experts, width = config, experts, config.hidden_size
+        self.router = Linear(width, experts.count, bias=False)
+        factor = 2 if config.gated else 1
+        up, down = (width, factor * experts.inner), (experts.inner, width)
+        self.up = init.drawn(random.normal, (experts.count, *up), mean=0.0, std=0.02)
+        self.down = init.drawn(random.normal, (experts.count, *down), mean=0.0, std=0.02)
+        self.shared = self.shared_gate = None
+        if experts.shared:
+            self.shared = FeedForward(config, experts.shared)
+            self.shared_gate = Linear(width, 1, bias=False)
+
+    @trace
+    def forward(self, x: Any) -> Any:
+        """Apply it to [n, steps, width]."""
+        width, chosen = x.shape[-1], self.experts.chosen
+        tokens = op.reshape(x, (-1, width))
+        shares = op.softmax(op.astype(self.router(tokens), "float32"), -1)
+        weights, numbers = op.topk(shares, chosen, -1)
+        if self.experts.normalized:
+            weights = op.divide(weights, op.sum(weights, -1, True))
+        numbers = op.reshape(numbers, (-1,))
+        order = op.argsort(numbers)
+        ends = op.arange(0, self.experts.count, 1, "int64", device_of(x))
+        ends = op.sum(op.less_equal(op.reshape(numbers, (-1, 1)), ends), 0)
+        rows = op.take(tokens, op.floor_divide(order, chosen), 0)
+        rows = op.grouped_matmul(rows, self.up, ends)
+        rows = op.grouped_matmul(activated(self.config, rows), self.down, ends)
+        rows = op.reshape(op.take(rows, op.argsort(order), 0), (-1, chosen, width))
+        weights = op.reshape(op.astype(weights, x.dtype), (-1, chosen, 1))
+        found = op.sum(op.multiply(rows, weights), 1)
+        if self.shared is not None:
+            gate = op.sigmoid(self.shared_gate(tokens))
+            found = op.add(found, op.multiply(gate, self.shared(tokens)))
+        return op.reshape(found, x.shape)
+
+
+class Layer(Model):
+    """Attention and a feed-forward layer, one after the other or side by side."""
+
+    def build(self, config: DecoderConfig, layer: int) -> None:
+        self.parallel, experts = config.parallel, config.experts[layer]
+        self.before_attention = _norm_if(config, "before")
+        self.after_attention = _norm_if(config, "after")
+        self.before_mlp = _norm_if(config, "before")
+        self.after_mlp = _norm_if(config, "after")
+        self.attention = Attention(config, layer)
+        self.mlp = Mixture(config, experts) if experts else FeedForward(config, config.inner)
+
+    def forward(self, x: Any, place: Place, keys: Any, values: Any) -> Any:
+        """Apply it to [n, steps, width]."""
+        own = self.attention(_through(self.before_attention, x), place, keys, values)
+        own = _through(self.after_attention, own)
+        if not self.parallel:
+            x = op.add(x, own)
+        inner = _through(self.after_mlp, self.mlp(_through(self.before_mlp, x)))
+        return op.add(op.add(x, inner), own) if self.parallel else op.add(x, inner)
+
+
+class Decoder(Model):
+    """Embeddings, layers, a last norm and the head.
+
+    >>> from meta.language.config import DecoderConfig
+    >>> rope = {"rope_type": "default", "rope_theta": 1e4}
+    >>> model = meta.language.Decoder(DecoderConfig(
+    ...     vocab_size=11, hidden_size=8, inner=12, heads=2, key_value_heads=1, head_width=4,
+    ...     windows=(None,), rotary=(rope,), experts=(None,), rotary_width=4, scale=0.5, eps=1e-6,
+    ...     max_positions=32))
+    >>> meta.language.generate(model, [[1, 2, 3]], max_new_tokens=4)[0].shape
+    (4,)
+    """
+
+    def build(self, config: DecoderConfig) -> None:
+        """Make the parts."""
+        self.config = config
+        self.end_tokens, self.tokenizer = config.end_tokens, None
+        self._runners: Any = None  # of `meta.language.generation`
+        self.embed_tokens = Embedding(config.vocab_size, config.hidden_size)
+        self.embed_positions = None
+        if config.positions:
+            self.embed_positions = Embedding(config.positions, config.hidden_size)
+        self.layers = [Layer(config, i) for i in range(config.layers)]
+        self.norm = _norm(config, config.hidden_size)
+        self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)
+        if config.tied:
+            self.lm_head.weight = self.embed_tokens.weight
+
+    def scores(
+        self,
+        tokens: Any,
+        positions: Any,
+        cache: Sequence[tuple[Any, Any]],
+        last: Any = None,
+        fresh: bool = False,
+    ) -> Any:
+        """Return the scores of the next token, float32, and write the cache; for traced code.
+
+        tokens, positions: int64 [n, steps]. cache: of each layer, keys and values [n, slots, heads,
+        width], of the model's dtype. last: int64 [n], which step of each row is scored; all of them
+        without it. fresh: nothing is in the cache, and positions are 0, 1, ... Result:
+        [n, vocabulary], or [n, steps, vocabulary].
+        """
+        config = self.config
+        place = Place(config, positions, cache[0][0].shape[1] if cache else 0, fresh)
+        x = self.embed_tokens(tokens)
+        if config.embedding_scale != 1:
+            x = op.multiply(x, config.embedding_scale)
+        if self.embed_positions is not None:
+            x = op.add(x, self.embed_positions(positions))
+        for layer, (keys, values) in zip(self.layers, cache, strict=True):
+            x = layer(x, place, keys, values)
+        if last is not None:
+            rows = op.arange(0, tokens.shape[0], 1, "int64", device_of(tokens))
+            x = op.adv_index((x, rows, last))
+        return capped(op.astype(self.lm_head(self.norm(x)), "float32"), config.logit_cap)

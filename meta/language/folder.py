@@ -1,0 +1,191 @@
+"""A model's folder, as transformers writes it: configuration, weights in safetensors files, and the
+tokenizer.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from meta.base.device import Device, default_device
+from meta.base.dtype import TO_TORCH, canonical
+from meta.base.errors import ArgumentError, FormatError
+from meta.base.files import read_file
+from meta.base.registry import nearest
+from meta.language.config import DecoderConfig
+from meta.language.decoder import Decoder
+from meta.language.families import Family, family_of, from_zero
+from meta.model.weights import open_weights
+from meta.runtime.deferred_values import empty_init, give
+
+MAX_JSON_BYTES = 256 << 20
+"""Larger files of settings are none."""
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    """Return what a JSON file says."""
+    try:
+        found = json.loads(read_file(path, MAX_JSON_BYTES))
+    except (OSError, ValueError) as error:
+        raise FormatError(
+            "this file of settings cannot be read",
+            found=f"{path}: {type(error).__name__}: {error}",
+            hint="give the folder that save_pretrained of transformers wrote",
+        ) from error
+    if not isinstance(found, dict):
+        raise FormatError("a file of settings holds a JSON object", found=path)
+    return found
+
+
+class _Tensors:
+    """The tensors of a folder, each read when it is asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = open_weights(path)
+        self.unread = set(self._file)
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        if name not in self._file:
+            raise FormatError(
+                "the folder's files lack a tensor",
+                expected=name,
+                found=f"{len(self._file)} tensors, like {nearest(name, self._file) or 'none'}",
+            )
+        self.unread.discard(name)
+        return self._file[name][name]
+
+
+class _Reader:
+    """Reads the arrays of a decoder out of the tensors of a family."""
+
+    def __init__(self, family: Family, config: DecoderConfig, tensors: _Tensors) -> None:
+        self._family, self._config, self._tensors = family, config, tensors
+
+    def _modules(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Yield our modules, and theirs."""
+        for ours, theirs in self._family.names.items():
+            names = (theirs,) if isinstance(theirs, str) else theirs
+            for i in range(self._config.layers if "{i}" in ours else 1):
+                yield (
+                    ours.replace("{i}", str(i)),
+                    tuple(name.replace("{i}", str(i)) for name in names),
+                )
+
+    def array(self, name: str) -> torch.Tensor:
+        """Return one of our arrays."""
+        for module, theirs in self._modules():
+            if name == module:  # experts, whose matrices are one array
+                return self._experts(name, theirs)
+            kind = name.removeprefix(f"{module}.")
+            if kind in ("weight", "bias"):
+                parts = [self._tensors[f"{t}.{kind}"] for t in theirs]
+                whole = parts[0] if len(parts) == 1 else torch.cat(parts)
+                return self._family.change_of(module)(whole, self._config)
+        raise FormatError("the family has no tensor for this array", found=name)
+
+    def dtype_of(self, name: str, tensor: torch.Tensor, wanted: torch.dtype | None) -> torch.dtype:
+        """Return the dtype of one of our arrays: float32 stays where it holds more digits."""
+        if self._family.change_of(name.rpartition(".")[0]) is from_zero:
+            return torch.float64 if wanted is torch.float64 else torch.float32
+        return tensor.dtype if wanted is None else wanted
+
+    def left(self, model: Decoder) -> list[str]:
+        """Return the names that nothing was read of."""
+        known = self._family.ignored + (("lm_head.weight",) if self._config.tied else ())
+        return sorted(name for name in self._tensors.unread if not name.endswith(known))
+
+    def _experts(self, name: str, theirs: tuple[str, ...]) -> torch.Tensor:
+        """Return the matrices of all experts of a layer, (in, out) each."""
+        layer = int(name.split(".")[1])
+        experts = self._config.experts[layer]
+        assert experts is not None
+        found: torch.Tensor | None = None
+        for e in range(experts.count):
+            names = [t.replace("{e}", str(e)) for t in theirs]
+            one = torch.cat([self._tensors[f"{t}.weight"] for t in names]).T
+            if found is None:
+                found = one.new_empty((experts.count, *one.shape))
+            found[e] = one
+        assert found is not None
+        return found
+
+
+def load(folder: str | os.PathLike[str], *, device: object = None, dtype: object = None) -> Decoder:
+    """Return the decoder in a folder that transformers wrote.
+
+    folder: with ``config.json``, weights in one or many safetensors files, and, for texts,
+    ``tokenizer.json``. device: where the model will be. dtype: of its arrays, that of the files
+    unless given. Families: Gemma 2 and 3, GPT-2, GPT-NeoX, Llama 2 and 3, Mistral, Mixtral, OLMo 2,
+    Phi-3, Qwen 2 and 3 and their mixtures of experts.
+
+    Each tensor is read once and moved; on the CPU, one that needs no change stays in the file's
+    pages. FormatError for a folder, name or shape that does not fit, ArgumentError for another
+    family.
+    """
+    path = Path(folder)
+    values = _settings(path / "config.json")
+    if "text_config" in values:
+        values = {**values["text_config"]}
+    family = family_of(values)
+    try:
+        config = family.config(values)
+    except KeyError as error:
+        raise FormatError(
+            "config.json lacks an entry", expected=str(error), found=path / "config.json"
+        ) from error
+    where = Device(device or default_device())
+    with empty_init(), where:
+        model = Decoder(config)
+    _fill(model, _Reader(family, config, _Tensors(path)), where, dtype)
+    model.train(False)
+    model.end_tokens = _end_tokens(path, config)
+    model.tokenizer = _tokenizer(path)
+    return model
+
+
+def _fill(model: Decoder, reader: _Reader, device: Device, dtype: object) -> None:
+    """Give a decoder without values those of a folder."""
+    wanted = None if dtype is None else TO_TORCH[canonical(dtype)]
+    for name, array in model.state().items():
+        tensor = reader.array(name)
+        if tuple(tensor.shape) != array.shape:
+            raise FormatError(
+                f"{name} has another shape than config.json says",
+                expected=list(array.shape),
+                found=list(tensor.shape),
+            )
+        give(array, tensor.to(device, reader.dtype_of(name, tensor, wanted)))
+    left = reader.left(model)
+    if left:
+        raise FormatError(
+            "the folder has tensors that are unknown to this family", found=", ".join(left[:8])
+        )
+
+
+def _end_tokens(path: Path, config: DecoderConfig) -> tuple[int, ...]:
+    """Return the tokens behind which a text ends: of generation_config.json where there is one."""
+    file = path / "generation_config.json"
+    found = _settings(file).get("eos_token_id") if file.is_file() else None
+    if found is None:
+        return config.end_tokens
+    return tuple(found) if isinstance(found, list) else (found,)
+
+
+def _tokenizer(path: Path) -> Any:
+    """Return the tokenizer of a folder, of the library tokenizers, None if it has none."""
+    file = path / "tokenizer.json"
+    if not file.is_file():
+        return None
+    try:
+        library = importlib.import_module("tokenizers")
+    except ImportError as error:
+        raise ArgumentError(
+            "texts need the library tokenizers", hint="pip install tokenizers", found=error
+        ) from error
+    return library.Tokenizer.from_file(os.fspath(file))
