@@ -23,7 +23,7 @@ FLOORS = [
     {"passes", "analysis", "array_api", "random"},
     {"vm"},
     {"model", "optim", "train", "task", "distributed"},
-    {"frontend"},
+    {"frontend", "language"},
     {"interop"},
 ]
 # Costs are those of dialects' kernels. Optimizers, training loops and plans for ranks are written

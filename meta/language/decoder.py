@@ -42,14 +42,18 @@ def capped(x: Any, cap: float | None) -> Any:
 class Place:
     """Where the tokens of a call are: rows and positions, what they see, and angles of rotation.
 
-    positions: int64 [n, steps]. slots: of the cache. fresh: the cache was empty, so that tokens see
-    only one another, in their order.
+    start: int64 [n], the position of the first token of each row. lengths: int64 [n], of the texts,
+    those that are read now included. slots: of the cache. fresh: the cache was empty, so that
+    tokens see only one another, in their order.
     """
 
-    def __init__(self, config: DecoderConfig, positions: Any, slots: int, fresh: bool) -> None:
-        self.positions, self.fresh = positions, fresh
-        n, steps = positions.shape
-        where = device_of(positions)
+    def __init__(
+        self, config: DecoderConfig, start: Any, lengths: Any, steps: int, slots: int, fresh: bool
+    ) -> None:
+        where, n = device_of(start), start.shape[0]
+        own = op.arange(0, steps, 1, "int64", where)
+        positions = op.add(op.reshape(start, (-1, 1)), own)
+        self.positions, self.lengths, self.fresh = positions, lengths, fresh
         rows = op.reshape(op.arange(0, n, 1, "int64", where), (n, 1))
         self.coordinates = op.stack((op.broadcast_to(rows, (n, steps)), positions), 0)
         self._slots, self._masks = slots, dict[int | None, Any]()
@@ -73,8 +77,8 @@ class Place:
             return x
         found = [tables for known, tables in self._tables if known == parameters]
         if not found:
-            steps = self.positions.shape[1]
-            found = [rotary_tables(parameters, self._width, x, steps, self.positions)]
+            steps, lengths = self.positions.shape[1], self.lengths
+            found = [rotary_tables(parameters, self._width, x, steps, self.positions, lengths)]
             self._tables.append((parameters, found[0]))
         cos, sin = (op.astype(t, x.dtype) if x.dtype == "float64" else t for t in found[0])
         if self._width == x.shape[-1]:
@@ -221,7 +225,7 @@ class Mixture(Model):
         rows = op.reshape(op.take(rows, op.argsort(order), 0), (-1, chosen, width))
         weights = op.reshape(op.astype(weights, x.dtype), (-1, chosen, 1))
         found = op.sum(op.multiply(rows, weights), 1)
-        if self.shared is not None:
+        if self.shared is not None and self.shared_gate is not None:
             gate = op.sigmoid(self.shared_gate(tokens))
             found = op.add(found, op.multiply(gate, self.shared(tokens)))
         return op.reshape(found, x.shape)
@@ -262,11 +266,16 @@ class Decoder(Model):
     (4,)
     """
 
+    # What `meta.language.generation` has compiled for it, which no copy shares.
+    compiled: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: x for name, x in super().__getstate__().items() if name != "compiled"}
+
     def build(self, config: DecoderConfig) -> None:
         """Make the parts."""
         self.config = config
         self.end_tokens, self.tokenizer = config.end_tokens, None
-        self._runners: Any = None  # of `meta.language.generation`
         self.embed_tokens = Embedding(config.vocab_size, config.hidden_size)
         self.embed_positions = None
         if config.positions:
@@ -280,28 +289,28 @@ class Decoder(Model):
     def scores(
         self,
         tokens: Any,
-        positions: Any,
+        start: Any,
+        read: Any,
         cache: Sequence[tuple[Any, Any]],
-        last: Any = None,
         fresh: bool = False,
     ) -> Any:
         """Return the scores of the next token, float32, and write the cache; for traced code.
 
-        tokens, positions: int64 [n, steps]. cache: of each layer, keys and values [n, slots, heads,
-        width], of the model's dtype. last: int64 [n], which step of each row is scored; all of them
-        without it. fresh: nothing is in the cache, and positions are 0, 1, ... Result:
-        [n, vocabulary], or [n, steps, vocabulary].
+        tokens: int64 [n, steps]. start: int64 [n], how many tokens of each text were read before.
+        read: int64 [n], how many of the tokens belong to the text; what is behind is padding, which
+        the text's next tokens overwrite. cache: of each layer, keys and values [n, slots, heads,
+        width], of the model's dtype. fresh: nothing is in the cache. Result: [n, vocabulary],
+        behind the last token of each text.
         """
-        config = self.config
-        place = Place(config, positions, cache[0][0].shape[1] if cache else 0, fresh)
+        config, steps, slots = self.config, tokens.shape[1], cache[0][0].shape[1] if cache else 0
+        place = Place(config, start, op.add(start, read), steps, slots, fresh)
         x = self.embed_tokens(tokens)
         if config.embedding_scale != 1:
             x = op.multiply(x, config.embedding_scale)
         if self.embed_positions is not None:
-            x = op.add(x, self.embed_positions(positions))
+            x = op.add(x, self.embed_positions(place.positions))
         for layer, (keys, values) in zip(self.layers, cache, strict=True):
             x = layer(x, place, keys, values)
-        if last is not None:
-            rows = op.arange(0, tokens.shape[0], 1, "int64", device_of(tokens))
-            x = op.adv_index((x, rows, last))
+        rows = op.arange(0, tokens.shape[0], 1, "int64", device_of(tokens))
+        x = op.adv_index((x, rows, op.subtract(read, 1)))
         return capped(op.astype(self.lm_head(self.norm(x)), "float32"), config.logit_cap)

@@ -37,8 +37,8 @@ def _transposed(tensor: torch.Tensor, config: DecoderConfig) -> torch.Tensor:
 
 def _by_head(tensor: torch.Tensor, config: DecoderConfig) -> torch.Tensor:
     """Return query, key and value one after the other, which were so in each head."""
-    parts = tensor.unflatten(0, (config.heads, 3, config.head_width))
-    return parts.transpose(0, 1).flatten(0, 2).contiguous()
+    parts = tensor.view(config.heads, 3, config.head_width, *tensor.shape[1:])
+    return parts.transpose(0, 1).reshape(tensor.shape)
 
 
 def from_zero(tensor: torch.Tensor, config: DecoderConfig) -> torch.Tensor:
@@ -128,7 +128,8 @@ def _windows(v: Values, sliding: bool) -> tuple[int | None, ...]:
     """Return the window of each layer: of those of the type "sliding_attention" where the file says
     types, else of all, where attention is sliding.
     """
-    layers, window = v["num_hidden_layers"], v.get("sliding_window")
+    layers: int = v["num_hidden_layers"]
+    window: int | None = v.get("sliding_window")
     types = v.get("layer_types")
     if types is None:
         return ((window or None) if sliding else None,) * layers
@@ -270,6 +271,7 @@ def _gpt2(v: Values) -> DecoderConfig:
         **v,
         "num_hidden_layers": layers,
         "num_attention_heads": v["n_head"],
+        "num_key_value_heads": None,
         "hidden_size": width,
         "intermediate_size": v.get("n_inner") or 4 * width,
         "max_position_embeddings": v["n_positions"],
@@ -294,7 +296,7 @@ def _neox(v: Values) -> DecoderConfig:
     rope.setdefault("partial_rotary_factor", v.get("rotary_pct", 0.25))
     biases = ("qkv", "output") if v.get("attention_bias", True) else ()
     return _llama(
-        {**v, "rope_parameters": rope},
+        {**v, "rope_parameters": rope, "num_key_value_heads": None},
         norm="layer",
         eps=v.get("layer_norm_eps", 1e-5),
         parallel=bool(v.get("use_parallel_residual", True)),

@@ -122,11 +122,8 @@ class _Step(Model):
 
     def scores(self, tokens: Any, read: Any) -> Any:
         """Return the scores [n, vocabulary] behind the first ``read`` [n] of tokens [n, steps]."""
-        start = self.lengths
-        steps = op.arange(0, tokens.shape[1], 1, "int64", device_of(tokens))
-        positions = op.add(op.reshape(start, (-1, 1)), steps)
-        cache = list(zip(self.keys, self.values, strict=True))
-        found = self.decoder.scores(tokens, positions, cache, op.subtract(read, 1), self.fresh)
+        start, cache = self.lengths, list(zip(self.keys, self.values, strict=True))
+        found = self.decoder.scores(tokens, start, read, cache, self.fresh)
         op.assign(self.lengths, op.add(start, read))
         return found
 
@@ -184,16 +181,41 @@ class _Runner:
         return self._programs[key](*arguments)
 
 
-def _runner(decoder: Decoder, cache: Cache, chooser: Chooser) -> _Runner:
-    """Return what runs the steps of a decoder, which keeps it."""
-    arrays = tuple(id(a) for a in decoder.state().values())
-    if decoder._runners is None or decoder._runners[0] != arrays:  # it was moved
-        decoder._runners = arrays, {}
-    known: dict[tuple[Any, ...], _Runner] = decoder._runners[1]
-    key = len(cache.tokens), cache.slots, chooser.signature
-    if key not in known:
-        known[key] = _Runner(decoder, cache, chooser)
-    return known[key]
+class _Compiled:
+    """What a decoder has compiled, and the memory of caches that nobody keeps, which stays where
+    programs know it.
+    """
+
+    def __init__(self, arrays: tuple[int, ...]) -> None:
+        self.arrays = arrays
+        self._runners: dict[tuple[Any, ...], _Runner] = {}
+        self._scratch: dict[tuple[int, int], list[torch.Tensor]] = {}
+
+    @staticmethod
+    def of(decoder: Decoder) -> _Compiled:
+        """Return that of a decoder, anew once its arrays are others."""
+        arrays = tuple(id(a) for a in decoder.state().values())
+        if decoder.compiled is None or decoder.compiled.arrays != arrays:
+            decoder.compiled = _Compiled(arrays)
+        found: _Compiled = decoder.compiled
+        return found
+
+    def scratch(self, decoder: Decoder, rows: int, slots: int) -> Cache:
+        """Return a cache for one call."""
+        cache = Cache(rows)
+        cache.arrays = self._scratch.get((rows, slots), [])
+        cache.reserve(decoder, slots)
+        self._scratch[rows, slots] = cache.arrays
+        for tensor in cache.arrays:  # what is not seen is read, too, with a weight of 0
+            tensor.zero_()
+        return cache
+
+    def runner(self, decoder: Decoder, cache: Cache, chooser: Chooser) -> _Runner:
+        """Return what runs the steps."""
+        key = len(cache.tokens), cache.slots, chooser.signature
+        if key not in self._runners:
+            self._runners[key] = _Runner(decoder, cache, chooser)
+        return self._runners[key]
 
 
 def _bucket(length: int) -> int:
@@ -249,32 +271,35 @@ class _Generation:
     ) -> None:
         self._texts, self._limit, self._constraint = texts, limit, constraint
         self._decoder, rows = decoder, len(prompts)
-        self._cache = Cache(rows) if cache is None else cache
-        if len(self._cache.tokens) != rows:
+        begun = Cache(rows) if cache is None else cache
+        if len(begun.tokens) != rows:
             raise ArgumentError(
-                "a cache has a row for each prompt", expected=len(self._cache.tokens), found=rows
+                "a cache has a row for each prompt", expected=len(begun.tokens), found=rows
             )
-        everything = [a + list(b) for a, b in zip(self._cache.tokens, prompts, strict=True)]
-        if any(len(a) <= n for a, n in zip(everything, self._cache.lengths, strict=True)):
+        everything = [a + list(b) for a, b in zip(begun.tokens, prompts, strict=True)]
+        if any(len(a) <= n for a, n in zip(everything, begun.lengths, strict=True)):
             raise ArgumentError("a prompt is empty", expected="at least one token to go on from")
         chooser = Chooser(sampling, rows, decoder.config.vocab_size)
-        self._cache.reserve(decoder, self._slots(max(map(len, everything)) + limit))
-        self._runner = _runner(decoder, self._cache, chooser)
-        if cache is None:  # the memory that programs know
-            self._cache.arrays = [a.tensor.zero_() for a in self._runner.state.caches]
+        slots, compiled = self._slots(everything, limit), _Compiled.of(decoder)
+        if cache is None:
+            self._cache = compiled.scratch(decoder, rows, slots)
+        else:
+            self._cache = cache
+            cache.reserve(decoder, slots)
         self._cache.tokens = everything
+        self._runner = compiled.runner(decoder, self._cache, chooser)
         mixed = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0] >> 1)
         key = random.default.key() if seed is None else mixed
         self._runner.state.begin(self._cache, everything, sampling, key)
-        where = self._cache.arrays[0].device
-        self._device = where
+        self._device = self._cache.arrays[0].device
         self._rows = {
-            name: ndarray(torch.from_numpy(values).to(where))
+            name: ndarray(torch.from_numpy(values).to(self._device))
             for name, values in sampling.rows(rows).items()
         }
 
-    def _slots(self, needed: int) -> int:
-        table = self._decoder.config.positions
+    def _slots(self, texts: list[list[int]], limit: int) -> int:
+        """Return how many tokens of a text are read in the end, rounded up."""
+        needed, table = max(map(len, texts)) + max(limit - 1, 0), self._decoder.config.positions
         if table and needed > table:
             raise ArgumentError(
                 "the model has no positions for so long a text",
@@ -311,31 +336,27 @@ class _Generation:
 
     def pieces(self) -> Iterator[Piece]:
         """Yield what is written, token by token."""
-        one = np.ones(len(self._texts), np.int64)
+        if self._limit == 0:
+            return
+        one, cache = np.ones(len(self._texts), np.int64), self._cache
         ahead = self._device.type != "cpu" and self._constraint is None
-        read = 0  # tokens of the texts that the cache has
-        prompts = [len(t) for t in self._cache.tokens]
+        found, read = self._first(), [len(text) for text in cache.tokens]
         try:
-            if self._limit == 0:
-                return
-            found = self._first()
             for number in range(self._limit):
                 following = None
                 more = number + 1 < self._limit
                 if more and ahead:
-                    following, read = self._after(found, one), read + 1
+                    following, read = self._after(found, one), [n + 1 for n in read]
                 yield from self._handed(found)
                 if not more or all(text.reason for text in self._texts):
                     return
                 if following is None:
-                    following, read = self._after(found, one), read + 1
+                    following, read = self._after(found, one), [n + 1 for n in read]
                 found = following
         finally:
-            cache = self._cache
             for row, text in enumerate(self._texts):
                 cache.tokens[row] = cache.tokens[row] + text.tokens
-                begun = prompts[row] if text.tokens or text.reason else cache.lengths[row]
-                cache.lengths[row] = min(begun + read, len(cache.tokens[row]))
+                cache.lengths[row] = min(read[row], len(cache.tokens[row]))
 
     def _after(self, found: tuple[Any, Any], one: Any) -> tuple[Any, Any]:
         return self._next(op.reshape(found[0], (-1, 1)), one)

@@ -18,8 +18,8 @@ from meta.runtime.ndarray import ndarray
 Parameters = Mapping[str, Any]
 """``rope_type``, ``rope_theta`` and the numbers of the type, by transformers' names."""
 Frequencies = Callable[[torch.Tensor, Parameters, Any], Any]
-"""Returns the frequencies, for those of the type "default", parameters, and the length that the
-texts have now, int64 of shape ().
+"""Returns the frequencies, for those of the type "default", parameters, and the length that texts
+have now, int64 of shape (1,) or [n, 1, 1, 1].
 """
 
 
@@ -67,7 +67,7 @@ def _dynamic(frequencies: torch.Tensor, parameters: Parameters, length: Any) -> 
     longer = op.astype(op.maximum(length, known), "float32")
     stretch = op.subtract(op.multiply(longer, factor / known), factor - 1.0)
     exponents = torch.arange(count, dtype=torch.float32) / max(count - 1, 1)
-    powers = op.power(op.reshape(stretch, (1,)), ndarray(exponents.to(device_of(length))))
+    powers = op.pow(stretch, ndarray(exponents.to(device_of(length))))
     return op.divide(ndarray(frequencies.to(device_of(length))), powers)
 
 
@@ -150,22 +150,31 @@ def _attention_factor(parameters: Parameters) -> float:
 
 
 def rotary_tables(
-    parameters: Parameters, width: int, like: Any, steps: int, position_ids: Any = None
+    parameters: Parameters,
+    width: int,
+    like: Any,
+    steps: int,
+    position_ids: Any = None,
+    lengths: Any = None,
 ) -> tuple[Any, Any]:
     """Return cos and sin of ``position * frequency``, float32.
 
     width: of what is rotated of a head. like: an array on the device of the result. position_ids:
-    integers [n, steps]; 0 .. steps - 1 unless given. Results: [n, steps, 1, width / 2], or
-    [steps, 1, width / 2] without positions.
+    integers [n, steps]; 0 .. steps - 1 unless given. lengths: int64 [n], of the texts; up to the
+    last position of all unless given. Results: [n, steps, 1, width / 2], or [steps, 1, width / 2]
+    without positions.
     """
     check_rope(parameters)
     exponents = torch.arange(0, width, 2, dtype=torch.float32) / width
     where = device_of(like)
     if position_ids is None:
-        length = op.full((), steps, "int64", where)
+        length = op.full((1,), steps, "int64", where)
         positions = op.reshape(op.arange(0, steps, 1, "float32", where), (steps, 1, 1))
     else:
-        length = op.astype(op.add(op.max(position_ids), 1), "int64")
+        if lengths is None:
+            length = op.reshape(op.astype(op.add(op.max(position_ids), 1), "int64"), (1,))
+        else:
+            length = op.reshape(lengths, (-1, 1, 1, 1))
         shape = (*position_ids.shape, 1, 1)
         positions = op.reshape(op.astype(position_ids, "float32"), shape)
     scale, _ = _TYPES[parameters.get("rope_type", "default")]
