@@ -11,6 +11,7 @@ from . import distributed as distributed
 from . import fft as fft
 from . import frontend as frontend
 from . import ir as ir
+from . import language as language
 from . import linalg as linalg
 from . import model as model
 from . import op as op

@@ -210,6 +210,13 @@ def test_the_derivatives_page_runs(tmp_path: Path) -> None:
     assert printed.splitlines() == re.findall(r"# prints: (.*)", page)
 
 
+def test_the_language_page_runs(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    printed = _run_page("../language.md", tmp_path, cwd=tmp_path)
+    page = (ROOT / "docs" / "language.md").read_text("utf-8")
+    assert printed.splitlines() == re.findall(r"# prints: (.*)", page)
+
+
 def test_the_layers_page_runs(tmp_path: Path) -> None:
     printed = _run_page("layers.md", tmp_path)
     assert "85 parameters, 0 other numbers, 340 B" in printed

@@ -32,8 +32,8 @@ ROOT = Path(__file__).parents[1]
 TYPES = "meta.runtime.array_types"
 MODULES = (
     *("meta", "meta.fft", "meta.linalg", "meta.random", "meta.array_api"),
-    *("meta.amp", "meta.distributed", "meta.grad", "meta.model", "meta.optim"),
-    "meta.train",
+    *("meta.amp", "meta.distributed", "meta.grad", "meta.language", "meta.model"),
+    *("meta.optim", "meta.train"),
 )
 WIDTH = 100
 ALIASES = '''

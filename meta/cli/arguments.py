@@ -38,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for add in (
         *(_op, _ops, _compile, _profile, _traces, _tune, _costs, _import, _relay, _env, _cache),
-        *(_selftest, _demo),
+        *(_selftest, _demo, _generate),
     ):
         add(commands)
     return top
@@ -336,6 +336,40 @@ def _demo(commands: Commands) -> None:
     )  # fmt: skip
     _add_json(parser)
     parser.set_defaults(run="meta.cli.demo:run")
+
+
+def _generate(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "generate",
+        help="write on from a prompt by a language model in a folder",
+        description="Write on from a prompt by a decoder that transformers wrote. The text goes to "
+        "the standard output as it comes, times to the standard error.",
+    )
+    parser.add_argument("folder", help="with config.json, safetensors files and tokenizer.json")
+    parser.add_argument("prompt", help="the text to go on from")
+    parser.add_argument(
+        "--max-new-tokens", type=_positive, default=128, metavar="N", help="default 128"
+    )
+    parser.add_argument(
+        "--temperature", type=float, default=0.0, metavar="T",
+        help="draw tokens; default 0: take the most probable one",
+    )  # fmt: skip
+    parser.add_argument("--top-k", type=int, default=0, metavar="K", help="of the K most probable")
+    parser.add_argument(
+        "--top-p", type=float, default=1.0, metavar="P", help="of the fewest that have P together"
+    )
+    parser.add_argument(
+        "--stop",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="end before it (may be repeated)",
+    )
+    parser.add_argument("--seed", type=_seed, default=None, metavar="N", help="of the draws")
+    parser.add_argument("--dtype", help="of the weights; default: as they are stored")
+    _add_device(parser)
+    _add_json(parser)
+    parser.set_defaults(run="meta.cli.generate:run")
 
 
 def _seconds(text: str) -> float:

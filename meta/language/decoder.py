@@ -26,8 +26,8 @@ def _norm(config: DecoderConfig, width: int) -> Model:
     return made
 
 
-def _norm_if(config: DecoderConfig, place: str) -> Model | None:
-    return _norm(config, config.hidden_size) if place in config.norms else None
+def _norm_if(config: DecoderConfig, at: str) -> Model | None:
+    return _norm(config, config.hidden_size) if at in config.norms else None
 
 
 def _through(norm: Model | None, x: Any) -> Any:
@@ -39,7 +39,7 @@ def capped(x: Any, cap: float | None) -> Any:
     return x if cap is None else op.multiply(op.tanh(op.divide(x, cap)), cap)
 
 
-class Place:
+class TokenPositions:
     """Where the tokens of a call are: rows and positions, what they see, and angles of rotation.
 
     start: int64 [n], the position of the first token of each row. lengths: int64 [n], of the texts,
@@ -112,31 +112,31 @@ class Attention(Model):
             return norm(split_heads(x, heads))
         return split_heads(norm(x), heads)
 
-    def forward(self, x: Any, place: Place, keys: Any, values: Any) -> Any:
+    def forward(self, x: Any, at: TokenPositions, keys: Any, values: Any) -> Any:
         """Apply it to [n, steps, width], and write keys and values [n, slots, heads, width]."""
         inner = self.config.head_width
         ends = self.queries * inner, (self.queries + self.groups) * inner
         query, key, value = op.split(self.qkv_proj(x), ends, -1)
-        query = place.rotated(self._heads(query, self.q_norm, self.queries), self.rotary)
-        key = place.rotated(self._heads(key, self.k_norm, self.groups), self.rotary)
+        query = at.rotated(self._heads(query, self.q_norm, self.queries), self.rotary)
+        key = at.rotated(self._heads(key, self.k_norm, self.groups), self.rotary)
         value = split_heads(value, self.groups)
-        op.assign_at(keys, place.coordinates, key, 0)
-        op.assign_at(values, place.coordinates, value, 0)
-        if not place.fresh:
+        op.assign_at(keys, at.coordinates, key, 0)
+        op.assign_at(values, at.coordinates, value, 0)
+        if not at.fresh:
             key, value = keys, values
-        return self.o_proj(merge_heads(self._attended(query, key, value, place)))
+        return self.o_proj(merge_heads(self._attended(query, key, value, at)))
 
-    def _attended(self, query: Any, key: Any, value: Any, place: Place) -> Any:
+    def _attended(self, query: Any, key: Any, value: Any, at: TokenPositions) -> Any:
         config = self.config
         how: dict[str, Any] = {"scale": config.scale, "layout": "BSHD"}
         if config.score_cap is not None:
-            return self._with_capped_scores(query, key, value, place)
-        if place.fresh:
+            return self._with_capped_scores(query, key, value, at)
+        if at.fresh:
             window = None if self.window is None else (self.window - 1, -1)
             return op.fused_attention(query, key, value, None, True, window=window, **how)[0]
-        return op.fused_attention(query, key, value, place.mask(self.window), **how)[0]
+        return op.fused_attention(query, key, value, at.mask(self.window), **how)[0]
 
-    def _with_capped_scores(self, query: Any, key: Any, value: Any, place: Place) -> Any:
+    def _with_capped_scores(self, query: Any, key: Any, value: Any, at: TokenPositions) -> Any:
         """Return attention whose scores are capped (Gemma 2), which no fused kernel has."""
         n, steps, heads, inner = query.shape
         share = heads // self.groups
@@ -145,10 +145,10 @@ class Attention(Model):
         columns = op.permute_dims(key, (0, 2, 3, 1))
         scores = op.multiply(op.matmul(rows, columns), self.config.scale)
         scores = op.reshape(capped(scores, self.config.score_cap), (n, heads, steps, -1))
-        if place.fresh:
+        if at.fresh:
             seen = self._causal(steps, device_of(query))
         else:
-            seen = place.mask(self.window)
+            seen = at.mask(self.window)
         weights = op.softmax(op.where(seen, scores, float("-inf")), -1)
         weights = op.reshape(weights, (n, self.groups, share * steps, -1))
         found = op.matmul(weights, op.permute_dims(value, (0, 2, 1, 3)))
@@ -243,9 +243,9 @@ class Layer(Model):
         self.attention = Attention(config, layer)
         self.mlp = Mixture(config, experts) if experts else FeedForward(config, config.inner)
 
-    def forward(self, x: Any, place: Place, keys: Any, values: Any) -> Any:
+    def forward(self, x: Any, at: TokenPositions, keys: Any, values: Any) -> Any:
         """Apply it to [n, steps, width]."""
-        own = self.attention(_through(self.before_attention, x), place, keys, values)
+        own = self.attention(_through(self.before_attention, x), at, keys, values)
         own = _through(self.after_attention, own)
         if not self.parallel:
             x = op.add(x, own)
@@ -303,14 +303,14 @@ class Decoder(Model):
         behind the last token of each text.
         """
         config, steps, slots = self.config, tokens.shape[1], cache[0][0].shape[1] if cache else 0
-        place = Place(config, start, op.add(start, read), steps, slots, fresh)
+        at = TokenPositions(config, start, op.add(start, read), steps, slots, fresh)
         x = self.embed_tokens(tokens)
         if config.embedding_scale != 1:
             x = op.multiply(x, config.embedding_scale)
         if self.embed_positions is not None:
-            x = op.add(x, self.embed_positions(place.positions))
+            x = op.add(x, self.embed_positions(at.positions))
         for layer, (keys, values) in zip(self.layers, cache, strict=True):
-            x = layer(x, place, keys, values)
+            x = layer(x, at, keys, values)
         rows = op.arange(0, tokens.shape[0], 1, "int64", device_of(tokens))
         x = op.adv_index((x, rows, op.subtract(read, 1)))
         return capped(op.astype(self.lm_head(self.norm(x)), "float32"), config.logit_cap)

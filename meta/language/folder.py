@@ -26,6 +26,8 @@ from meta.runtime.deferred_values import empty_init, give
 
 MAX_JSON_BYTES = 256 << 20
 """Larger files of settings are none."""
+_OF_ALL = ("tie_word_embeddings", "eos_token_id")
+"""What a model that reads images, too, says of its decoder beside ``text_config``."""
 
 
 def _settings(path: Path) -> dict[str, Any]:
@@ -44,28 +46,38 @@ def _settings(path: Path) -> dict[str, Any]:
 
 
 class _Tensors:
-    """The tensors of a folder, each read when it is asked for."""
+    """The tensors of a folder, each read when it is asked for.
+
+    Names are those of the family's model with a head. They may lack their first part, as of models
+    without one, or have one more, where the decoder is a part of a model that reads images, too.
+    """
 
     def __init__(self, path: Path) -> None:
         self._file = open_weights(path)
         self.unread = set(self._file)
 
     def __getitem__(self, name: str) -> torch.Tensor:
-        if name not in self._file:
+        first, _, rest = name.partition(".")
+        forms = name, rest, f"language_model.{name}", f"{first}.language_model.{rest}"
+        found = next((form for form in forms if form in self._file), None)
+        if found is None:
             raise FormatError(
                 "the folder's files lack a tensor",
                 expected=name,
                 found=f"{len(self._file)} tensors, like {nearest(name, self._file) or 'none'}",
             )
-        self.unread.discard(name)
-        return self._file[name][name]
+        self.unread.discard(found)
+        return self._file[found][found]
 
 
 class _Reader:
     """Reads the arrays of a decoder out of the tensors of a family."""
 
-    def __init__(self, family: Family, config: DecoderConfig, tensors: _Tensors) -> None:
+    def __init__(
+        self, family: Family, config: DecoderConfig, tensors: _Tensors, whole: bool
+    ) -> None:
         self._family, self._config, self._tensors = family, config, tensors
+        self._whole = whole  # else there are tensors for images
 
     def _modules(self) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Yield our modules, and theirs."""
@@ -95,10 +107,16 @@ class _Reader:
             return torch.float64 if wanted is torch.float64 else torch.float32
         return tensor.dtype if wanted is None else wanted
 
-    def left(self, model: Decoder) -> list[str]:
+    def left(self) -> list[str]:
         """Return the names that nothing was read of."""
-        known = self._family.ignored + (("lm_head.weight",) if self._config.tied else ())
-        return sorted(name for name in self._tensors.unread if not name.endswith(known))
+        known = self._family.ignored
+        if self._config.tied:
+            known = (*known, *(f"{self._family.names['lm_head']}.weight",))
+        return sorted(
+            name
+            for name in self._tensors.unread
+            if not name.endswith(known) and (self._whole or "language_model" in name)
+        )
 
     def _experts(self, name: str, theirs: tuple[str, ...]) -> torch.Tensor:
         """Return the matrices of all experts of a layer, (in, out) each."""
@@ -122,7 +140,8 @@ def load(folder: str | os.PathLike[str], *, device: object = None, dtype: object
     folder: with ``config.json``, weights in one or many safetensors files, and, for texts,
     ``tokenizer.json``. device: where the model will be. dtype: of its arrays, that of the files
     unless given. Families: Gemma 2 and 3, GPT-2, GPT-NeoX, Llama 2 and 3, Mistral, Mixtral, OLMo 2,
-    Phi-3, Qwen 2 and 3 and their mixtures of experts.
+    Phi-3, Qwen 2 and 3 and their mixtures of experts; of a model that reads images, too, the
+    decoder.
 
     Each tensor is read once and moved; on the CPU, one that needs no change stays in the file's
     pages. FormatError for a folder, name or shape that does not fit, ArgumentError for another
@@ -130,8 +149,9 @@ def load(folder: str | os.PathLike[str], *, device: object = None, dtype: object
     """
     path = Path(folder)
     values = _settings(path / "config.json")
-    if "text_config" in values:
-        values = {**values["text_config"]}
+    whole = "text_config" not in values
+    if not whole:
+        values = {**{n: values[n] for n in _OF_ALL if n in values}, **values["text_config"]}
     family = family_of(values)
     try:
         config = family.config(values)
@@ -142,7 +162,7 @@ def load(folder: str | os.PathLike[str], *, device: object = None, dtype: object
     where = Device(device or default_device())
     with empty_init(), where:
         model = Decoder(config)
-    _fill(model, _Reader(family, config, _Tensors(path)), where, dtype)
+    _fill(model, _Reader(family, config, _Tensors(path), whole), where, dtype)
     model.train(False)
     model.end_tokens = _end_tokens(path, config)
     model.tokenizer = _tokenizer(path)
@@ -161,7 +181,7 @@ def _fill(model: Decoder, reader: _Reader, device: Device, dtype: object) -> Non
                 found=list(tensor.shape),
             )
         give(array, tensor.to(device, reader.dtype_of(name, tensor, wanted)))
-    left = reader.left(model)
+    left = reader.left()
     if left:
         raise FormatError(
             "the folder has tensors that are unknown to this family", found=", ".join(left[:8])

@@ -149,7 +149,7 @@ class _Step(Model):
         return self.choose(self.scores(tokens, read), rows)
 
 
-class _Part(Model):
+class _StepProgram(Model):
     """A part of a step as a program: "scores", "choose", or "both"."""
 
     records = False
@@ -176,7 +176,7 @@ class _Runner:
         """Run a part of a step, compiled for the shape of its first argument."""
         key = part, fresh, arguments[0].shape
         if key not in self._programs:
-            model = _Part(self._steps[fresh], part).train(False)
+            model = _StepProgram(self._steps[fresh], part).train(False)
             self._programs[key] = compile_program(model, *arguments)
         return self._programs[key](*arguments)
 
@@ -248,7 +248,7 @@ def _tokens_of(decoder: Decoder, prompt: Any) -> list[int]:
     return [int(token) for token in tokens]
 
 
-def _one(prompts: Any) -> bool:
+def _is_single(prompts: Any) -> bool:
     """Whether this is one prompt and not several."""
     return isinstance(prompts, str) or (
         len(prompts) > 0 and not isinstance(prompts[0], str) and np.ndim(prompts[0]) == 0
@@ -421,7 +421,7 @@ def generate(
         or max_new_tokens < 0
     ):
         raise ArgumentError("max_new_tokens is an int >= 0", found=max_new_tokens)
-    several = [prompts] if _one(prompts) else list(prompts)
+    several = [prompts] if _is_single(prompts) else list(prompts)
     if not several:
         raise ArgumentError("there are no prompts", expected="at least one")
     sampling = Sampling(
@@ -440,7 +440,7 @@ def generate(
     for _ in run.pieces():
         pass
     found = [_completion(model, text) for text in texts]
-    return found[0] if _one(prompts) else found
+    return found[0] if _is_single(prompts) else found
 
 
 def _completion(model: Decoder, text: Text) -> Completion:

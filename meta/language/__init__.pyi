@@ -1,0 +1,15 @@
+"""Floor 7: language models that write: decoders out of folders of transformers, and generation.
+
+Written by `python -m tools.stubs`.
+"""
+
+from meta.language.cache import Cache as Cache
+from meta.language.config import DecoderConfig as DecoderConfig
+from meta.language.config import Experts as Experts
+from meta.language.decoder import Decoder as Decoder
+from meta.language.folder import load as load
+from meta.language.generation import Completion as Completion
+from meta.language.generation import Piece as Piece
+from meta.language.generation import generate as generate
+from meta.language.sampling import Sampling as Sampling
+
