@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import warnings
 from functools import lru_cache
-from typing import Any
 
 from meta.base.device import Device
 from meta.base.errors import MetaWarning
@@ -116,14 +115,14 @@ def _in_order(device: Device) -> list[FusedPattern]:
     return sorted(found, key=order.__getitem__)
 
 
-def _rank(entry: Any, device: Device, preference: Preference, op: str = "") -> tuple[int, int]:
-    """Return where a pattern or an operator of a dialect stands, for a call of an operator: the
-    smaller, the earlier.
+def _rank(
+    fused: FusedPattern, device: Device, preference: Preference, op: str = ""
+) -> tuple[int, int]:
+    """Return where a pattern of a dialect stands, for a call of an operator: the smaller, the
+    earlier.
     """
-    first = preference.first_of(op)
-    name = entry.dialect.name
-    rank = first.index(name) if name in first else len(first)
-    return rank, -entry.plevels.get(device.kind, entry.dialect.plevel)
+    level = fused.plevels.get(device.kind, fused.dialect.plevel)
+    return preference.place(fused.dialect.name, op), -level
 
 
 def _size(fused: FusedPattern, device: Device) -> tuple[int, int]:
@@ -203,12 +202,14 @@ def _better(
             continue
         mine = _rank(fused, device, preference, op.name)
         assert isinstance(member.value, Call)
-        for one in candidates(op, preference, device):
-            if _rank(one, device, preference, op.name) >= mine:
+        call = declared_call(op, member.value, device)
+        for one in candidates(op, preference, device, call=call):
+            level = one.plevel(device, call)
+            if (preference.place(one.dialect.name, op.name), -level) >= mine:
                 break
-            other = one.dialect is not fused.dialect and one.plevel(device) > FUSED_ONLY
-            if other and _takes(one, declared_call(op, member.value, device), preference):
-                return f"{op.name} has the kernel {one.name} of level {one.plevel(device)}"
+            other = one.dialect is not fused.dialect and level > FUSED_ONLY
+            if other and _takes(one, call, preference):
+                return f"{op.name} has the kernel {one.name} of level {level}"
     return None
 
 

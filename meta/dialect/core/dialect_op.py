@@ -44,6 +44,8 @@ class DialectOp(OpNode):
         self.make, self.site = make, site
         # How its kernel may be fused with its neighbours; None: not at all.
         self.fusion: str | None = None
+        # Its level for a call in which it is better or worse than otherwise; None: the usual one.
+        self.level_of: Callable[[CallValues], int | None] | None = None
         # How its state is made, or that of the forward operator whose state it uses.
         self.init: Init | None = None
         self.uses: Init | None = None
@@ -173,11 +175,13 @@ class DialectOp(OpNode):
         own = self.fusion not in (None, "opaque", "out_elemwise_fusable")
         return own and self.dialect.fuse is not None
 
-    def plevel(self, device: Device) -> int:
-        """Return the level on a device; the dialect's if it does not run there at all. One for
-        the chips of a vendor is not below those that are less specific.
+    def plevel(self, device: Device, call: CallValues | None = None) -> int:
+        """Return the level on a device, for a call if one is given; the dialect's if it does not
+        run there at all. One for the chips of a vendor is not below those that are less specific.
         """
         own = self.plevels.get(device.kind, self.dialect.plevel)
+        if call is not None and self.level_of is not None:
+            own = self.level_of(call) or own
         if self.scope == GENERIC:
             return own
         if device.kind not in self.plevels:  # a device of the vendor alone

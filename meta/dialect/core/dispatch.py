@@ -63,17 +63,22 @@ class Candidate:
 
 
 def candidates(
-    op: Op, preference: Preference, device: Device, *, eager: bool = False
+    op: Op,
+    preference: Preference,
+    device: Device,
+    *,
+    eager: bool = False,
+    call: CallValues | None = None,
 ) -> Iterator[DialectOp]:
     """Yield the operator's implementations in the order in which they are asked on a device, by an
-    eager call or a compiled program. Dialects are loaded when it is their turn.
+    eager call or a compiled program; for one call if it is given. Dialects are loaded when it is
+    their turn.
     """
     chips = in_force(device)  # the kernels of a vendor are registered when it is first asked for
-    rank = {name: i for i, name in enumerate(preference.first_of(op.name))}
     place = {dialect.name: i for i, dialect in enumerate(dialects())}
 
     def turn(dialect: Dialect, compiles_anew: bool) -> tuple[int, bool]:
-        return rank.get(dialect.name, len(rank)), eager and compiles_anew
+        return preference.place(dialect.name, op.name), eager and compiles_anew
 
     turns = {dialect: turn(dialect, dialect.compiles_anew(op)) for dialect in dialects()}
     # The functions of a vendor need no compiling for each call.
@@ -85,7 +90,7 @@ def candidates(
         parts = (part for one in op.aspects.dialect_ops for part in one.parts(device))
         yield from sorted(
             (p for p in parts if p.dialect in turns and turn(p.dialect, p.compiles_anew) == now),
-            key=lambda one: (-one.plevel(device), place[one.dialect.name], -one.scope.rank),
+            key=lambda one: (-one.plevel(device, call), place[one.dialect.name], -one.scope.rank),
         )
 
 
@@ -93,7 +98,7 @@ def answers(
     call: CallValues, preference: Preference, *, eager: bool = False
 ) -> Iterator[Candidate]:
     """Ask the candidates one after the other, lazily."""
-    for dialect_op in candidates(call.op, preference, call.device, eager=eager):
+    for dialect_op in candidates(call.op, preference, call.device, eager=eager, call=call):
         yield answer(dialect_op, call, preference, preference.config or (), eager=eager)
 
 
@@ -114,9 +119,10 @@ def answer(
         reason = part.refusal(call, preference) or part.pinned(call, preference, runs)
         kernel = part.kernel(call, config) if reason is None else reason
         if isinstance(kernel, OpEnv):
-            return Candidate(part, part.plevel(call.device), kernel, "")
+            return Candidate(part, part.plevel(call.device, call), kernel, "")
         refusals.append(kernel if part is dialect_op else f"{part.scope}: {kernel}")
-    return Candidate(dialect_op, dialect_op.plevel(call.device), None, "; ".join(refusals))
+    level = dialect_op.plevel(call.device, call)
+    return Candidate(dialect_op, level, None, "; ".join(refusals))
 
 
 def dispatch(call: CallValues, *, eager: bool = False) -> OpEnv:
@@ -166,7 +172,7 @@ def choice(
     """Return the candidates of a call, all of them loaded if more is known of them than priority,
     and the one that is chosen by that; None where nobody knows, or the configuration is stated.
     """
-    order = candidates(call.op, preference, call.device, eager=eager)
+    order = candidates(call.op, preference, call.device, eager=eager, call=call)
     chooser = current_chooser()
     known = None if preference.config is not None else chooser.known(call, eager=eager)
     if known is None:

@@ -38,6 +38,11 @@ class Preference:
         own = next((names for name, names in self.by_op if name == op), ())
         return (*own, *(name for name in self.first if name not in own)) if own else self.first
 
+    def place(self, dialect: str, op: str) -> int:
+        """Return when a dialect is asked for an operator: 0 first, most of them at last."""
+        first = self.first_of(op)
+        return first.index(dialect) if dialect in first else len(first)
+
     def refusal(self, dialect: str) -> str | None:
         """Return why this choice rules a dialect out, or None."""
         if self.only is not None and dialect not in self.only:

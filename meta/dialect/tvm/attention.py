@@ -6,12 +6,13 @@ Scores and probabilities are stages of their own; half precision is rounded once
 from tvm import te, tirx
 
 from meta import op
+from meta.dialect.core import LIBRARY
 from meta.dialect.tvm.broadcast import broadcast_at, cast, computing, rounded
 from meta.dialect.tvm.compute import INJECTIVE, OPAQUE, compute
 from meta.dialect.tvm.index import ints
 from meta.dialect.tvm.random import mask_stage
 from meta.ir.types import TensorType
-from meta.op.attention import HEADS_FIRST, mask_repeats, score_scale
+from meta.op.attention import HEADS_FIRST, heads_first, mask_repeats, score_scale
 from meta.op.norm import statistics_dtype
 
 
@@ -176,7 +177,15 @@ def _swapped(layout, *arrays):
     return arrays if layout == HEADS_FIRST else tuple(map(swap, arrays))
 
 
-@compute(op.fused_attention, OPAQUE)
+def _of_one_query(call):
+    """Raise the level of one query on a CPU, as of a token that is decoded: keys and values are
+    read as they lie, where ATen's kernels copy those of heads that are not adjacent.
+    """
+    query = heads_first(call.args.query, call.args.layout)
+    return LIBRARY + 1 if call.device.kind == "cpu" and query.shape[2] == 1 else None
+
+
+@compute(op.fused_attention, OPAQUE, level_of=_of_one_query)
 def fused_attention(
     query, key, value, mask, causal, scale, layout, window, slopes, dropout_key, dropout_p
 ):

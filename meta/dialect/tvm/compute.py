@@ -158,6 +158,7 @@ def compute(
     *,
     when: Callable[[CallValues], str | None] | None = None,
     static: bool | None = None,
+    level_of: Callable[[CallValues], int | None] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a TE compute function for ``op``; a decorator.
 
@@ -170,6 +171,8 @@ def compute(
         extents of symbolic dimensions, on the CPU; of an elementwise kernel that is the default, on
         each device. Such a function computes with extents as expressions: ``int(x.shape[0])`` and
         a comparison in Python are numbers' alone.
+    level_of: returns the priority level for a call in which the kernel is better than otherwise,
+        or None.
     """
 
     require_op(op, "a compute function")
@@ -185,7 +188,8 @@ def compute(
             every = (slot.name for slot in op.schema.slots if slot.kind == "attribute")
             names = tuple(dict.fromkeys((*names, *every)))
             names = tuple(name for name in names if name != rest)
-        _register(Compute(op, function, names, kind), definition_span(function), when, static)
+        aspect = Compute(op, function, names, kind)
+        _register(aspect, definition_span(function), when, static).level_of = level_of
         return function
 
     return register
@@ -289,7 +293,7 @@ def _register(
     site: Span,
     when: Callable[[CallValues], str | None] | None = None,
     static: bool | None = None,
-) -> None:
+) -> DialectOp:
     elementwise = aspect.kind in (ELEMWISE, BROADCAST)
 
     def make(call: CallValues) -> OpEnv:
@@ -318,6 +322,7 @@ def _register(
     made = dialect.register(aspect.op, make, site)
     made.fusion = aspect.kind
     COMPUTES[made] = aspect
+    return made
 
 
 def _empty_and_long(array: TensorType) -> bool:

@@ -210,7 +210,7 @@ def _is_first(dialect_op: DialectOp, call: CallValues) -> bool:
     """Whether an implementation is the first that an eager call asks, so that none before it might
     accept the call with other shapes.
     """
-    asked = candidates(call.op, current_preference(), call.device, eager=True)
+    asked = candidates(call.op, current_preference(), call.device, eager=True, call=call)
     return next(asked, None) is dialect_op
 
 
