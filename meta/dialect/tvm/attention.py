@@ -177,7 +177,7 @@ def _swapped(layout, *arrays):
     return arrays if layout == HEADS_FIRST else tuple(map(swap, arrays))
 
 
-def _of_one_query(call):
+def _of_single_query(call):
     """Raise the level of one query on a CPU, as of a token that is decoded: keys and values are
     read as they lie, where ATen's kernels copy those of heads that are not adjacent.
     """
@@ -185,7 +185,7 @@ def _of_one_query(call):
     return LIBRARY + 1 if call.device.kind == "cpu" and query.shape[2] == 1 else None
 
 
-@compute(op.fused_attention, OPAQUE, level_of=_of_one_query)
+@compute(op.fused_attention, OPAQUE, level_of=_of_single_query)
 def fused_attention(
     query, key, value, mask, causal, scale, layout, window, slopes, dropout_key, dropout_p
 ):

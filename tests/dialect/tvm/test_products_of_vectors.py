@@ -4,6 +4,7 @@ one query, too. Values beside torch in float64.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -65,7 +66,7 @@ def test_a_choice_of_the_user_goes_first() -> None:
         assert dialect_of(op.dense, x, w) == "torch"
     with meta.dialect.prefer(dense="torch"):
         assert dialect_of(op.dense, x, w) == "torch"
-    assert "tvm      plevel 16" in str(meta.explain(op.dense, x, w))
+    assert re.search(r"tvm +plevel 16", str(meta.explain(op.dense, x, w)))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
