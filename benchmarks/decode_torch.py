@@ -1,15 +1,18 @@
-"""Decoding of a Llama of transformers' with a StaticCache: `torch.compile(backend="meta")` beside
-Inductor and eager PyTorch, in one run.
+"""Decoding of a Llama of transformers' with a StaticCache: `torch.compile(backend="meta")` and
+`meta.language` beside Inductor and eager PyTorch, in one run.
 
     python benchmarks/decode_torch.py [--slots 128,4096] [--batch 1,16] [--device cuda] [--tiny]
+                                      [--dtype bfloat16]
     python benchmarks/decode_torch.py --json --check    # one JSON object; 1 if a goal is missed
 
-The model has random weights: on the CPU 6 layers of 512 in float32, on CUDA the sizes of Llama 3.2
-1B in bfloat16. A step is the forward pass of one token for each sequence, of which the most likely
-successor is taken; Inductor has CUDA graphs. The successors are compared before anything is timed:
-in bfloat16 a few may differ. *First call* is CPU time with caches on disk that another process has
-filled; "trace" is that of the backend "aot_eager_decomp_partition", which compiles nothing.
-Goals: Inductor's speed with the fewest slots, 1/1.2 of it with more; no longer a first call.
+The model has random weights: on the CPU 6 layers of 512 in float32 unless --dtype says otherwise,
+on CUDA the sizes of Llama 3.2 1B in bfloat16. A step is the forward pass of one token for each
+sequence, of which the most likely successor is taken; Inductor has CUDA graphs. The successors are
+compared before anything is timed: in bfloat16 a few may differ. "native" is
+`meta.language.generate`, which reads what it wrote, with slots in steps of 256.
+*First call* is CPU time with caches on disk that another process has filled; "trace" is that of the backend "aot_eager_decomp_partition", which compiles nothing.
+Goals of "meta": Inductor's speed with the fewest slots, 1/1.2 of it with more; no longer a first
+call. Of "native": 1.3 of Inductor's speed.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from turns import add_threads, in_turns, set_threads, synchronize
 from worker_processes import records_of
 
 import meta.frontend.dynamo  # noqa: F401  (registers the backend)
+from meta import language
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when transformers is imported
 PROMPT, STEPS = 16, 32
@@ -42,10 +46,11 @@ SIZES = {  # NAMES, then the heads of keys
     "cuda": (2048, 8192, 128256, 16, 32, 8),
 }
 BACKENDS = {"meta": "meta", "inductor": "inductor", "trace": "aot_eager_decomp_partition"}
-LEAST, LEAST_LONG, MOST_DIFFERENT = 1.0, 1 / 1.2, {"cpu": 0, "cuda": 0.1}
+LEAST, LEAST_LONG, LEAST_NATIVE = 1.0, 1 / 1.2, 1.3
+MOST_DIFFERENT = {"float32": 0, "bfloat16": 0.1}
 
 
-def model_of(size: str, device: str) -> Any:
+def model_of(size: str, device: str, dtype: str) -> Any:
     """Return a Llama, with weights of a seed."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -53,8 +58,7 @@ def model_of(size: str, device: str) -> Any:
     *sizes, heads = SIZES[size]
     given = dict(zip(NAMES.split(), sizes, strict=True), num_key_value_heads=heads)
     config = LlamaConfig(**given, max_position_embeddings=8192)
-    dtype = torch.bfloat16 if device == "cuda" else torch.float32
-    return LlamaForCausalLM(config).eval().to(device, dtype)
+    return LlamaForCausalLM(config).eval().to(device, getattr(torch, dtype))
 
 
 @torch.no_grad()
@@ -85,17 +89,38 @@ def decoder(model: Any, backend: str, slots: int, batch: int) -> Callable[..., t
     return run
 
 
+def native(model: Any, slots: int, batch: int) -> Callable[..., torch.Tensor]:
+    """Return what writes as many tokens behind a prompt by `meta.language`."""
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        own = language.load(folder, device=model.device)
+    cache = language.Cache(batch)
+    cache.reserve(own, slots)
+    text = torch.randint(0, model.config.vocab_size, (batch, PROMPT + 1)).tolist()
+    language.generate(own, [t[:PROMPT] for t in text], max_new_tokens=1, cache=cache)
+
+    def run() -> torch.Tensor:
+        cache.truncate(PROMPT)
+        given: dict[str, Any] = {"max_new_tokens": STEPS, "end_tokens": (), "cache": cache}
+        found = language.generate(own, [t[PROMPT:] for t in text], **given)
+        return torch.tensor([c.tokens.tolist() for c in found])
+
+    return run
+
+
 def measure(size: str, backends: list[str], slots: int, batch: int, options: Any) -> dict[str, Any]:
     """Return the tokens per second of each contender, after their results were compared."""
     torch._dynamo.reset()
-    model, calls = model_of(size, options.device), dict[str, Callable[[], Any]]()
+    model, calls = model_of(size, options.device, options.dtype), dict[str, Callable[[], Any]]()
     for backend in ("eager", *backends):
         torch.manual_seed(1)
         calls[backend] = decoder(model, backend, slots, batch)
         calls[backend]()  # CUDA graphs are captured
         different = (calls[backend]() != calls["eager"]()).float().mean().item()
-        if different > MOST_DIFFERENT[options.device]:
+        if different > MOST_DIFFERENT[options.dtype]:
             raise SystemExit(f"{backend} gives other tokens than eager: {different:.0%}")
+    calls["native"] = native(model, slots, batch)
+    calls["native"]()
     times = in_turns(calls, options.rounds).items()
     speeds = {name: 1e3 * batch * STEPS / ms for name, ms in times}
     return {"slots": slots, "batch": batch, "tokens per second": speeds}
@@ -114,15 +139,17 @@ def main() -> int:
     parser.add_argument("--slots", type=numbers, default=[128, 4096])
     parser.add_argument("--batch", type=numbers, default=[1])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"))
     parser.add_argument("--tiny", action="store_true", help="a model that takes seconds")
     parser.add_argument("--no-first-call", action="store_true", help="time steps only")
     add_threads(parser, rounds=5)
     add_outputs(parser, page=False)
-    parser.add_argument("--first-call", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--first-call", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    options.dtype = options.dtype or ("bfloat16" if options.device == "cuda" else "float32")
     if options.first_call:
-        size, device, backend = options.first_call
-        run, start = decoder(model_of(size, device), backend, 128, 1), time.process_time()
+        size, device, dtype, backend = options.first_call
+        run, start = decoder(model_of(size, device, dtype), backend, 128, 1), time.process_time()
         run(1)
         print(json.dumps({"seconds": time.process_time() - start}))
         return 0
@@ -132,13 +159,15 @@ def main() -> int:
     sizes = product(options.slots, options.batch)
     records = [measure(size, backends, *each, options) for each in sizes]
     apart = () if options.no_first_call else (*backends, "trace")
-    first = {name: first_call_apart(size, options.device, name) for name in apart}
-    table, missed = [["slots", "batch", "eager", *backends]], False
+    place = size, options.device, options.dtype
+    first = {name: first_call_apart(*place, name) for name in apart}
+    table, missed = [["slots", "batch", "eager", *backends, "native"]], False
     for r in records:
         speeds = r["tokens per second"]
         table.append([str(r["slots"]), str(r["batch"]), *(f"{v:.0f}" for v in speeds.values())])
         least = LEAST if r["slots"] == min(options.slots) else LEAST_LONG
         missed |= speeds["meta"] < least * speeds.get("inductor", 0)
+        missed |= speeds["native"] < LEAST_NATIVE * speeds.get("inductor", 0)
     missed |= first.get("meta", 0) > first.get("inductor", torch.inf)
     where = conditions_cuda if options.device == "cuda" else partial(conditions, len(backends) > 1)
     notes = [f"first call, {name}: {seconds:.1f} s" for name, seconds in first.items()]

@@ -219,7 +219,9 @@ class _Compiled:
 
 
 def _bucket(length: int) -> int:
-    """Return what a prompt is padded to."""
+    """Return what a prompt is padded to; one token is read as those that are written."""
+    if length == 1:
+        return 1
     if length > LARGEST_BUCKET:
         return -(-length // LARGEST_BUCKET) * LARGEST_BUCKET
     return int(max(BUCKET, 1 << (length - 1).bit_length()))
@@ -318,7 +320,8 @@ class _Generation:
         tokens = np.zeros((len(unread), min(_bucket(longest), room)), np.int64)
         for row, text in zip(tokens, unread, strict=True):
             row[: len(text)] = text
-        return self._next(tokens, np.array([len(t) for t in unread]), not any(cache.lengths))
+        fresh = longest > 1 and not any(cache.lengths)
+        return self._next(tokens, np.array([len(t) for t in unread]), fresh)
 
     def _next(self, tokens: Any, read: Any, fresh: bool = False) -> tuple[Any, Any]:
         tokens, read = (
