@@ -10,7 +10,8 @@ on CUDA the sizes of Llama 3.2 1B in bfloat16. A step is the forward pass of one
 sequence, of which the most likely successor is taken; Inductor has CUDA graphs. The successors are
 compared before anything is timed: in bfloat16 a few may differ. "native" is
 `meta.language.generate`, which reads what it wrote, with slots in steps of 256.
-*First call* is CPU time with caches on disk that another process has filled; "trace" is that of the backend "aot_eager_decomp_partition", which compiles nothing.
+*First call* is CPU time with caches on disk that another process has filled; "trace" is that of the
+backend "aot_eager_decomp_partition", which compiles nothing.
 Goals of "meta": Inductor's speed with the fewest slots, 1/1.2 of it with more; no longer a first
 call. Of "native": 1.3 of Inductor's speed.
 """
