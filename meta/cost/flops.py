@@ -17,9 +17,10 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from meta import op
 from meta.base.device import CPU
-from meta.dialect.core.ir_calls import PRODUCTS, kernel_call, product_terms
+from meta.dialect.core.ir_calls import PRODUCTS, kernel_call
 from meta.ir import Binding, Block, Call, Function, GlobalVar, If, Module, TensorType, type_bytes
 from meta.op.core import CallValues, Op
+from meta.op.core.axes import product_terms
 from meta.op.core.subscripts import subscripts
 from meta.op.linalg import GROUPED
 

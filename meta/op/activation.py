@@ -9,6 +9,7 @@ beside it. Add one without arguments to `FUNCTIONS`, another one as a function.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from meta.base.errors import TypeInferError
 from meta.base.number import integer_range
 from meta.base.registry import OPERATORS
 from meta.op.core import Op, Scalar, Tensor, TensorType, Weight, op
+from meta.op.core.axes import Args, Axes, along, numbered
 from meta.op.core.check import (
     normalize_axis,
     require,
@@ -111,7 +113,13 @@ def softplus(x: Tensor, beta: Scalar = 1.0, threshold: Scalar = 20.0) -> Tensor:
     return _floating(x)
 
 
-@op
+def _channels(args: Args) -> Iterable[Axes]:
+    labels = numbered(args["x"].ndim)
+    own = args["weight"].shape not in ((), (1,)) and len(labels) > 1
+    return (Axes({"x": labels, "weight": labels[1:2]} if own else {"x": labels}, (labels,)),)
+
+
+@op(axes=_channels)
 def prelu(x: Tensor, weight: Weight) -> Tensor:
     """x where x > 0, else weight * x.
 
@@ -128,7 +136,7 @@ def prelu(x: Tensor, weight: Weight) -> Tensor:
     return x
 
 
-@op
+@op(axes=along("x"))
 def glu(x: Tensor, axis: int = -1) -> Tensor:
     """a * sigmoid(b) with a and b the two halves of x along an axis.
 
@@ -229,7 +237,7 @@ def hardshrink(x: Tensor, lambd: Scalar = 0.5) -> Tensor:
     return _floating(x)
 
 
-@op
+@op(axes=along("x"))
 def softmax(x: Tensor, axis: int = -1) -> Tensor:
     """exp(x) / sum(exp(x)) along ``axis``, computed on x - max(x).
 
@@ -248,7 +256,7 @@ def log_softmax() -> None:
     """log(softmax(x)): x - max(x) - log(sum(exp(x - max(x)))) along ``axis``. As `softmax`."""
 
 
-@op
+@op(axes=along("y", "dy"))
 def softmax_dx(y: Tensor, dy: Tensor, axis: int = -1) -> Tensor:
     """Gradient of `softmax`: y * (dy - sum(dy * y)) along ``axis``.
 

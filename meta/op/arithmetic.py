@@ -22,6 +22,7 @@ import numpy as np
 from meta.base.dtype import REAL_OF, has_gradient, is_float
 from meta.base.errors import TypeInferError
 from meta.op.core import Scalar, Takes, Tensor, TensorType, Weight, numbers, op
+from meta.op.core.axes import with_vectors
 from meta.op.core.check import (
     broadcast_shapes,
     normalize_axis,
@@ -379,7 +380,7 @@ def fixed_point_number(x: Tensor) -> tuple[Tensor, Tensor]:
     return x.with_dtype("int32"), x.with_dtype("int32")
 
 
-@op(complex=True)
+@op(axes=with_vectors("x", "bias"), complex=True)
 def bias_add(x: Tensor, bias: Weight, axis: int = 1) -> Tensor:
     """x plus a bias per index of one axis: ``x + reshape(bias, [1.. C ..1])``.
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from meta import op as operators
 from meta.base.errors import TypeInferError
 from meta.ir.types import TensorType
 from meta.op.core import Tensor, op
+from meta.op.core.axes import Args, Axes, AxesRule, Labels, last
 from meta.op.core.check import (
     broadcast_shapes,
     require,
@@ -144,7 +146,31 @@ def _statistics(scores: TensorType) -> TensorType:
     return TensorType(scores.shape[:3], statistics_dtype(scores.dtype))
 
 
-@op
+def _batches(*results: str) -> AxesRule:
+    """Return the axes of an operator of batches, whose results are like these arguments. A mask, or
+    slopes, without batches is of all.
+    """
+
+    def rule(args: Args) -> Iterable[Axes]:
+        if args["dropout_key"] is not None:  # what is kept depends on the place
+            return ()
+        mask, slopes = args["mask"], args["slopes"]
+        labels: dict[str, Labels] = dict.fromkeys(("query", "key", "value", "y", "dy"), _BATCH)
+        labels["logsumexp"] = _BATCH[:3]
+        if mask is not None and mask.ndim == 4 and mask.shape[0] == args["query"].shape[0]:
+            labels["mask"] = _BATCH
+        if slopes is not None and slopes.ndim == 2:
+            labels["slopes"] = _BATCH[:2]
+        made = tuple(labels.get(name, ()) for name in results)
+        return (Axes({n: t for n, t in labels.items() if n in args}, made),)
+
+    return rule
+
+
+_BATCH: Labels = ("b", None, None, None)
+
+
+@op(axes=_batches("query", "logsumexp"))
 def fused_attention(
     query: Tensor,
     key: Tensor,
@@ -191,7 +217,7 @@ def fused_attention(
     return query.with_shape((*query.shape[:3], value.shape[3])), _statistics(scores)
 
 
-@op
+@op(axes=_batches("query", "key", "value"))
 def fused_attention_dx(
     query: Tensor,
     key: Tensor,
@@ -230,7 +256,7 @@ def fused_attention_dx(
     return query, key, value
 
 
-@op(schema=fused_attention_dx)
+@op(axes=_batches("mask"), schema=fused_attention_dx)
 def fused_attention_dmask(*arguments: Any) -> TensorType:
     """Gradient of `fused_attention` with respect to a mask that is added.
 
@@ -246,7 +272,7 @@ def fused_attention_dmask(*arguments: Any) -> TensorType:
     return mask
 
 
-@op(schema=fused_attention_dx)
+@op(axes=_batches("slopes"), schema=fused_attention_dx)
 def fused_attention_dslopes(*arguments: Any) -> TensorType:
     """Gradient of `fused_attention` with respect to slopes.
 
@@ -280,7 +306,7 @@ def _table(x: TensorType, table: TensorType, name: str) -> None:
     require(fits and table.dtype in dtypes, f"{name} does not fit", expected=expected, found=table)
 
 
-@op
+@op(axes=last(x=1, cos=1, sin=1, broadcasts=("cos", "sin")))
 def rotary_embedding(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool = False) -> Tensor:
     """Rotate pairs of features by the angles of their position.
 

@@ -10,9 +10,12 @@ Along an axis of one rank nothing is exchanged, and no mesh is needed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from meta.base.dtype import COMPLEX, is_float
 from meta.ir.types import UnknownDim
 from meta.op.core import CallValues, DeviceName, InOut, Ints, Tensor, TensorType, View, op
+from meta.op.core.axes import Args, Axes, along, last, numbered
 from meta.op.core.check import normalize_axis, require
 from meta.op.shapes import view_of_first
 from meta.runtime.mesh import REDUCTIONS
@@ -71,7 +74,7 @@ def _require_tensors(x: tuple[TensorType, ...]) -> None:
         require(t.dtype == x[0].dtype, "x has several dtypes", expected=str(x[0]), found=str(t))
 
 
-@op(collective="all_reduce")
+@op(axes=last(x=0), collective="all_reduce")
 def all_reduce(x: Tensor, over: str, size: int, reduction: str = "sum") -> Tensor:
     """The sum over the ranks of their ``x``, elementwise; on every rank.
 
@@ -126,7 +129,7 @@ def collective_wait(
     return ()
 
 
-@op(collective="gather", float8=True)
+@op(axes=along("x"), collective="gather", float8=True)
 def all_gather(x: Tensor, over: str, size: int, axis: int = 0) -> Tensor:
     """The ``x`` of all ranks, one after the other along ``axis``; on every rank.
 
@@ -143,7 +146,7 @@ def all_gather_start() -> None:
     """The beginning of `all_gather`; see `multi_tensor_all_reduce_start`."""
 
 
-@op(collective="scatter")
+@op(axes=along("x"), collective="scatter")
 def reduce_scatter(
     x: Tensor, over: str, size: int, reduction: str = "sum", axis: int = 0
 ) -> Tensor:
@@ -220,7 +223,14 @@ def reduce_scatter_start() -> None:
     """The beginning of `reduce_scatter`; see `multi_tensor_all_reduce_start`."""
 
 
-@op(collective="all_to_all", float8=True)
+def _exchanged(args: Args) -> Iterable[Axes]:
+    numbers = "split_axis", "concat_axis"
+    ndim = args["x"].ndim
+    labels = numbered(ndim, [normalize_axis(args[n], ndim) for n in numbers])
+    return (Axes({"x": labels}, (labels,), ("x",), numbers),)
+
+
+@op(axes=_exchanged, collective="all_to_all", float8=True)
 def all_to_all(
     x: Tensor, over: str, size: int, split_axis: int = 0, concat_axis: int = 0
 ) -> Tensor:
@@ -234,7 +244,7 @@ def all_to_all(
     return _times(_shard_type(x, size, split_axis), size, concat_axis)
 
 
-@op(collective="broadcast", float8=True)
+@op(axes=last(x=0), collective="broadcast", float8=True)
 def broadcast_from(x: Tensor, over: str, size: int, root: int = 0) -> Tensor:
     """The ``x`` of the rank ``root``, on every rank. Gradient: `reduce_to`.
 
@@ -245,7 +255,7 @@ def broadcast_from(x: Tensor, over: str, size: int, root: int = 0) -> Tensor:
     return x
 
 
-@op(collective="all_reduce")
+@op(axes=last(x=0), collective="all_reduce")
 def reduce_to(x: Tensor, over: str, size: int, reduction: str = "sum", root: int = 0) -> Tensor:
     """`all_reduce` on the rank ``root``, and zeros on the others. Gradient: `broadcast_from`."""
     _reduced(x, size, reduction)
@@ -253,7 +263,7 @@ def reduce_to(x: Tensor, over: str, size: int, reduction: str = "sum", root: int
     return x
 
 
-@op(collective="gather", float8=True)
+@op(axes=along("x"), collective="gather", float8=True)
 def gather_to(x: Tensor, over: str, size: int, axis: int = 0, root: int = 0) -> Tensor:
     """`all_gather` on the rank ``root``, and zeros on the others. Gradient: `scatter_from`."""
     _checked(size)
@@ -261,7 +271,7 @@ def gather_to(x: Tensor, over: str, size: int, axis: int = 0, root: int = 0) -> 
     return _times(x, size, axis)
 
 
-@op(collective="broadcast", float8=True)
+@op(axes=along("x"), collective="broadcast", float8=True)
 def scatter_from(x: Tensor, over: str, size: int, axis: int = 0, root: int = 0) -> Tensor:
     """This rank's part, along ``axis``, of the ``x`` of the rank ``root``. Gradient: `gather_to`.
 
@@ -272,7 +282,7 @@ def scatter_from(x: Tensor, over: str, size: int, axis: int = 0, root: int = 0) 
     return _shard_type(x, size, axis)
 
 
-@op(collective="send", float8=True)
+@op(axes=last(x=0), collective="send", float8=True)
 def send_recv(x: Tensor, over: str, size: int, sources: Ints, targets: Ints) -> Tensor:
     """On rank targets[i] the ``x`` of rank sources[i], and zeros on ranks that are no target.
 
@@ -292,7 +302,7 @@ def send_recv(x: Tensor, over: str, size: int, sources: Ints, targets: Ints) -> 
     return x
 
 
-@op(float8=True)
+@op(axes=last(x=0), float8=True)
 def copy_to(x: Tensor, over: str, size: int) -> Tensor:
     """``x`` itself, of which every rank computes something else: the gradient is their sum,
     `all_reduce`. Shoeybi et al., "Megatron-LM", arXiv:1909.08053, the function f.
@@ -304,7 +314,7 @@ def copy_to(x: Tensor, over: str, size: int) -> Tensor:
 copy_to.declare(view_of_first)
 
 
-@op(collective="all_reduce")
+@op(axes=last(x=0), collective="all_reduce")
 def reduce_from(x: Tensor, over: str, size: int) -> Tensor:
     """The sum over the ranks of their ``x``, from which all ranks compute the same: the gradient is
     that of the result. Megatron's function g; see `copy_to`.
@@ -313,7 +323,7 @@ def reduce_from(x: Tensor, over: str, size: int) -> Tensor:
     return x
 
 
-@op(collective="gather", float8=True)
+@op(axes=along("x"), collective="gather", float8=True)
 def gather_from(x: Tensor, over: str, size: int, axis: int = 0) -> Tensor:
     """`all_gather` from which all ranks compute the same: the gradient is this rank's part of that
     of the result, `scatter_to`, where that of `all_gather` is summed over the ranks.
@@ -322,7 +332,7 @@ def gather_from(x: Tensor, over: str, size: int, axis: int = 0) -> Tensor:
     return _times(x, size, axis)
 
 
-@op(collective="nothing", float8=True)
+@op(axes=along("x"), collective="nothing", float8=True)
 def scatter_to(x: Tensor, over: str, size: int, axis: int = 0) -> Tensor:
     """This rank's part, along ``axis``, of an ``x`` that all ranks have. Gradient: `gather_from`.
 

@@ -4,7 +4,7 @@ operators as forward operators.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from meta.base.errors import TypeInferError
 from meta.base.registry import OPERATORS
 from meta.ir.types import UNKNOWN, Dim, TensorType, UnknownDim
 from meta.op.core import Ints, Op, Tensor, Weight, op
+from meta.op.core.axes import Args, Axes, AxesRule, lettered
 from meta.op.core.check import pair, require, require_float, require_ndim, require_same_dtype
 from meta.op.core.function import as_operand
 from meta.op.core.op import ComposedOp
@@ -163,6 +164,33 @@ class Convolution:
         return arrange_shape(self.shape_of(image, kernel, *window_), data, out_layout, "out_layout")
 
 
+def _axes(operator: str, kernel: str) -> AxesRule:
+    """Return the axes of a convolution, or, with ``operator`` "dx" or "dw", of a gradient of one.
+
+    As of a product of channels: ``ni,oi->no``. The groups are pieces of the channels of x and y,
+    and of the first axis of w, which ``kernel`` is the order of.
+    """
+
+    def rule(args: Args) -> Iterable[Axes]:
+        of_groups = {"N": "n", "C": "g"}, {kernel[0]: "g"}, {"N": "n", "C": "g"}
+        whole = {"N": "n", "C": "i"}, {"O": "o", "I": "i"}, {"N": "n", "C": "o"}
+        found = []
+        for roles in [whole, of_groups] if args["groups"] == 1 else [of_groups]:
+            orders = args["layout"], args["kernel_layout"], args["out_layout"]
+            x, w, y = (lettered(o, **r) for o, r in zip(orders, roles, strict=True))
+            tensors, result = {
+                "": ({"x": x, "w": w}, y),
+                "dx": ({"x_or_w": w, "y": y, "dy": y}, x),
+                "dw": ({"x_or_w": x, "y": y, "dy": y}, w),
+            }[operator]
+            shapes = {"shape": result} if operator else {}
+            counts = {"groups": "g"} if roles is of_groups else {}
+            found.append(Axes(tensors, (result,), shapes=shapes, counts=counts))
+        return found
+
+    return rule
+
+
 # The operators.
 
 
@@ -217,7 +245,7 @@ def _applied(
 def _gradients(n: int, forward: Op, types: Convolution) -> None:
     name = forward.name
 
-    @op(name=f"{name}_dx", options=forward)
+    @op(name=f"{name}_dx", options=forward, axes=_axes("dx", types.kernel))
     @fill_docstring(n, name)
     def by_input(
         x_or_w: Tensor, y: Tensor | None, dy: Tensor, shape: tuple[int, ...], *options: Any
@@ -232,7 +260,7 @@ def _gradients(n: int, forward: Op, types: Convolution) -> None:
         """
         return types.by_input(x_or_w, y, dy, shape, *options)
 
-    @op(name=f"{name}_dw", schema=by_input)
+    @op(name=f"{name}_dw", schema=by_input, axes=_axes("dw", types.kernel))
     @fill_docstring(n, name)
     def by_kernel(*arguments: Any) -> Tensor:
         """Gradient of `{name}` with respect to w.
@@ -249,7 +277,7 @@ def _gradients(n: int, forward: Op, types: Convolution) -> None:
 def _convolution(n: int) -> None:
     types, data, kernel = Convolution(conv_shape, KERNEL[n]), DATA[n], KERNEL[n]
 
-    @op(name=f"conv{n}d", composed=True)
+    @op(name=f"conv{n}d", composed=True, axes=_axes("", kernel))
     @fill_docstring(n)
     def conv(
         x: Tensor,
@@ -312,7 +340,7 @@ def _transposed_convolution(n: int) -> None:
     data, kernel = DATA[n], TRANSPOSED_KERNEL[n]
     types = Convolution(conv_transpose_shape, kernel)
 
-    @op(name=f"conv_transpose{n}d", composed=True)
+    @op(name=f"conv_transpose{n}d", composed=True, axes=_axes("", kernel))
     @fill_docstring(n)
     def conv_transpose(
         x: Tensor,

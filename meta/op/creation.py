@@ -7,6 +7,7 @@ import math
 
 from meta.base import dtype as dtypes
 from meta.op.core import DeviceName, DType, Ints, Scalar, Tensor, TensorType, op
+from meta.op.core.axes import new_axis
 from meta.op.core.check import (
     extents_of,
     is_single_element,
@@ -103,7 +104,7 @@ def _depth_range(depth: int, mode: str) -> tuple[IndexRange, ...]:
     return (IndexRange("indices", depth, "the new axis, depth"),) if mode == "raise" else ()
 
 
-@op(indices=_depth_range)
+@op(axes=new_axis("indices"), indices=_depth_range)
 def one_hot(
     indices: Tensor,
     depth: int,

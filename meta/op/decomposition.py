@@ -16,6 +16,7 @@ from meta.base.dtype import REAL_OF, complex_of
 from meta.base.errors import TypeInferError
 from meta.ir.types import Dim
 from meta.op.core import Tensor, op
+from meta.op.core.axes import last
 from meta.op.core.check import broadcast_shapes, require, require_same_dtype, shapes_compatible
 
 
@@ -49,7 +50,7 @@ def _smaller(x: Tensor) -> Dim:
     return rows if rows == columns else min(x.with_shape((rows, columns)).static_shape)
 
 
-@op(complex=True)
+@op(axes=last(x=2), complex=True)
 def linalg_inv(x: Tensor) -> Tensor:
     """The inverse of each square matrix.
 
@@ -60,7 +61,7 @@ def linalg_inv(x: Tensor) -> Tensor:
     return x
 
 
-@op(complex=True)
+@op(axes=last(x=2), complex=True)
 def linalg_pinv(
     x: Tensor, rtol: float | None = None, atol: float = 0.0, hermitian: bool = False
 ) -> Tensor:
@@ -77,7 +78,7 @@ def linalg_pinv(
     return x.with_shape((*x.shape[:-2], x.shape[-1], x.shape[-2]))
 
 
-@op(complex=True, promotes=("x1", "x2"))
+@op(axes=last(x1=2, x2=2, broadcasts=("x1", "x2")), complex=True, promotes=("x1", "x2"))
 def linalg_solve(x1: Tensor, x2: Tensor) -> Tensor:
     """The solution y of ``x1 @ y = x2``.
 
@@ -99,7 +100,7 @@ def linalg_solve(x1: Tensor, x2: Tensor) -> Tensor:
     return x1.with_shape((*batch, x1.shape[-1], x2.shape[-1]))
 
 
-@op(complex=True, promotes=("x1", "x2"))
+@op(axes=last(x1=2, x2=2, broadcasts=("x1", "x2")), complex=True, promotes=("x1", "x2"))
 def linalg_solve_triangular(
     x1: Tensor, x2: Tensor, upper: bool, unitriangular: bool = False
 ) -> Tensor:
@@ -119,7 +120,7 @@ def linalg_solve_triangular(
     return x1.with_shape((*batch, *x2.shape[-2:]))
 
 
-@op(complex=True)
+@op(axes=last(x=2, results=(0,)), complex=True)
 def linalg_det(x: Tensor) -> Tensor:
     """The determinant of each square matrix; 1 if it has no elements.
 
@@ -129,7 +130,7 @@ def linalg_det(x: Tensor) -> Tensor:
     return x.with_shape(x.shape[:-2])
 
 
-@op(complex=True)
+@op(axes=last(x=2), complex=True)
 def linalg_cofactor(x: Tensor) -> Tensor:
     """The cofactors of each square matrix, the gradient of `linalg_det`: det(x) * inv(x).T where
     x is regular, by singular values also where it is not.
@@ -142,7 +143,7 @@ def linalg_cofactor(x: Tensor) -> Tensor:
     return x
 
 
-@op(complex=True)
+@op(axes=last(x=2, results=(0, 0)), complex=True)
 def linalg_slogdet(x: Tensor) -> tuple[Tensor, Tensor]:
     """The determinant of each square matrix as (sign, log(|det|)), which do not overflow.
 
@@ -154,7 +155,7 @@ def linalg_slogdet(x: Tensor) -> tuple[Tensor, Tensor]:
     return result, _real(result)
 
 
-@op(complex=True)
+@op(axes=last(x=2), complex=True)
 def linalg_cholesky(x: Tensor, upper: bool = False) -> Tensor:
     """The triangle l with ``x = l @ l.T`` of each symmetric positive definite matrix.
 
@@ -166,7 +167,7 @@ def linalg_cholesky(x: Tensor, upper: bool = False) -> Tensor:
     return x
 
 
-@op(complex=True)
+@op(axes=last(x=2, results=(2, 2)), complex=True)
 def linalg_qr(x: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
     """Matrices (q, r) with ``x = q @ r``, orthonormal columns in q and an upper triangle r.
 
@@ -183,7 +184,7 @@ def linalg_qr(x: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
     return x.with_shape((*batch, m, k)), x.with_shape((*batch, k, n))
 
 
-@op(complex=True)
+@op(axes=last(x=2, results=(2, 1, 2)), complex=True)
 def linalg_svd(x: Tensor, full_matrices: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     """The singular value decomposition: (u, s, vh) with ``x = u @ diag(s) @ vh``.
 
@@ -202,7 +203,7 @@ def linalg_svd(x: Tensor, full_matrices: bool = True) -> tuple[Tensor, Tensor, T
     return u, _real(x.with_shape((*batch, k))), vh
 
 
-@op(complex=True)
+@op(axes=last(x=2, results=(1,)), complex=True)
 def linalg_svdvals(x: Tensor) -> Tensor:
     """The singular values of each matrix, in descending order.
 
@@ -213,7 +214,7 @@ def linalg_svdvals(x: Tensor) -> Tensor:
     return _real(x.with_shape((*x.shape[:-2], _smaller(x))))
 
 
-@op(complex=True)
+@op(axes=last(x=2, results=(1, 2)), complex=True)
 def linalg_eigh(x: Tensor) -> tuple[Tensor, Tensor]:
     """The eigenvalues, in ascending order, and eigenvectors, in columns, of symmetric matrices.
 
@@ -225,7 +226,7 @@ def linalg_eigh(x: Tensor) -> tuple[Tensor, Tensor]:
     return _real(x.with_shape(x.shape[:-1])), x
 
 
-@op(complex=True)
+@op(axes=last(x=2, results=(1,)), complex=True)
 def linalg_eigvalsh(x: Tensor) -> Tensor:
     """The eigenvalues of each symmetric matrix, in ascending order.
 
@@ -236,7 +237,7 @@ def linalg_eigvalsh(x: Tensor) -> Tensor:
     return _real(x.with_shape(x.shape[:-1]))
 
 
-@op(complex=True)
+@op(axes=last(x=2, results=(2, 1)), complex=True)
 def linalg_lu_factor(x: Tensor) -> tuple[Tensor, Tensor]:
     """The LU decomposition with exchanges of rows, as LAPACK packs it: (lu, pivots).
 
@@ -249,7 +250,7 @@ def linalg_lu_factor(x: Tensor) -> tuple[Tensor, Tensor]:
     return x, x.with_shape((*x.shape[:-2], _smaller(x))).with_dtype("int32")
 
 
-@op(complex=True)
+@op(axes=last(lu=2, pivots=1, x2=2, broadcasts=("x2",)), complex=True)
 def linalg_lu_solve(lu: Tensor, pivots: Tensor, x2: Tensor, adjoint: bool = False) -> Tensor:
     """The solution y of ``x1 @ y = x2`` for the x1 of which `linalg_lu_factor` gave lu and pivots.
 
@@ -270,7 +271,7 @@ def linalg_lu_solve(lu: Tensor, pivots: Tensor, x2: Tensor, adjoint: bool = Fals
     return lu.with_shape((*batch, *x2.shape[-2:]))
 
 
-@op(complex=True)
+@op(axes=last(x=2, results=(1, 2)), complex=True)
 def linalg_eig(x: Tensor) -> tuple[Tensor, Tensor]:
     """The eigenvalues and eigenvectors, in columns, of each square matrix; both are complex.
 
@@ -283,7 +284,7 @@ def linalg_eig(x: Tensor) -> tuple[Tensor, Tensor]:
     return x.with_shape(x.shape[:-1]).with_dtype(dtype), x.with_dtype(dtype)
 
 
-@op(complex=True)
+@op(axes=last(x=2, results=(1,)), complex=True)
 def linalg_eigvals(x: Tensor) -> Tensor:
     """The eigenvalues of each square matrix, complex, in the order of `linalg_eig`.
 
@@ -294,7 +295,7 @@ def linalg_eigvals(x: Tensor) -> Tensor:
     return x.with_shape(x.shape[:-1]).with_dtype(complex_of(x.dtype))
 
 
-@op(complex=True)
+@op(axes=last(x=2), complex=True)
 def linalg_matrix_exp(x: Tensor) -> Tensor:
     """The exponential of each square matrix, the sum of x**k / k!.
 

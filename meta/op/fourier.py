@@ -11,6 +11,7 @@ from __future__ import annotations
 from meta.base.dtype import COMPLEX, REAL_OF, complex_of
 from meta.base.errors import TypeInferError
 from meta.op.core import Ints, Tensor, op
+from meta.op.core.axes import along
 from meta.op.core.check import broadcast_shapes, normalize_axes, require, require_same_dtype
 from meta.op.core.names import Names
 
@@ -95,7 +96,7 @@ def conj(x: Tensor) -> Tensor:
     return x
 
 
-@op(complex=True)
+@op(axes=along("x", by="axes"), complex=True)
 def fft_c2c(x: Tensor, axes: Ints, inverse: bool = False, norm: str = "backward") -> Tensor:
     """The transform of complex numbers along axes, or the inverse one. The result has x's type.
 
@@ -106,7 +107,7 @@ def fft_c2c(x: Tensor, axes: Ints, inverse: bool = False, norm: str = "backward"
     return x
 
 
-@op(complex=True)
+@op(axes=along("x", by="axes"), complex=True)
 def fft_r2c(x: Tensor, axes: Ints, norm: str = "backward") -> Tensor:
     """The transform of real numbers along axes, without what is conjugate to the rest.
 
@@ -121,7 +122,7 @@ def fft_r2c(x: Tensor, axes: Ints, norm: str = "backward") -> Tensor:
     )
 
 
-@op(complex=True)
+@op(axes=along("x", by="axes"), complex=True)
 def fft_c2r(x: Tensor, axes: Ints, n: int, norm: str = "backward") -> Tensor:
     """The inverse of `fft_r2c`: real numbers whose transform's first half is x.
 

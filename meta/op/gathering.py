@@ -7,7 +7,7 @@ META_CHECK_INDICES; without, it is moved to the nearest end of its dimension, so
 writes outside of a tensor.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from meta.base.dtype import is_float
@@ -15,6 +15,7 @@ from meta.base.errors import TypeInferError
 from meta.base.registry import OPERATORS
 from meta.ir.types import Dim
 from meta.op.core import InOut, Ints, Tensor, Weight, op
+from meta.op.core.axes import Args, Axes, along, numbered
 from meta.op.core.check import (
     broadcast_shapes,
     extents_of,
@@ -52,7 +53,7 @@ def _along(x: Tensor, axis: int) -> tuple[IndexRange, ...]:
     return (into_axis("indices", x, axis, "x", from_end=True),)
 
 
-@op(composed=True, complex=True, indices=_along)
+@op(axes=along("x", "indices"), composed=True, complex=True, indices=_along)
 def take_along_axis(x: Tensor, indices: Tensor, axis: int = -1) -> Tensor:
     """Along ``axis``, the elements that ``indices`` name: for axis 1,
     ``y[i, j, k] = x[i, indices[i, j, k], k]``.
@@ -98,7 +99,7 @@ def _take_along_axis(x: Any, indices: Any, axis: int = -1) -> Any:
     return take_along_axis.plain(x, indices, at)
 
 
-@op(complex=True, indices=_along)
+@op(axes=along("x", "dy", "indices"), complex=True, indices=_along)
 def take_along_axis_dx(x: Tensor, dy: Tensor, indices: Tensor, axis: int = -1) -> Tensor:
     """The gradient of `take_along_axis` at ``x``: zeros of its type, plus ``dy`` at every index.
 
@@ -147,7 +148,39 @@ def gather_nd_dx(data: Tensor, indices: Tensor, dy: Tensor) -> Tensor:
     return data
 
 
-@op(complex=True, indices=lambda x, axis: (into_axis("index", x, axis, "x", from_end=True),))
+def _taken(args: Args) -> Iterable[Axes]:
+    """Return the axes of what takes slices along an axis: indices are those of one vector."""
+    name = "index" if "index" in args else "indices"
+    indices = tuple(f"i{i}" for i in range(args[name].ndim))
+    if args["axis"] is None:
+        return () if "dy" in args else (Axes({name: indices}, (indices,), (name,)),)
+    ndim = args["x"].ndim
+    at = normalize_axis(args["axis"], ndim)
+    x = numbered(ndim, (at,))
+    taken = (*x[:at], *indices, *x[at + 1 :])
+    if "dy" in args:
+        return (Axes({"x": x, "dy": taken, name: indices}, (x,), ("x", "dy"), ("axis",)),)
+    return (Axes({"x": x, name: indices}, (taken,), ("x",), ("axis",)),)
+
+
+def _rows_of(args: Args) -> Iterable[Axes]:
+    """Return the axes of rows of a table, or of its gradient."""
+    indices = tuple(f"i{i}" for i in range(args["indices"].ndim))
+    if "dy" in args:
+        columns = numbered(args["dy"].ndim)[len(indices) :]
+        table, whole = (None, *columns), not isinstance(args["num_weight"], int)
+        tensors = {"dy": (*indices, *columns), "indices": indices}
+        return (Axes(tensors, (table,), shapes={"num_weight": table} if whole else {}),)
+    table = numbered(args["x"].ndim, (0,))
+    tensors = {"x": table, "indices": indices}
+    return (Axes(tensors, ((*indices, *table[1:]),), ("indices",)),)
+
+
+@op(
+    axes=_taken,
+    complex=True,
+    indices=lambda x, axis: (into_axis("index", x, axis, "x", from_end=True),),
+)
 def index_select(x: Tensor, axis: int, index: Tensor) -> Tensor:
     """The slices of ``x`` along ``axis`` that ``index``, a vector of integers, names.
 
@@ -163,7 +196,7 @@ def _into_x(x: Tensor, axis: int) -> tuple[IndexRange, ...]:
     return (into_axis("index", x, axis, "x"),)
 
 
-@op(composed=True, complex=True, indices=_into_x)
+@op(axes=along("x", "index", "src"), composed=True, complex=True, indices=_into_x)
 def scatter(x: Tensor, axis: int, index: Tensor, src: Tensor) -> Tensor:
     """``x`` with elements of ``src`` in the places along ``axis`` that ``index`` names: for axis 1,
     ``y[i, index[i, j, k], k] = src[i, j, k]``.
@@ -195,7 +228,7 @@ def _scatter(x: Any, axis: int, index: Any, src: Any) -> Any:
     return scatter.plain(x, axis, index, src)
 
 
-@op(complex=True, indices=_into_x)
+@op(axes=along("x", "y", "dy", "index", "src"), complex=True, indices=_into_x)
 def scatter_dx(x: Tensor, y: Tensor, dy: Tensor, index: Tensor, src: Tensor, axis: int) -> Tensor:
     """The gradient of `scatter` at ``x``: ``dy``, but 0 where an element was written.
 
@@ -227,7 +260,7 @@ REDUCTIONS = ("prod", "amin", "amax")
 """How `scatter_reduce` may reduce in a program."""
 
 
-@op(composed=True, indices=_into_x)
+@op(axes=along("x", "index", "src"), composed=True, indices=_into_x)
 def scatter_reduce(x: Tensor, axis: int, index: Tensor, src: Tensor, reduce: str) -> Tensor:
     """``x`` with each place along ``axis`` that ``index`` names reduced with the elements of
     ``src`` that belong to it: for axis 1 and "prod", ``y[i, index[i, j, k], k] *= src[i, j, k]``.
@@ -334,7 +367,7 @@ def _gathered_range(x: Tensor, axis: int | None, mode: str) -> tuple[IndexRange,
     return (into_axis("indices", x, axis, "x", from_end=True),) if mode == "raise" else ()
 
 
-@op(complex=True, indices=_gathered_range, names=Names("array_api"))
+@op(axes=_taken, complex=True, indices=_gathered_range, names=Names("array_api"))
 def take(x: Tensor, indices: Tensor, axis: int | None = None, mode: str = "raise") -> Tensor:
     """The slices of ``x`` along ``axis`` (None: of flattened ``x``) that ``indices`` name.
 
@@ -356,7 +389,7 @@ def take(x: Tensor, indices: Tensor, axis: int | None = None, mode: str = "raise
     return x.with_shape((*before, *indices.shape, *after))
 
 
-@op(complex=True, indices=_gathered_range)
+@op(axes=_taken, complex=True, indices=_gathered_range)
 def take_dx(
     x: Tensor, dy: Tensor, indices: Tensor, axis: int | None = None, mode: str = "raise"
 ) -> Tensor:
@@ -369,7 +402,7 @@ def take_dx(
     return x
 
 
-@op(composed=True, indices=lambda x: (into_axis("indices", x, 0, "x"),))
+@op(axes=_rows_of, composed=True, indices=lambda x: (into_axis("indices", x, 0, "x"),))
 def embedding(x: Weight, indices: Tensor, padding_idx: int | None = None) -> Tensor:
     """Rows of a table: ``x[indices]`` of shape ``indices.shape + x.shape[1:]``.
 
@@ -408,7 +441,7 @@ def _rows(num_weight: Ints) -> tuple[IndexRange, ...]:
     return (IndexRange("indices", rows, "the rows, of num_weight"),)
 
 
-@op(indices=_rows)
+@op(axes=_rows_of, indices=_rows)
 def embedding_dx(dy: Tensor, indices: Tensor, num_weight: Ints) -> Tensor:
     """The gradient of `embedding` at the table: rows of ``dy`` added up by index.
 

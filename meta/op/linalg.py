@@ -11,6 +11,7 @@ from typing import Any
 from meta.base.dtype import FLOAT8, FLOATS
 from meta.ir.types import Dim
 from meta.op.core import DType, Op, Tensor, TensorType, Weight, op
+from meta.op.core.axes import Product
 from meta.op.core.check import (
     broadcast_shapes,
     require,
@@ -42,7 +43,13 @@ def _product(x1: TensorType, x2: TensorType, ndim: int, t1: bool, t2: bool) -> T
     return x1.with_shape((*broadcast_shapes(x1.shape[:-2], x2.shape[:-2]), m, n))
 
 
-@op(composed=True, complex=True, promotes=("x1", "x2"), names=Names("array_api"))
+@op(
+    axes=Product("ab,bc->ac"),
+    composed=True,
+    complex=True,
+    promotes=("x1", "x2"),
+    names=Names("array_api"),
+)
 def matmul(x1: Tensor, x2: Tensor) -> Tensor:
     """Matrix product ``x1 @ x2``.
 
@@ -55,7 +62,7 @@ def matmul(x1: Tensor, x2: Tensor) -> Tensor:
     return _product(x1, x2, 2, False, False)
 
 
-@op(complex=True)
+@op(axes=Product("ab,cb->ac"), complex=True)
 def dense(x1: Tensor, x2: Weight) -> Tensor:
     """A fully connected layer without bias, ``x1 @ x2.T``.
 
@@ -65,7 +72,7 @@ def dense(x1: Tensor, x2: Weight) -> Tensor:
     return _product(x1, x2, 2, False, True)
 
 
-@op(schema=matmul, complex=True, promotes=("x1", "x2"))
+@op(axes=Product("nab,nbc->nac"), schema=matmul, complex=True, promotes=("x1", "x2"))
 def batch_matmul(x1: Tensor, x2: Tensor) -> Tensor:
     """Matrix products ``x1[i] @ x2[i]`` for every i.
 
@@ -81,10 +88,16 @@ STORED_TRANSPOSED = {matmul: (False, False), dense: (False, True), batch_matmul:
 
 
 def _define(product: Op, ndim: int, t1: bool, t2: bool) -> None:
+    n = "n" * (ndim - 2)
     formula = f"x1{'.T' * t1} @ x2{'.T' * t2}"
     shapes = f"x1 {'(k, m)' if t1 else '(m, k)'}, x2 {'(n, k)' if t2 else '(k, n)'}"
 
-    @op(name=f"{product.name}_{'nt'[t1]}{'nt'[t2]}", schema=product, complex=True)
+    @op(
+        name=f"{product.name}_{'nt'[t1]}{'nt'[t2]}",
+        schema=product,
+        axes=Product(f"{n}{'ba' if t1 else 'ab'},{n}{'cb' if t2 else 'bc'}->{n}ac"),
+        complex=True,
+    )
     @with_docstring(f"``{formula}``: `{product.name}` of matrices {shapes}, result (m, n).")
     def transposed(x1: Tensor, x2: Tensor) -> Tensor:
         return _product(x1, x2, ndim, t1, t2)

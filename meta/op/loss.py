@@ -12,12 +12,14 @@ An operator is the usual form of a loss. What a call takes beyond it, such as we
 of operators: `loss_calls.py`, `composed_losses.py`.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from meta.base import dtype as dtypes
 from meta.base.errors import TypeInferError
 from meta.ir.types import Dim
 from meta.op.core import Tensor, op
+from meta.op.core.axes import Args, Axes, Labels, elementwise
 from meta.op.core.check import (
     require,
     require_float,
@@ -301,13 +303,18 @@ LOSSES = {
 """What a loss is, the formula of its gradient, and what weights there are."""
 
 
+def _elements(args: Args) -> Iterable[Axes]:
+    """Return the axes of a loss that is not reduced, and of its gradient."""
+    return elementwise(args) if args["reduction"] == "none" else ()
+
+
 def _define(name: str, what: str, derivative: str, weight: str) -> ComposedOp:
-    @op(composed=True, name=name, promotes=PAIR)
+    @op(composed=True, name=name, axes=_elements, promotes=PAIR)
     @with_docstring(f"{what}\n\n{ARGUMENTS.format(weight=weight)}")
     def loss(prediction: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
         return _loss(prediction, target, reduction)
 
-    @op(name=f"{name}_dpred")
+    @op(name=f"{name}_dpred", axes=_elements)
     @with_docstring(
         f'Gradient of `{name}` by prediction: {derivative}, over the size for "mean".\n\n'
         "dy: gradient of the loss, of its type. Other arguments as there. Result: type of the "
@@ -323,7 +330,7 @@ DEFINED = {name: _define(name, *texts) for name, texts in LOSSES.items()}
 """By name, the losses that are defined by this table."""
 
 
-@op(composed=True, promotes=PAIR)
+@op(axes=_elements, composed=True, promotes=PAIR)
 def huber_loss(
     prediction: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0
 ) -> Tensor:
@@ -337,7 +344,7 @@ def huber_loss(
     return _loss(prediction, target, reduction)
 
 
-@op(options=huber_loss)
+@op(axes=_elements, options=huber_loss)
 def huber_loss_dpred(dy: Tensor, prediction: Tensor, target: Tensor, *options: Any) -> Tensor:
     """Gradient of `huber_loss` by prediction: ``clip(prediction - target, -delta, delta) * dy``.
 
@@ -346,7 +353,7 @@ def huber_loss_dpred(dy: Tensor, prediction: Tensor, target: Tensor, *options: A
     return _dpred(dy, huber_loss.type_function(prediction, target, *options), prediction)
 
 
-@op(promotes=PAIR)
+@op(axes=_elements, promotes=PAIR)
 def kl_div(
     prediction: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
 ) -> Tensor:
@@ -368,7 +375,7 @@ def kl_div(
     return _loss(prediction, target, reduction, (*REDUCTIONS, "batchmean"))
 
 
-@op(options=kl_div)
+@op(axes=_elements, options=kl_div)
 def kl_div_dpred(dy: Tensor, prediction: Tensor, target: Tensor, *options: Any) -> Tensor:
     """Gradient of `kl_div` by prediction: ``-target * dy``; with log_target ``-exp(target) * dy``.
 
@@ -407,7 +414,18 @@ def _check_sequences(
     return count
 
 
-@op
+def _sequences(args: Args) -> Iterable[Axes]:
+    scores: Labels = (None, "n", None)
+    tensors = {"log_probs": scores, "input_lengths": ("n",), "target_lengths": ("n",)}
+    if args["targets"].ndim == 1:  # in a row, each as long as it is
+        return ()
+    tensors["targets"] = ("n", None)
+    if "dy" in args:
+        return (Axes({**tensors, "dy": ("n",)}, (scores,)),)
+    return (Axes(tensors, (("n",),)),)
+
+
+@op(axes=_sequences)
 def ctc_losses(
     log_probs: Tensor,
     targets: Tensor,
@@ -427,7 +445,7 @@ def ctc_losses(
     return log_probs.with_shape((count,))
 
 
-@op
+@op(axes=_sequences)
 def ctc_losses_dx(
     dy: Tensor,
     log_probs: Tensor,

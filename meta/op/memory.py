@@ -7,6 +7,7 @@ from meta.base.device import Device
 from meta.base.device import require as require_device
 from meta.base.errors import DeviceError
 from meta.op.core import CallValues, DeviceName, InOut, Ints, Tensor, TensorType, op
+from meta.op.core.axes import last
 from meta.op.core.check import require, require_like, require_ndim, require_same_dtype
 from meta.op.shapes import view_of_first
 
@@ -69,7 +70,7 @@ def defuse_tensor(
     return tuple(data.with_shape(part) for part in parts)
 
 
-@op(float8=True)
+@op(axes=last(data=0), float8=True)
 def device_copy(
     data: Tensor, src_device: DeviceName = "cpu", dst_device: DeviceName = "cpu"
 ) -> Tensor:

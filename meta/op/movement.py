@@ -1,6 +1,6 @@
 """Operators that join, split, slice, pad and rearrange."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -9,6 +9,7 @@ from meta.base.number import MAX_RESULTS
 from meta.ir.dims import product, total
 from meta.ir.types import UNKNOWN, Dim, SymbolicDim, UnknownDim
 from meta.op.core import Ints, Scalar, Tensor, op
+from meta.op.core.axes import Args, Axes, along, images, last, new_axis, numbered
 from meta.op.core.check import (
     extents_of,
     normalize_axes,
@@ -26,7 +27,7 @@ from meta.op.core.window import MODES, TORCH_MODES, flat_widths, max_padding, pa
 from meta.op.shapes import require_index, split_bounds, split_points
 
 
-@op(complex=True, names=Names("array_api"))
+@op(axes=along("x", none_is_all=True), complex=True, names=Names("array_api"))
 def flip(x: Tensor, axis: Ints | None = None) -> Tensor:
     """``x`` with the elements along each of the axes in reversed order.
 
@@ -47,7 +48,18 @@ def _lengths(x: Tensor, lengths: Tensor, batch_axis: int, name: str) -> None:
     )
 
 
-@op
+def _lengths_of(args: Args) -> Iterable[Axes]:
+    ndim = args["x"].ndim
+    if "batch_axis" in args:
+        along, batch = (normalize_axis(args[n], ndim) for n in ("seq_axis", "batch_axis"))
+    else:
+        along = normalize_axis(args["axis"], ndim)
+        batch = 1 - along
+    x = numbered(ndim, (along,))
+    return (Axes({"x": x, "sequence_length": x[batch : batch + 1]}, (x,)),)
+
+
+@op(axes=_lengths_of)
 def reverse_sequence(
     x: Tensor, sequence_length: Tensor, seq_axis: int = 1, batch_axis: int = 0
 ) -> Tensor:
@@ -62,7 +74,7 @@ def reverse_sequence(
     return x
 
 
-@op
+@op(axes=_lengths_of)
 def sequence_mask(
     x: Tensor, sequence_length: Tensor, mask_value: Scalar = 0.0, axis: int = 0
 ) -> Tensor:
@@ -78,7 +90,7 @@ def sequence_mask(
     return x
 
 
-@op(complex=True, names=Names("array_api"))
+@op(axes=along("x"), complex=True, names=Names("array_api"))
 def roll(x: Tensor, shift: Ints, axis: Ints | None = None) -> Tensor:
     """``x`` shifted along axes; what leaves at one end comes back at the other.
 
@@ -128,7 +140,7 @@ def tile_counts(
     return (1,) * (ndim - len(counts)) + counts, (1,) * (ndim - len(shape)) + tuple(shape)
 
 
-@op(complex=True, names=Names("array_api"))
+@op(axes=last(x=2), complex=True, names=Names("array_api"))
 def triu(x: Tensor, k: int = 0) -> Tensor:
     """``x`` with 0 below diagonal k of its matrices, the last two axes.
 
@@ -143,7 +155,18 @@ def tril() -> None:
     """``x`` with 0 above diagonal k of its matrices, the last two axes. See `triu`."""
 
 
-@op(complex=True, view_elsewhere=True)
+def _diagonal(args: Args) -> Iterable[Axes]:
+    ndim = args["x"].ndim if "x" in args else len(extents_of(args["shape"]))
+    mixed = [normalize_axis(args[n], ndim) for n in ("axis1", "axis2")]
+    full = numbered(ndim, mixed)
+    part = (*(label for label in full if label is not None), None)
+    numbers = ("axis1", "axis2")
+    if "x" in args:
+        return (Axes({"x": full}, (part,), ("x",), numbers),)
+    return (Axes({"dy": part}, (full,), ("dy",), numbers, {"shape": full}),)
+
+
+@op(axes=_diagonal, complex=True, view_elsewhere=True)
 def diagonal(x: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     """The elements whose index along ``axis2`` is that along ``axis1`` plus ``offset``.
 
@@ -158,7 +181,7 @@ def diagonal(x: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tens
     return x.with_shape((*(d for i, d in enumerate(x.shape) if i not in (a, b)), length))
 
 
-@op(options=diagonal, complex=True)
+@op(axes=_diagonal, options=diagonal, complex=True)
 def diagonal_dx(dy: Tensor, shape: Ints, *options: Any) -> Tensor:
     """Zeros of the given shape, with ``dy`` where `diagonal` of these arguments reads."""
     full = dy.with_shape(extents_of(shape))
@@ -187,7 +210,7 @@ def _quotient(extent: Dim, divisor: int, name: str) -> Dim:
     return extent // divisor
 
 
-@op
+@op(axes=images("x", free="N"))
 def depth_to_space(x: Tensor, block_size: int, layout: str = "NCHW", mode: str = "DCR") -> Tensor:
     """Spread channels over blocks of ``block_size`` * ``block_size`` places (pixel shuffle).
 
@@ -201,7 +224,7 @@ def depth_to_space(x: Tensor, block_size: int, layout: str = "NCHW", mode: str =
     return x.with_shape((n, c, h, w) if layout == "NCHW" else (n, h, w, c))
 
 
-@op(schema=depth_to_space)
+@op(axes=images("x", free="N"), schema=depth_to_space)
 def space_to_depth(x: Tensor, block_size: int, layout: str = "NCHW", mode: str = "DCR") -> Tensor:
     """Undo `depth_to_space`: [N, C, H * b, W * b] to [N, C * b * b, H, W]."""
     n, c, h, w = _blocks(x, block_size, layout, mode)
@@ -303,7 +326,7 @@ def _alike(arrays: tuple[Tensor, ...]) -> None:
     require_same_dtype(*arrays)
 
 
-@op(float8=True, promotes=("arrays",), names=Names("array_api"))
+@op(axes=along("arrays"), float8=True, promotes=("arrays",), names=Names("array_api"))
 def concat(arrays: tuple[Tensor, ...], axis: int | None = 0) -> Tensor:
     """Join tensors along an axis. They agree in dtype and in all other extents.
 
@@ -341,7 +364,7 @@ def concat_dx(arrays: tuple[Tensor, ...], axis: int | None = 0) -> tuple[int, ..
     return split_points(arrays, axis)
 
 
-@op(float8=True, view_elsewhere=True)
+@op(axes=along("x"), float8=True, view_elsewhere=True)
 def split(x: Tensor, indices_or_sections: Ints | None = None, axis: int = 0) -> tuple[Tensor, ...]:
     """Cut ``x`` along an axis into several tensors.
 
@@ -375,7 +398,7 @@ def _unknown_sizes(indices_or_sections: int | tuple[int, ...]) -> list[Dim]:
     return [*(b - a for a, b in pairwise(begun)), UNKNOWN]
 
 
-@op(float8=True, promotes=("arrays",), names=Names("array_api"))
+@op(axes=new_axis("arrays"), float8=True, promotes=("arrays",), names=Names("array_api"))
 def stack(arrays: tuple[Tensor, ...], axis: int = 0) -> Tensor:
     """Join tensors of equal shape and dtype along a new axis (-1: behind the last)."""
     _alike(arrays)
@@ -416,7 +439,7 @@ def strided_slice_dx(dy: Tensor, shape: Ints, *options: Any) -> Tensor:
     return full
 
 
-@op(complex=True)
+@op(axes=along("x"), complex=True)
 def repeat(x: Tensor, repeats: int, axis: int | None = None) -> Tensor:
     """Every element ``repeats`` times in a row along ``axis``; None flattens ``x`` first."""
     require(repeats >= 0, "repeats is negative", found=repeats)
@@ -428,7 +451,7 @@ def repeat(x: Tensor, repeats: int, axis: int | None = None) -> Tensor:
     return x.with_shape((*x.shape[:at], longer, *x.shape[at + 1 :]))
 
 
-@op(complex=True)
+@op(axes=along("x", "dy"), complex=True)
 def repeat_dx(x: Tensor, dy: Tensor, repeats: int, axis: int | None = None) -> Tensor:
     """The gradient of `repeat` at ``x``, of which only the type counts: sums of repetitions."""
     repeated: Tensor = repeat.type_function(x, repeats, axis)

@@ -4,17 +4,24 @@ Statistics and parameters may be wider than half precision data: float32 next to
 bfloat16. Statistics are always computed in `statistics_dtype`.
 """
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from meta.base import dtype as dtypes
 from meta.ir.types import Dim
 from meta.op.core import DType, InOut, Ints, Tensor, TensorType, Weight, op
+from meta.op.core.axes import Args, Axes, Labels, along, numbered, with_vectors
 from meta.op.core.check import normalize_axes, normalize_axis, require, require_float, require_like
 
 
 def statistics_dtype(dtype: str) -> str:
     """Return the dtype in which mean and variance of data of ``dtype`` are computed."""
     return "float64" if dtype == "float64" else "float32"
+
+
+def _given(args: Args, labels: dict[str, Labels]) -> dict[str, Labels]:
+    return {n: t for n, t in labels.items() if args.get(n) is not None}
 
 
 def _channels(x: TensorType, axis: int, **parameters: TensorType | None) -> None:
@@ -72,7 +79,7 @@ def batch_norm_train(
     return x
 
 
-@op(options=batch_norm_train)
+@op(axes=with_vectors("x", "running_mean", "running_var", "w", "b"), options=batch_norm_train)
 def batch_norm_infer(
     x: Tensor,
     running_mean: Tensor,
@@ -147,7 +154,16 @@ def _per_channel(name: str, tensors: Tensors, w: Tensors) -> None:
             require(fits, f"{name} does not fit w", expected=f"[{extent}]", found=str(t))
 
 
-@op
+def _of_channels(args: Args) -> Iterable[Axes]:
+    ndim = args["x"].ndim
+    at = normalize_axis(args["axis"], ndim)
+    x = numbered(ndim, [i for i in range(ndim) if i != at])
+    vector = x[at : at + 1]
+    tensors = {"x": x, "dy": x, "w": vector, "b": vector}
+    return (Axes(_given(args, tensors), (x, vector, vector)),)
+
+
+@op(axes=_of_channels)
 def batch_norm_train_dxwb(
     dy: Tensor, x: Tensor, w: Weight | None, b: Weight | None, eps: float, axis: int = 1
 ) -> tuple[TensorType, TensorType, TensorType]:
@@ -176,7 +192,26 @@ def _layer(x: TensorType, axis: int, **parameters: TensorType | None) -> TensorT
     return TensorType(x.shape[:axis] + x.shape[axis + 1 :], statistics_dtype(x.dtype))
 
 
-@op(composed=True)
+def _normed(args: Args) -> Iterable[Axes]:
+    """Return the axes of a norm along one axis; those of its gradients if there is no scale, whose
+    gradient is summed over the others.
+    """
+    x = numbered(args["x"].ndim, (normalize_axis(args["axis"], args["x"].ndim),))
+    less = tuple(label for label in x if label is not None)
+    if "dy" in args and args["scale"] is not None:
+        return ()
+    tensors = _given(args, {"x": x, "dy": x, "mean": less, "invvar": less})
+    return (Axes(tensors, (x,), tuple(tensors), ("axis",)),)
+
+
+def _normed_train(args: Args) -> Iterable[Axes]:
+    for axes in _normed(args):
+        (x,) = axes.results
+        less = tuple(label for label in x if label is not None)
+        yield replace(axes, results=(x, less, less))
+
+
+@op(axes=_normed, composed=True)
 def layer_norm(
     x: Tensor,
     scale: Weight | None = None,
@@ -204,7 +239,7 @@ def layer_norm(
     return x
 
 
-@op(options=layer_norm)
+@op(axes=_normed_train, options=layer_norm)
 def layer_norm_train(
     x: Tensor, scale: Weight | None = None, bias: Weight | None = None, *options: Any
 ) -> tuple[TensorType, TensorType, TensorType]:
@@ -224,7 +259,7 @@ def _gradients(
     return x if scale is None else (x, scale, scale)
 
 
-@op
+@op(axes=_normed)
 def layer_norm_dx(
     x: Tensor, scale: Weight | None, dy: Tensor, axis: int = -1, eps: float = 1e-5
 ) -> TensorType | tuple[TensorType, TensorType, TensorType]:
@@ -238,7 +273,7 @@ def layer_norm_dx(
     return _gradients(x, scale, dy)
 
 
-@op(options=layer_norm_dx)
+@op(axes=_normed, options=layer_norm_dx)
 def layer_norm_train_dx(
     x: Tensor, scale: Weight | None, dy: Tensor, mean: Tensor, invvar: Tensor, *options: Any
 ) -> TensorType | tuple[TensorType, TensorType, TensorType]:
@@ -264,7 +299,15 @@ def _grouped(x: TensorType, num_groups: int, **parameters: TensorType | None) ->
     check_parameters(x, channels, parameters)
 
 
-@op(composed=True)
+def _groups(args: Args) -> Iterable[Axes]:
+    x: Labels = ("n", "c", *(None,) * (args["x"].ndim - 2))
+    tensors = _given(args, {"x": x, "dy": x, "scale": ("c",), "bias": ("c",)})
+    results = (x, ("c",), ("c",)) if "dy" in args and args["scale"] is not None else (x,)
+    counts = {"num_groups": "c"} if "num_groups" in args else {}
+    return (Axes(tensors, results, counts=counts),)
+
+
+@op(axes=_groups, composed=True)
 def group_norm(
     x: Tensor,
     num_groups: int,
@@ -288,7 +331,7 @@ def group_norm(
     return x
 
 
-@op(composed=True)
+@op(axes=_groups, composed=True)
 def instance_norm(
     x: Tensor, scale: Weight | None = None, bias: Weight | None = None, eps: float = 1e-5
 ) -> Tensor:
@@ -301,7 +344,7 @@ def instance_norm(
     return x
 
 
-@op
+@op(axes=_groups)
 def group_norm_dx(
     x: Tensor, num_groups: int, scale: Weight | None, dy: Tensor, eps: float = 1e-5
 ) -> TensorType | tuple[TensorType, TensorType, TensorType]:
@@ -315,7 +358,7 @@ def group_norm_dx(
     return _gradients(x, scale, dy)
 
 
-@op(composed=True)
+@op(axes=_normed, composed=True)
 def rms_norm(
     x: Tensor,
     scale: Weight | None = None,
@@ -341,7 +384,7 @@ def rms_norm(
     return x
 
 
-@op
+@op(axes=_normed)
 def rms_norm_dx(
     x: Tensor, scale: Weight | None, dy: Tensor, axis: int = -1, eps: float = 1e-6
 ) -> TensorType | tuple[TensorType, TensorType]:
@@ -356,7 +399,7 @@ def rms_norm_dx(
     return x if scale is None else (x, scale)
 
 
-@op
+@op(axes=along("x"))
 def lrn(
     x: Tensor,
     size: int = 5,
@@ -379,7 +422,7 @@ def lrn(
     return x
 
 
-@op(options=lrn)
+@op(axes=along("x", "dy"), options=lrn)
 def lrn_dx(x: Tensor, dy: Tensor, *options: Any) -> Tensor:
     """Gradient of `lrn`.
 
@@ -393,7 +436,7 @@ def lrn_dx(x: Tensor, dy: Tensor, *options: Any) -> Tensor:
     return x
 
 
-@op
+@op(axes=along("x", none_is_all=True))
 def l2_normalize(x: Tensor, eps: float = 1e-12, axis: Ints | None = None) -> Tensor:
     """Scale vectors to length 1: ``x / sqrt(max(sum(x²), eps))``.
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from meta.ir.types import Dim, TensorType
 from meta.op.core import Ints, Tensor, op
+from meta.op.core.axes import images
 from meta.op.core.check import pair, require, require_float, require_like, require_ndim
 from meta.op.core.op import ComposedOp
 from meta.op.core.window import (
@@ -101,7 +102,7 @@ POOLING: dict[str, ComposedOp] = {}
 def _pooling(n: int) -> None:
     data = DATA[n]
 
-    @op(name=f"max_pool{n}d", composed=True)
+    @op(name=f"max_pool{n}d", composed=True, axes=images("x"))
     @fill_docstring(n)
     def max_pool(
         x: Tensor,
@@ -139,7 +140,7 @@ def _pooling(n: int) -> None:
         Raises TypeInferError if no window fits, or one could lie in the padding alone.
         """
 
-    @op(name=f"adaptive_max_pool{n}d", composed=True)
+    @op(name=f"adaptive_max_pool{n}d", composed=True, axes=images("x"))
     @fill_docstring(n)
     def adaptive_max_pool(x: Tensor, shape: Ints, layout: str = data) -> Tensor:
         """Maximum over ``shape`` regions that cover the input evenly.
@@ -160,7 +161,7 @@ def _pooling(n: int) -> None:
 
     POOLING.update({p.name: p for p in (max_pool, avg_pool, adaptive_max_pool, adaptive_avg_pool)})
 
-    @op(name=f"max_pool{n}d_dx", options=max_pool)
+    @op(name=f"max_pool{n}d_dx", options=max_pool, axes=images("x", "y", "dy"))
     @fill_docstring(n)
     def max_pool_dx(x: Tensor, y: Tensor, dy: Tensor, *options: Any) -> Tensor:
         """Gradient of `max_pool{n}d`: dy goes to the first maximum of its window, in row order.
@@ -178,7 +179,11 @@ def _pooling(n: int) -> None:
         All as in `max_pool{n}d_dx`; of x and y only the types matter.
         """
 
-    @op(name=f"adaptive_max_pool{n}d_dx", options=adaptive_max_pool)
+    @op(
+        name=f"adaptive_max_pool{n}d_dx",
+        options=adaptive_max_pool,
+        axes=images("x", "y", "dy"),
+    )
     @fill_docstring(n)
     def adaptive_max_pool_dx(x: Tensor, y: Tensor, dy: Tensor, *options: Any) -> Tensor:
         """Gradient of `adaptive_max_pool{n}d`: dy goes to the first maximum of its region, in row

@@ -12,6 +12,7 @@ from meta.base import dtype as dtypes
 from meta.base.errors import TypeInferError
 from meta.base.registry import OPERATORS
 from meta.op.core import DeviceName, DType, Ints, Scalar, Tensor, TensorType, op
+from meta.op.core.axes import last
 from meta.op.core.check import (
     extents_of,
     require,
@@ -86,7 +87,7 @@ def dropout_train(
     return x, x.with_dtype("bool"), TensorType((0,), "uint8")
 
 
-@op
+@op(axes=last(dy=0, mask=0))
 def dropout_dx(dy: Tensor, mask: Tensor, reserve_space: Tensor, p: float = 0.5) -> Tensor:
     """Gradient of `dropout_train`: ``mask ? dy / (1 - p) : 0``.
 
@@ -214,7 +215,7 @@ def threefry_split(key: Tensor) -> tuple[Tensor, Tensor]:
     return _check(key), _check(key)
 
 
-@op
+@op(axes=last(bits=0))
 def bits_to_uniform(bits: Tensor, dtype: DType = "float32") -> Tensor:
     """Floats uniform on [0, 1), of random bits: multiples of 2**-23, or of 2**-52 in float64.
 

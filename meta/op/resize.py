@@ -1,5 +1,6 @@
 """Resizing and sampling of images."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from meta import op as operators
@@ -7,6 +8,7 @@ from meta.base import dtype as dtypes
 from meta.base.errors import ArgumentError
 from meta.ir.types import UNKNOWN, Dim, TensorType
 from meta.op.core import Ints, Op, Tensor, op
+from meta.op.core.axes import Args, Axes, Labels, images
 from meta.op.core.check import pair, require, require_float, require_ndim, require_same_dtype
 from meta.op.core.function import as_operand, function
 from meta.op.core.resample import sampling, upsampled
@@ -47,7 +49,7 @@ def resize_type(
 def _resizing(n: int) -> Op:
     data = DATA[n]
 
-    @op(name=f"resize{n}d")
+    @op(name=f"resize{n}d", axes=images("x"))
     @fill_docstring(n)
     def resize(
         x: Tensor,
@@ -84,7 +86,7 @@ def _resizing(n: int) -> Op:
             cubic_alpha, cubic_exclude, out_dtype,
         )  # fmt: skip
 
-    @op(name=f"resize{n}d_dx", options=resize)
+    @op(name=f"resize{n}d_dx", axes=images("x", "dy"), options=resize)
     @fill_docstring(n)
     def resize_dx(x: Tensor, dy: Tensor, *options: Any) -> Tensor:
         """Gradient of `resize{n}d`: every sample's dy, spread with its weights over what it read.
@@ -105,7 +107,7 @@ def _resizing(n: int) -> Op:
 _, resize2d, _ = map(_resizing, DATA)
 
 
-@op
+@op(axes=images("x"))
 def upsampling(
     x: Tensor,
     scale_h: float = 1.0,
@@ -135,13 +137,22 @@ def upsampling(
     return y.with_shape(tuple(UNKNOWN if i in unknown else d for i, d in enumerate(y.shape)))
 
 
+def _sampled(args: Args) -> Iterable[Axes]:
+    mixed = (None,) * (args["x"].ndim - 2)
+    image: Labels = ("N", "C", *mixed)
+    grid: Labels = ("N", None, *mixed)
+    if "dy" in args:
+        return (Axes({"x": image, "grid": grid, "dy": image}, (image, grid)),)
+    return (Axes({"x": image, "grid": grid}, (image,)),)
+
+
 SAMPLING_MODES = ("bilinear", "nearest", "bicubic")
 
 
 PADDING_MODES = ("zeros", "border", "reflection")
 
 
-@op
+@op(axes=_sampled)
 def grid_sample(
     x: Tensor,
     grid: Tensor,
@@ -192,7 +203,7 @@ def grid_sample(
     return TensorType((x.shape[0], x.shape[1], *grid.shape[1:-1]), x.dtype)
 
 
-@op(options=grid_sample)
+@op(axes=_sampled, options=grid_sample)
 def grid_sample_dx(
     x: Tensor, grid: Tensor, dy: Tensor, *options: Any
 ) -> tuple[TensorType, TensorType]:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from meta.op.core import DType, Tensor, op
+from meta.op.core.axes import along
 from meta.op.core.check import normalize_axis, require, require_gradient, require_same_dtype
 from meta.op.core.function import as_operand
 from meta.op.core.op import ComposedOp
@@ -15,7 +16,7 @@ def scan_dtype(own: str, dtype: str | None) -> str:
     return dtype or sum_dtype(own)
 
 
-@op(composed=True, complex=True)
+@op(axes=along("x"), composed=True, complex=True)
 def cumsum(x: Tensor, axis: int, dtype: DType | None = None, exclusive: bool = False) -> Tensor:
     """Sums of the elements up to each along ``axis``, in ``dtype``; the shape of ``x`` stays.
 
@@ -50,7 +51,7 @@ _define_call(cumsum)
 _define_call(cumprod)
 
 
-@op(complex=True)
+@op(axes=along("a", "b"), complex=True)
 def linear_scan(a: Tensor, b: Tensor, axis: int, reverse: bool = False) -> Tensor:
     """The recurrence ``y[i] = a[i] * y[i - 1] + b[i]`` along ``axis``, from ``y[0] = b[0]``.
 

@@ -7,11 +7,13 @@ A program says more than a call does: the dtype of indices, and which result of 
 
 The file is not called `sort`: ``meta.op.sort`` is the operator."""
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from meta.base.errors import ArgumentError
 from meta.ir.types import Dim
 from meta.op.core import DType, Tensor, op
+from meta.op.core.axes import Args, Axes, along, numbered
 from meta.op.core.check import normalize_axis, require, require_representable, require_same_dtype
 from meta.op.core.function import as_operand
 from meta.op.gathering import take
@@ -31,7 +33,7 @@ def _last(extent: Dim) -> Dim:
     return extent - 1 if isinstance(extent, int) else extent
 
 
-@op(composed=True)
+@op(axes=along("x"), composed=True)
 def argsort(x: Tensor, axis: int = -1, descending: bool = False, dtype: DType = "int64") -> Tensor:
     """The indices (int64) that sort ``x`` along ``axis``.
 
@@ -56,7 +58,7 @@ def _argsort(x: Any, axis: int = -1, descending: bool = False, stable: bool = Tr
     return argsort.plain(x, axis, descending)
 
 
-@op(composed=True)
+@op(axes=along("x"), composed=True)
 def sort(x: Tensor, axis: int = -1, descending: bool = False) -> Tensor:
     """``x`` sorted along ``axis``; the result has its type.
 
@@ -73,7 +75,7 @@ def _sort(x: Any, axis: int = -1, descending: bool = False, stable: bool = True)
     return sort.plain(x, axis, descending)
 
 
-@op(composed=True)
+@op(axes=along("x"), composed=True)
 def topk(
     x: Tensor,
     k: int,
@@ -117,7 +119,17 @@ def _topk(x: Any, k: int, axis: int = -1, largest: bool = True, sorted: bool = T
     return TopK(*topk.plain(x, k, axis, largest))
 
 
-@op(composed=True)
+def _searched(args: Args) -> Iterable[Axes]:
+    labels = numbered(args["x2"].ndim)
+    if args["x1"].ndim > 1:
+        tensors = {"x1": (*labels[:-1], None), "x2": labels}
+        return (Axes(tensors, (labels,), ("x1", "x2")),)
+    alone = Axes({"x1": (None,), "x2": labels}, (labels,), ("x2",))
+    both = Axes({"x1": (None,), "x2": (None,)}, ((None,),), ("x1", "x2"))
+    return (alone, both) if len(labels) == 1 else (alone,)
+
+
+@op(axes=_searched, composed=True)
 def searchsorted(x1: Tensor, x2: Tensor, right: bool = False, dtype: DType = "int64") -> Tensor:
     """Where to insert ``x2`` so that the last axis of ``x1`` stays ascending: indices (int64) from
     0 to its extent.

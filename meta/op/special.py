@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from meta.op.core import Scalar, Tensor, op
+from meta.op.core.axes import last
 from meta.op.core.check import require, require_same_dtype
 from meta.op.core.elementwise import define_real, floating, gradient, real
 from meta.op.core.names import NO_NAMES, Names
@@ -83,7 +84,7 @@ def xlog1py(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     return real(partial(_of_numbers, torch.special.xlog1py), x1, x2)
 
 
-@op
+@op(axes=last(re=1, im=1, results=(1, 1)))
 def dft(re: Tensor, im: Tensor, inverse: bool = False) -> tuple[Tensor, Tensor]:
     """The discrete Fourier transform along the last axis: (real part, imaginary part) of
     ``y[j] = sum(x[k] * exp(-2i * pi * j * k / n))`` for x = re + i * im of n elements.

@@ -9,8 +9,9 @@ from typing import Any
 
 from meta import op
 from meta.base.registry import OPERATORS
-from meta.dialect.core.ir_calls import PRODUCTS, new_call, product_terms, tensor_type
+from meta.dialect.core.ir_calls import PRODUCTS, new_call, tensor_type
 from meta.ir import UNKNOWN, Constant, Expr, Module, TensorType, Tuple, type_of
+from meta.op.core.axes import product_terms
 from meta.op.core.check import normalize_axes, normalize_axis, permutation
 from meta.op.core.subscripts import equation_of, subscripts
 from meta.passes.simplify.arithmetic import fill_of

@@ -21,7 +21,6 @@ from meta.dialect.core.ir_calls import (
     has_effect,
     new_call,
     op_call,
-    product_terms,
     tensor_of,
     tensor_type,
 )
@@ -38,6 +37,7 @@ from meta.ir import (
     Var,
 )
 from meta.ir.visit import uses
+from meta.op.core.axes import product_terms
 from meta.op.core.check import normalize_axes
 from meta.passes.alias_analysis import AliasSets, AliasSummaries, owning_tuple
 from meta.passes.manager import Pass

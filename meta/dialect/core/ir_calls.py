@@ -10,6 +10,7 @@ from typing import Any
 from meta import op
 from meta.base.device import CPU, Device
 from meta.base.errors import IRError
+from meta.base.registry import OPERATORS
 from meta.dialect.core import DialectOp
 from meta.ir import (
     Binding,
@@ -25,25 +26,14 @@ from meta.ir import (
     type_of,
 )
 from meta.op.core import CallValues, Op, View
+from meta.op.core.axes import Product
 
 PRODUCTS = {
-    op.matmul: "ab,bc->ac",
-    op.matmul_nt: "ab,cb->ac",
-    op.dense: "ab,cb->ac",  # the name that layers use for `matmul_nt`
-    op.matmul_tn: "ba,bc->ac",
-    op.matmul_tt: "ba,cb->ac",
-    op.batch_matmul: "nab,nbc->nac",
-    op.batch_matmul_nt: "nab,ncb->nac",
-    op.batch_matmul_tn: "nba,nbc->nac",
-    op.batch_matmul_tt: "nba,ncb->nac",
+    o: o.axes.equation
+    for o in map(OPERATORS.__getitem__, OPERATORS)
+    if isinstance(o.axes, Product)
 }
 """By operator, a product of two matrices as an equation of `einsum`."""
-
-
-def product_terms(equation: str) -> tuple[str, str, str]:
-    """Return the letters of the axes of x1, of x2, and of the result."""
-    first, second, result = equation.replace("->", ",").split(",")
-    return first, second, result
 
 
 def base_op(callee: Expr) -> Op | None:

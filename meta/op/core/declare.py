@@ -14,6 +14,7 @@ from meta.base.errors import RegistrationError
 from meta.base.registry import FUNCTIONS, OPERATORS
 from meta.base.source import definition_span
 from meta.ir.operators import OP_RESOLVERS
+from meta.op.core.axes import AxesRule
 from meta.op.core.indices import IndexRule
 from meta.op.core.names import NO_NAMES, Names
 from meta.op.core.op import ComposedOp, Op
@@ -32,6 +33,7 @@ def op(
     commutative: bool = ...,
     float8: bool = ...,
     complex: bool = ...,
+    axes: AxesRule | None = ...,
     indices: IndexRule | None = ...,
     promotes: tuple[str, ...] = ...,
     names: Names = ...,
@@ -49,6 +51,7 @@ def op(
     commutative: bool = ...,
     float8: bool = ...,
     complex: bool = ...,
+    axes: AxesRule | None = ...,
     indices: IndexRule | None = ...,
     promotes: tuple[str, ...] = ...,
     counts_as_float: bool = ...,
@@ -69,6 +72,7 @@ def op(
     commutative: bool = False,
     float8: bool = False,
     complex: bool = False,
+    axes: AxesRule | None = None,
     indices: IndexRule | None = None,
     composed: bool = False,
     promotes: tuple[str, ...] = (),
@@ -94,6 +98,8 @@ def op(
     commutative: exchanging the first two arguments changes no element of the result.
     float8: tensors of float8 are taken, too: it only moves or converts elements.
     complex: complex tensors are taken, too. An operator that takes float8 takes them as well.
+    axes: how the axes of tensors belong together, where ``elementwise`` does not say it; see
+        `axes.py`. ``like`` shares it.
     indices: a function of some of the arguments, by name, that says which of them are indices, and
         into what; see `indices.py`.
     composed: a call takes more than the schema; see `ComposedOp`.
@@ -135,6 +141,7 @@ def op(
             commutative=commutative,
             float8=float8,
             complex=complex,
+            axes=like.axes if axes is None and like is not None else axes,
             indices=indices,
             promotes=promotes,
             counts_as_float=counts_as_float,

@@ -29,6 +29,8 @@ from meta.base.signature_check import require_bindable
 from meta.base.source import Span, definition_span
 from meta.ir.expr import OpNode
 from meta.ir.types import TensorType, TupleType, Type
+from meta.op.core.axes import Axes, AxesRule
+from meta.op.core.axes import elementwise as elementwise_axes
 from meta.op.core.call import CallValues, call_text, runtime_args
 from meta.op.core.check import array_limit_error
 from meta.op.core.indices import IndexRange, IndexRule
@@ -83,6 +85,7 @@ class Op(OpNode):
     commutative: whether the first two arguments may be exchanged.
     float8: whether tensors of float8 are taken and returned; they have no arithmetic.
     complex: whether complex tensors are taken and returned, as by all that takes float8.
+    axes: how the axes of tensors belong together, None if that is not said; see `axes_of`.
     indices: which arguments are indices, and into what; None if none is. See `indices.py`.
     promotes: the slots whose operands a user's call may give in several dtypes; see `promotion.py`.
     counts_as_float: whether integers and bools among these count as float32 there.
@@ -105,6 +108,7 @@ class Op(OpNode):
         commutative: bool = False,
         float8: bool = False,
         complex: bool = False,
+        axes: AxesRule | None = None,
         indices: IndexRule | None = None,
         promotes: tuple[str, ...] = (),
         counts_as_float: bool = False,
@@ -119,7 +123,7 @@ class Op(OpNode):
         self.elementwise = elementwise
         self.commutative, self.float8 = commutative, float8
         self.complex = complex or float8
-        self.indices, self.promotes = indices, promotes
+        self.axes, self.indices, self.promotes = axes, indices, promotes
         self.counts_as_float, self.unary = counts_as_float, unary
         self.view_elsewhere = view_elsewhere
         self.names = names.of(name)
@@ -309,6 +313,14 @@ class Op(OpNode):
         elif self._declare is not None:
             self._declare(call)
         return call
+
+    def axes_of(self, args: dict[str, Any]) -> tuple[Axes, ...]:
+        """Return how the axes of a call belong together, of arguments by name, tensors being types;
+        () if that is not said. See `axes.py`.
+        """
+        if self.axes is None:
+            return tuple(elementwise_axes(args, self.promotes)) if self.elementwise else ()
+        return tuple(self.axes(args))
 
     def index_ranges(self, args: tuple[Any, ...]) -> tuple[tuple[int, IndexRange], ...]:
         """Return what is indexed by data in a call with canonical arguments, tensors being types:

@@ -20,12 +20,12 @@ from meta.dialect.core.ir_calls import (
     PRODUCTS,
     OpCall,
     op_call,
-    product_terms,
     tensor_of,
     tensor_type,
 )
 from meta.ir import Expr, TensorType, Tuple, TupleGetItem, Var
 from meta.op.core import Op
+from meta.op.core.axes import product_terms
 from meta.op.core.check import normalize_axes, normalize_axis
 from meta.op.core.subscripts import subscripts
 from meta.passes.alias_analysis import Definitions

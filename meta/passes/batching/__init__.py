@@ -42,8 +42,8 @@ from meta.ir import (
 from meta.ir.names import Names
 from meta.ir.printer import first_line
 from meta.op.core.tracing import BlockTrace, Trace
-from meta.passes.batching import layers  # noqa: F401
-from meta.passes.batching.rules import rule_of
+from meta.passes.batching import indices, layers  # noqa: F401
+from meta.passes.batching.rules import batched_call
 from meta.passes.batching.site import Operand, Site, looped
 from meta.passes.call_graph import callees, remove_unreachable
 from meta.passes.lambda_lift import lambda_lift
@@ -229,7 +229,7 @@ class _Batching:
         ]  # fmt: skip
         batched = any(o.batched for o in operands)
         types = tuple(leaf_types(_known(binding.var)))
-        site = Site(called, args, self.size, types)
+        site = Site(called, args, self.size, types, self.device)
         if called.random and self.randomness == "error":
             raise TraceError(
                 "random numbers are drawn for each example of a batch",
@@ -247,8 +247,7 @@ class _Batching:
                 "batches runs in evaluation mode (model.eval())",
                 span=binding.span,
             )
-        rule = None if called.random else rule_of(called)
-        found = rule(site) if rule is not None else None
+        found = None if called.random else batched_call(site)
         if found is None:
             if type(self.size) is not int:
                 raise TraceError(
@@ -264,12 +263,7 @@ class _Batching:
     def _as_before(self, site: Site) -> Leaves:
         """Return what a call gives that has nothing to do with the batch."""
 
-        def plain(value: Any) -> Any:
-            if isinstance(value, tuple) and value and isinstance(value[0], Operand):
-                return tuple(v.value for v in value)
-            return value.value if isinstance(value, Operand) else value
-
-        found = site.call({n: plain(v) for n, v in site.args.items()})
+        found = site.plain()
         return [Operand(y, False) for y in _flat(found)][: len(site.types)]
 
     def _call(self, name: str, call: Call, trace: Trace, env: dict[Var, Leaves]) -> Leaves:

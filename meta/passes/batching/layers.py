@@ -1,17 +1,19 @@
 """What operators of layers make of batched tensors: losses, normalisations with a gradient,
-attention, tables and indices.
+attention.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from meta import op
 from meta.ir.dims import product
-from meta.op.core.check import normalize_axis
 from meta.op.core.function import device_of
+from meta.op.core.op import by_schema
 from meta.op.loss import IGNORED
 from meta.op.loss_reduction import class_indices, in_compute_dtype
+from meta.passes.batching.rules import batched_call
 from meta.passes.batching.site import Operand, Site, rule
 
 
@@ -21,11 +23,9 @@ from meta.passes.batching.site import Operand, Site, rule
 )
 def loss(at: Site) -> Any:
     """The loss of each element, reduced for each example."""
-    if at["reduction"] not in ("mean", "sum", "none"):
+    if at["reduction"] not in ("mean", "sum"):
         return None
     losses = at.run(reduction="none")
-    if at["reduction"] == "none":
-        return losses
     axes = tuple(range(1, 1 + at["prediction"].ndim))
     return (op.mean if at["reduction"] == "mean" else op.sum)(losses, axes)
 
@@ -37,8 +37,6 @@ def loss(at: Site) -> Any:
 def loss_dpred(at: Site) -> Any:
     """As of the loss of each element."""
     dy, prediction = at["dy"], at["prediction"]
-    if at["reduction"] == "none":
-        return at.run()
     if at["reduction"] not in ("mean", "sum"):
         return None
     each = op.reshape(at.batched(dy), (at.size, *[1] * prediction.ndim))
@@ -46,8 +44,35 @@ def loss_dpred(at: Site) -> Any:
         count = product(prediction.shape)
         if type(count) is not int:
             return None
-        each = op.divide(each, float(max(count, 1)))
+        each = op.divide(each, 1.0 * max(count, 1))
     return at.run(reduction="none", dy=op.broadcast_to(each, (at.size, *prediction.shape)))
+
+
+@rule(op.smooth_l1_loss)
+def smooth_l1_loss(at: Site) -> Any:
+    """The mean over the elements of each example."""
+    losses = by_schema(op.huber_loss)(*map(at.batched, at.args.values()), "none")
+    return op.mean(losses, tuple(range(1, losses.ndim)))
+
+
+@rule(op.smooth_l1_loss_dpred, op.smooth_l1_loss_dtarget)
+def smooth_l1_loss_dpred(at: Site) -> Any:
+    """Over the number of elements of one example."""
+    first, second = map(at.batched, at.args.values())
+    if at.op is op.smooth_l1_loss_dtarget:
+        first, second = second, first
+    count = product(at.shape)
+    if type(count) is not int:
+        return None
+    return op.divide(
+        by_schema(op.clip)(op.subtract(first, second), -1.0, 1.0), float(max(count, 1))
+    )
+
+
+@rule(op.nll_loss_dtarget, op.cross_entropy_dtarget)
+def loss_dtarget(at: Site) -> Any:
+    """There is none."""
+    return op.zeros_like(at.batched(at["target"]))
 
 
 @rule(op.cross_entropy, op.nll_loss, op.cross_entropy_train)
@@ -105,10 +130,10 @@ def _rows(at: Site) -> tuple[Any, Any, Any]:
 
 @rule(op.layer_norm, op.rms_norm, op.layer_norm_train)
 def normalize(at: Site) -> Any:
-    """Rows of each example; a scale of each is multiplied behind."""
+    """A scale of each example is multiplied behind."""
     x, axis = at["x"], at.axis(at["x"])
     if not at.is_batched("scale", "bias"):
-        return at.run(axis=axis, **{n: at[n] and at[n].value for n in ("scale", "bias")})
+        return None
     found = at.run(axis=axis, scale=None, bias=None)
     y, *statistics = found if isinstance(found, tuple) else (found,)
     for name, apply in (("scale", op.multiply), ("bias", op.add)):
@@ -128,9 +153,7 @@ def _along(at: Site, parameter: Operand, x: Operand, axis: int) -> Any:
 def normalize_dx(at: Site) -> Any:
     """The scale is multiplied before, and its gradient is a sum over the rows of each example."""
     x, axis, scale = at["x"], at.axis(at["x"]), at["scale"]
-    if scale is None:
-        return at.run(axis=axis)
-    if len({o.value.dtype for o in (x, scale, at["dy"])}) > 1:
+    if scale is None or len({o.value.dtype for o in (x, scale, at["dy"])}) > 1:
         return None
     dy, values = at.batched(at["dy"]), at.batched(x)
     dx = at.run(axis=axis, scale=None, dy=op.multiply(dy, _along(at, scale, x, axis)))
@@ -147,122 +170,24 @@ def normalize_dx(at: Site) -> Any:
     return dx, op.sum(products, others), op.sum(dy, others)
 
 
-_ATTENTION = ("query", "key", "value", "y", "logsumexp", "dy")
-
-
 @rule(op.fused_attention, op.fused_attention_dx)
 def attention(at: Site) -> Any:
-    """The batch of attention takes the examples in; what all share is there for each in turn."""
-    if at["dropout_key"] is not None:
-        return None
-    names = list(_ATTENTION)
-    mask, slopes = at["mask"], at["slopes"]
-    if mask is not None and mask.batched:
-        rows = at["query"].shape[0]
-        if mask.ndim != 4 or mask.shape[0] != rows:
-            return None
-        names.append("mask")
-    if slopes is not None and (slopes.batched or slopes.ndim > 1):
-        return None
-    return at.folded(names)
+    """A mask, or slopes, of each example that its batches share are one of each of them."""
+    rows, mask, slopes = at["query"].shape[0], at["mask"], at["slopes"]
+    changed = {}
+    if at.is_batched("mask") and mask.shape[:-3] in ((), (1,)) and (mask.ndim, rows) != (4, 1):
+        shape = (*[1] * (3 - mask.ndim), *mask.shape[-3:])
+        value = op.reshape(mask.value, (at.size, 1, *shape))
+        changed["mask"] = Operand(op.broadcast_to(value, (at.size, rows, *shape)), True)
+    if at.is_batched("slopes") and slopes.ndim == 1:
+        value = op.expand_dims(slopes.value, 1)
+        whole = op.broadcast_to(value, (at.size, rows, *slopes.shape))
+        changed["slopes"] = Operand(whole, True)
+    return batched_call(replace(at, args={**at.args, **changed})) if changed else None
 
 
-@rule(op.prelu)
-def prelu(at: Site) -> Any:
-    """Rows have nothing to do with one another."""
-    return at.folded(("x",))
-
-
-@rule(op.rotary_embedding)
-def rotary_embedding(at: Site) -> Any:
-    """Tables are broadcast as before, behind the batch."""
-    x = at["x"]
-    tables = {n: at.aligned(at[n], x.ndim) for n in ("cos", "sin")}
-    return at.call({**at.args, "x": at.batched(x), **tables})
-
-
-@rule(op.cast_like)
-def cast_like(at: Site) -> Any:
-    """Only the dtype counts."""
-    return op.astype(at.batched(at["x"]), at.types[0].dtype)
-
-
-@rule(op.tile)
-def tile(at: Site) -> Any:
-    """Each example is repeated."""
-    x = at["x"]
-    reps = (at["reps"],) if isinstance(at["reps"], int) else tuple(at["reps"])
-    reps = (*[1] * (x.ndim - len(reps)), *reps)
-    return at.call({**at.args, "x": at.aligned(x, len(reps)), "reps": (1, *reps)})
-
-
-@rule(op.take)
-def take(at: Site) -> Any:
-    """Of one table, whose chosen rows then have the batch among their axes; or by the same indices
-    of each example.
-    """
-    x, indices = at["x"], at["indices"]
-    if x.batched:
-        if indices.batched or at["axis"] is None:
-            return None
-        return at.run(axis=at.axis(x), indices=indices.value)
-    found = at.call({**at.args, "x": x.value, "indices": indices.value})
-    axis = 0 if at["axis"] is None else normalize_axis(at["axis"], x.ndim)
-    order = (axis, *range(axis), *range(axis + 1, len(at.shape) + 1))
-    return op.permute_dims(found, order) if axis else found
-
-
-@rule(op.index_select)
-def index_select(at: Site) -> Any:
-    """The same indices of each example."""
-    if at["index"].batched:
-        return None
-    return at.run(axis=at.axis(at["x"]), index=at["index"].value)
-
-
-@rule(op.adv_index)
-def adv_index(at: Site) -> Any:
-    """The number of the example is one index more."""
-    return op.adv_index(_numbered_inputs(at))
-
-
-@rule(op.adv_index_dx)
-def adv_index_dx(at: Site) -> Any:
-    """As the forward operator."""
-    return op.adv_index_dx(at.batched(at["dy"]), _numbered_inputs(at))
-
-
-def _numbered_inputs(at: Site) -> tuple[Any, ...]:
-    x, *indices = at["inputs"]
-    ndim = max(i.ndim for i in indices)
-    numbers = op.arange(0, at.size, 1, "int64", device_of(x.value))
-    examples = op.reshape(numbers, (at.size, *[1] * ndim))
-    return (at.batched(x), examples, *(at.aligned(i, ndim) for i in indices))
-
-
-@rule(op.embedding)
-def embedding(at: Site) -> Any:
-    """Rows of one table; of a table for each example they are numbered through."""
-    table, indices = at["x"], at["indices"]
-    if not table.batched:
-        return at.run(x=table.value)
-    if at["padding_idx"] is not None:
-        return None
-    rows = table.shape[0]
-    return at.run(x=at.fold(table.value, table.shape), indices=_numbered(at, indices, rows))
-
-
-@rule(op.embedding_dx)
-def embedding_dx(at: Site) -> Any:
-    """The tables lie one behind the other."""
-    rows = at.shape[0]
-    found = at.run(indices=_numbered(at, at["indices"], rows), num_weight=product((at.size, rows)))
-    return op.reshape(found, (at.size, *at.shape))
-
-
-def _numbered(at: Site, indices: Operand, rows: int) -> Any:
-    """Return indices into tables of ``rows`` rows that lie one behind the other."""
-    values = at.batched(indices)
-    from_start = op.where(op.less(values, 0), op.add(values, rows), values)
-    offsets = op.multiply(op.arange(0, at.size, 1, str(values.dtype), device_of(values)), rows)
-    return op.add(from_start, op.reshape(offsets, (at.size, *[1] * indices.ndim)))
+@rule(op.rotary_embedding_dtable)
+def rotary_embedding_dtable(at: Site) -> Any:
+    """Of tables of each example."""
+    table = at.aligned(Operand(at.batched(at["cos"]), True), at["x"].ndim)
+    return tuple(op.reshape(y, (at.size, *at.shape)) for y in at.run(cos=table))

@@ -7,13 +7,15 @@ where it has nothing to say, and the call becomes a loop over the examples (`loo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from meta import op
+from meta.base.device import Device
 from meta.ir.dims import product
 from meta.op.core import Op
+from meta.op.core.axes import Axes
 from meta.op.core.check import normalize_axis
 from meta.op.core.op import by_schema
 
@@ -55,13 +57,14 @@ class Operand:
 @dataclass(frozen=True)
 class Site:
     """A call: ``args`` by name, tensors as `Operand` or as a tuple of them. ``size`` is the extent
-    of the batch, ``types`` are those of the results for one example.
+    of the batch, ``types`` are those of the results for one example, ``device`` where it runs.
     """
 
     op: Op
     args: dict[str, Any]
     size: Any
     types: tuple[Any, ...]
+    device: Device
 
     def __getitem__(self, name: str) -> Any:
         return self.args[name]
@@ -72,9 +75,27 @@ class Site:
         shape: tuple[Any, ...] = self.types[0].shape
         return shape
 
+    @property
+    def axes(self) -> tuple[Axes, ...]:
+        """How the axes of one example belong together, as the operator says."""
+
+        def type_of(value: Any) -> Any:
+            if isinstance(value, Operand):
+                return value.value.type.with_shape(value.shape)
+            return tuple(map(type_of, value)) if isinstance(value, tuple) else value
+
+        return self.op.axes_of({n: type_of(v) for n, v in self.args.items()})
+
     def is_batched(self, *names: str) -> bool:
         """Whether one of these arguments is batched."""
-        return any(isinstance(a, Operand) and a.batched for a in (self.args.get(n) for n in names))
+        return any(o.batched for n in names for o in self.operands(n))
+
+    def operands(self, name: str) -> tuple[Operand, ...]:
+        """Return the tensors of an argument."""
+        value = self.args.get(name)
+        return tuple(
+            o for o in (value if isinstance(value, tuple) else (value,)) if isinstance(o, Operand)
+        )
 
     def batched(self, operand: Operand) -> Any:
         """Return a tensor with the batch as its first axis, repeated along it if it is not."""
@@ -96,57 +117,54 @@ class Site:
     def run(self, **changed: Any) -> Any:
         """Call the operator on all tensors, batched, with some arguments changed."""
 
-        def given(value: Any) -> Any:
-            if isinstance(value, tuple) and value and all(isinstance(v, Operand) for v in value):
-                return tuple(map(self.batched, value))
-            return self.batched(value) if isinstance(value, Operand) else value
-
-        return self.call({n: given(v) for n, v in self.args.items()} | changed)
+        return self.call({n: each(self.batched, v) for n, v in self.args.items()} | changed)
 
     def call(self, args: dict[str, Any]) -> Any:
         """Call the operator with arguments by name."""
         return by_schema(self.op)(*(args[name] for name in self.op.schema.names))
 
-    def folded(self, names: Sequence[str], **changed: Any) -> Any:
-        """Call an operator whose first axis numbers rows that have nothing to do with one another:
-        the batch becomes a part of that axis in these arguments and in the results.
+    def plain(self, **changed: Any) -> Any:
+        """Call the operator on all tensors as they are, with some arguments changed."""
+        return self.call({n: each(lambda o: o.value, v) for n, v in self.args.items()} | changed)
 
-        The other tensors are the same for all examples; else None.
-        """
-        others = [n for n, v in self.args.items() if isinstance(v, Operand) and n not in names]
-        if self.is_batched(*others):
-            return None
-        args = {n: v.value if isinstance(v, Operand) else v for n, v in self.args.items()}
-        for name in names:
-            operand = self.args.get(name)
-            if isinstance(operand, Operand):
-                args[name] = self.fold(self.batched(operand), operand.shape)
-        found = self.call(args | changed)
-        several = isinstance(found, tuple)
-        rows = [
-            op.reshape(y, (self.size, *t.shape))
-            for y, t in zip(found if several else (found,), self.types, strict=True)
-        ]
-        return tuple(rows) if several else rows[0]
+    def fold(self, operand: Operand, axis: int = 0) -> Any:
+        """Return a tensor whose batch is a part of an axis of an example: the part in front."""
+        shape = operand.shape
+        order = (*range(1, 1 + axis), 0, *range(1 + axis, 1 + len(shape)))
+        rows = (*shape[:axis], product((self.size, shape[axis])), *shape[axis + 1 :])
+        return op.reshape(_permuted(self.batched(operand), order), rows)
 
-    def fold(self, value: Any, shape: tuple[Any, ...]) -> Any:
-        """Return a batched tensor whose batch is a part of the first axis of an example."""
-        return op.reshape(value, (product((self.size, shape[0])), *shape[1:]))
+    def unfold(self, value: Any, shape: tuple[Any, ...], axis: int = 0) -> Any:
+        """Undo `fold`, of examples of a shape."""
+        ndim = 1 + len(shape)
+        pieces = op.reshape(value, (*shape[:axis], self.size, *shape[axis:]))
+        return _permuted(pieces, (axis, *(i for i in range(ndim) if i != axis)))
+
+
+def each(change: Callable[[Operand], Any], value: Any) -> Any:
+    """Return an argument with its tensors changed."""
+    if isinstance(value, tuple):
+        return tuple(each(change, v) for v in value)
+    return change(value) if isinstance(value, Operand) else value
+
+
+def _permuted(value: Any, order: tuple[int, ...]) -> Any:
+    return value if order == tuple(range(len(order))) else op.permute_dims(value, order)
 
 
 def looped(site: Site) -> Any:
     """Return what a call of each example gives, stacked."""
-    found = []
-    for i in range(site.size):
 
-        def one(value: Any, i: int = i) -> Any:
-            if isinstance(value, tuple) and value and all(isinstance(v, Operand) for v in value):
-                return tuple(one(v) for v in value)
-            if not isinstance(value, Operand):
-                return value
-            return value.value[i] if value.batched else value.value
+    def one(i: int) -> Any:
+        def row(o: Operand) -> Any:
+            return o.value[i] if o.batched else o.value
 
-        found.append(site.call({n: one(v) for n, v in site.args.items()}))
+        return site.call({n: each(row, v) for n, v in site.args.items()})
+
+    if site.size == 0:
+        empty = tuple(op.zeros((0, *t.shape), t.dtype, site.device) for t in site.types)
+        return empty if len(empty) > 1 else empty[0]
+    found = [one(i) for i in range(site.size)]
     if isinstance(found[0], tuple):
         return tuple(op.stack(column, 0) for column in zip(*found, strict=True))
     return op.stack(found, 0)

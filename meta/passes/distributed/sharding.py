@@ -24,6 +24,7 @@ from meta.base.errors import IRError
 from meta.base.source import Span
 from meta.ir import TupleType, Type
 from meta.op.core import Op
+from meta.op.core.axes import Axes
 from meta.op.core.op import by_schema
 from meta.op.core.tracing import Symbol, Value
 
@@ -227,6 +228,11 @@ class Site:
     def why(self) -> str:
         """For what values are exchanged."""
         return f"{self.op.name} needs it"
+
+    @property
+    def axes(self) -> tuple[Axes, ...]:
+        """How the axes of whole tensors belong together, as the operator says."""
+        return self.op.axes_of({n: map_shards(a, lambda p: p.type) for n, a in self.args.items()})
 
     def parts(self) -> list[ShardedValue]:
         """Return all parts among the arguments."""

@@ -5,15 +5,16 @@ each rank has a part, from the rows that words choose to their cross entropy.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import prod
 from typing import Any
 
 from meta import op
-from meta.dialect.core.ir_calls import PRODUCTS, product_terms
+from meta.dialect.core.ir_calls import PRODUCTS
 from meta.ir.dims import product
-from meta.ir.types import UnknownDim
-from meta.op.core import Op
-from meta.op.core.check import inverse_permutation, normalize_axis, permutation, swap_permutation
+from meta.ir.types import TupleType, UnknownDim
+from meta.op.core.axes import Axes, product_terms
+from meta.op.core.check import normalize_axis
 from meta.op.core.op import by_schema
 from meta.op.core.reduction import reduction
 from meta.op.core.slicing import quotient, slice_ranges
@@ -22,39 +23,71 @@ from meta.op.loss_reduction import class_indices, in_compute_dtype
 from meta.op.shapes import split_bounds
 from meta.passes.distributed.sharding import (
     RULES,
-    Rule,
     ShardAxis,
     ShardedValue,
     Site,
     leaves,
+    map_shards,
     rule,
 )
 
 
-def rule_of(op: Op) -> Rule | None:
+def sharded_call(at: Site) -> Any:
     """Return what an operator makes of parts, None if it needs whole tensors."""
-    return RULES.get(op) or (elementwise if op.elementwise else None)
-
-
-def elementwise(at: Site) -> Any:
-    """Operands, broadcast, are cut as the largest of them that is."""
-    ndim = len(at.type.shape)
-    given = {n: a for n, a in at.args.items() if isinstance(a, ShardedValue)}
-    cut = common_axis(list(given.values()), ndim)
-    if not cut.fits(at.type.shape, at.ranks.size):
+    if at.op in RULES and (found := RULES[at.op](at)) is not None:
+        return found
+    if "over" in at.op.schema.index:  # whose parts are those of ranks themselves
         return None
-    return at.run(cut, **{n: at.aligned(a, cut, ndim) for n, a in given.items()})
+    ways = (along_free_axis(at, axes) for axes in at.axes)
+    return next((found for found in ways if found is not None), None)
 
 
-def common_axis(parts: list[ShardedValue], ndim: int) -> ShardAxis:
-    """Return how the largest value that is cut is, seen from a result of ``ndim`` axes."""
+def along_free_axis(at: Site, axes: Axes) -> Any:
+    """Tensors are cut along the axis along which the largest of them that is cut is, if the
+    operator does the same at each position there; None if it does not.
+    """
+    given = {n: list(leaves(a)) for n, a in at.args.items() if n in axes.tensors}
+    first = largest(part for parts in given.values() for part in parts)
+    if first is None:
+        return None
+    name = next(n for n, parts in given.items() if first in parts)
+    label, joined = axes.tensors[name][first.cut.axis], first.cut.joined
+    types = at.type.fields if isinstance(at.type, TupleType) else (at.type,)
+    results = axes.results * (len(types) if len(axes.results) == 1 else 1)
+    if label not in axes.free() or any(label in s for s in axes.shapes.values()):
+        return None
+    cuts = tuple(ShardAxis(labels.index(label), joined) for labels in results)
+    if not all(cut.fits(t.shape, at.ranks.size) for cut, t in zip(cuts, types, strict=True)):
+        return None
+    pieces = {n: at[n] for n, counted in axes.counts.items() if counted == label}
+    if any(count % at.ranks.size or joined != 1 for count in pieces.values()):
+        return None
+    along = {n: axes.tensors[n].index(label) for n in given if label in axes.tensors[n]}
+    extents = {(n, part.shape[axis]) for n, axis in along.items() for part in given[n]}
+    if len({d for n, d in extents if n not in axes.broadcasts or d != 1}) > 1:
+        return None
+
+    def part_of(part: ShardedValue, labels: Any) -> Any:
+        axis = labels.index(label) if label in labels else -1
+        if axis < 0 or part.shape[axis] == 1:
+            return at.ranks.copied(at.ranks.whole(part, at.why))
+        return at.ranks.cut(part, ShardAxis(axis, joined), at.why)
+
+    changed: dict[str, Any] = {n: count // at.ranks.size for n, count in pieces.items()}
+    for n, value in at.args.items():
+        labels = axes.tensors.get(n, ())
+        if any(True for _ in leaves(value)):
+            changed[n] = map_shards(value, lambda part, s=labels: part_of(part, s))
+    return at.run(cuts if isinstance(at.type, TupleType) else cuts[0], **changed)
+
+
+def largest(parts: Iterable[ShardedValue]) -> ShardedValue | None:
+    """Return the largest value that is cut."""
 
     def known(part: ShardedValue) -> int:
         return prod(d for d in part.shape if isinstance(d, int))
 
-    first = max((p for p in parts if p.cut is not None), key=known)
-    assert first.cut is not None
-    return ShardAxis(first.cut.axis + ndim - first.ndim, first.cut.joined)
+    return max((p for p in parts if p.cut is not None), key=known, default=None)
 
 
 @rule(*PRODUCTS)
@@ -83,18 +116,6 @@ def products(at: Site) -> Any:
     if along in result:
         return at.run(ShardAxis(result.index(along), joined), **made)
     return at.summed(at.made(**made))
-
-
-@rule(op.bias_add)
-def bias_add(at: Site) -> Any:
-    """The bias is cut as its axis is."""
-    x = at["x"]
-    if x.cut is None:
-        return None
-    cut = x.cut
-    if normalize_axis(at["axis"], x.ndim) != cut.axis:
-        return at.run(cut, bias=at.ranks.copied(at.ranks.whole(at["bias"], at.why)))
-    return at.run(cut, bias=at.ranks.cut(at["bias"], ShardAxis(0, cut.joined), at.why))
 
 
 def through_reshape(
@@ -146,18 +167,6 @@ def view(at: Site) -> Any:
     return at.run(cut)
 
 
-@rule(op.permute_dims, op.permute_dims_dx, op.swapaxes)
-def permute(at: Site) -> Any:
-    """The axis that is cut goes where it goes."""
-    x = at["x"]
-    if at.op is op.swapaxes:
-        order = swap_permutation(at["axis1"], at["axis2"], x.ndim)
-    else:
-        read = permutation if at.op is op.permute_dims else inverse_permutation
-        order = read(at["axes"], x.ndim)
-    return at.run(ShardAxis(order.index(x.cut.axis), x.cut.joined))
-
-
 @rule(op.broadcast_to)
 def broadcast_to(at: Site) -> Any:
     """What is repeated is cut as before."""
@@ -191,10 +200,10 @@ def strided_slice(at: Site) -> Any:
 
 @rule(op.split)
 def split(at: Site) -> Any:
-    """Along another axis, or between whole pieces of the axis that is cut."""
+    """Between whole pieces of the axis that is cut."""
     x, cut, where = at["x"], at["x"].cut, at["indices_or_sections"]
     if normalize_axis(at["axis"], x.ndim) != cut.axis:
-        return at.run(cut)
+        return None
     bounds = split_bounds(x.shape[cut.axis], where)
     each = x.shape[cut.axis] // cut.joined
     if any(begin % each or end % each or begin == end for begin, end in bounds):
@@ -207,15 +216,11 @@ def split(at: Site) -> Any:
 
 @rule(op.concat)
 def concat(at: Site) -> Any:
-    """Along another axis, or of pieces of one length along the axis that is cut."""
+    """Of pieces of one length along the axis that is cut."""
     arrays = list(leaves(at["arrays"]))
     if at["axis"] is None:
         return None
-    axis, ndim = normalize_axis(at["axis"], arrays[0].ndim), arrays[0].ndim
-    cut = common_axis(arrays, ndim)
-    if cut.axis != axis:
-        made = [at.ranks.cut(a, cut, at.why) for a in arrays]
-        return at.run(cut, arrays=tuple(made))
+    axis = normalize_axis(at["axis"], arrays[0].ndim)
     if any(a.cut is None or a.cut.axis != axis for a in arrays):
         return None
     if len({a.shape[axis] // a.cut.joined for a in arrays if a.cut is not None}) != 1:
@@ -223,78 +228,30 @@ def concat(at: Site) -> Any:
     return at.run(ShardAxis(axis, sum(a.cut.joined for a in arrays if a.cut is not None)))
 
 
-@rule(op.stack)
-def stack(at: Site) -> Any:
-    """The new axis is whole."""
-    arrays = list(leaves(at["arrays"]))
-    cut = common_axis(arrays, arrays[0].ndim)
-    behind = normalize_axis(at["axis"], arrays[0].ndim + 1) <= cut.axis
-    made = tuple(at.ranks.cut(a, cut, at.why) for a in arrays)
-    return at.run(ShardAxis(cut.axis + behind, cut.joined), arrays=made)
-
-
-@rule(op.repeat)
-def repeat(at: Site) -> Any:
-    """Along another axis than the one that is cut."""
-    x = at["x"]
-    if at["axis"] is None or normalize_axis(at["axis"], x.ndim) == x.cut.axis:
-        return None
-    return at.run(x.cut)
-
-
-@rule(op.sum, op.mean, op.max, op.min, op.prod, op.all, op.any, op.argmax, op.argmin, op.logsumexp)
+@rule(op.sum, op.mean, op.max)
 def reduce(at: Site) -> Any:
-    """Over other axes, or a sum or a mean over the axis that is cut, of which each rank has a term;
-    the largest and smallest element where no gradient goes through them.
+    """A sum or a mean over the axis that is cut, of which each rank has a term; the largest element
+    where no gradient goes through it.
     """
     x = at["x"]
-    found = reduction(x.ndim, at["axis"], at["keepdims"])
-    axis = x.cut.axis
-    if axis not in found.axes:
-        gone = [a for a in found.axes if a not in found.kept and a < axis]
-        return at.run(ShardAxis(axis - len(gone), x.cut.joined))
+    if x.cut.axis not in reduction(x.ndim, at["axis"], at["keepdims"]).axes:
+        return None
     if at.op is op.sum:
         return at.summed(at.made())
     if at.op is op.mean:
         return at.summed(op.multiply(at.made(), 1 / at.ranks.size))
-    if at.op is op.max and not x.grad and x.type.dtype != "bool":
+    if not x.grad and x.type.dtype != "bool":
         return at.result(at.ranks.largest(at.made(), at.why), None)
     return None
 
 
-@rule(op.var, op.std)
-def deviation(at: Site) -> Any:
-    """Over other axes."""
-    x = at["x"]
-    found = reduction(x.ndim, at["axis"], at["keepdims"])
-    if x.cut.axis in found.axes:
-        return None
-    gone = [a for a in found.axes if a not in found.kept and a < x.cut.axis]
-    return at.run(ShardAxis(x.cut.axis - len(gone), x.cut.joined))
-
-
-@rule(op.layer_norm, op.rms_norm, op.layer_norm_train)
-def normalize(at: Site) -> Any:
-    """Along another axis than the one that is cut."""
-    x = at["x"]
-    if x.cut is None or normalize_axis(at["axis"], x.ndim) == x.cut.axis:
-        return None
-    given = {n: at[n] for n in ("scale", "bias") if at[n] is not None}
-    copies = {n: at.ranks.copied(at.ranks.whole(p, at.why)) for n, p in given.items()}
-    if at.op is not op.layer_norm_train:
-        return at.run(x.cut, **copies)
-    axis = normalize_axis(at["axis"], x.ndim)
-    rows = ShardAxis(x.cut.axis - (axis < x.cut.axis), x.cut.joined)
-    return at.run((x.cut, rows, rows), **copies)
-
-
 @rule(op.softmax, op.log_softmax)
 def softmax(at: Site) -> Any:
-    """Along another axis, or with the largest score and the sum of all ranks."""
+    """With the largest score and the sum of all ranks."""
     x, ranks = at["x"], at.ranks
     axis = normalize_axis(at["axis"], x.ndim)
     if axis != x.cut.axis:
-        return at.run(x.cut)
+        return None
     shifted = _minus_largest(at, in_compute_dtype(x.value), axis)
     total = ranks.summed(op.sum(op.exp(shifted), axis, True), f"exponentials of {at.op.name}")
     total = op.copy_to(total, ranks.over, ranks.size)
@@ -384,16 +341,6 @@ def dropout(at: Site) -> Any:
         return None
     key = op.random_key(at.ranks.device) if given is None else given.value
     return at.run((x.cut, x.cut, None), in_states=at.ranks.own_key(key))
-
-
-@rule(op.rotary_embedding)
-def rotary_embedding(at: Site) -> Any:
-    """Along another axis than that of the pairs."""
-    x = at["x"]
-    if x.cut is None or x.cut.axis == x.ndim - 1:
-        return None
-    tables = {n: at.aligned(at[n], x.cut, x.ndim) for n in ("cos", "sin")}
-    return at.run(x.cut, **tables)
 
 
 @rule(op.fused_attention)

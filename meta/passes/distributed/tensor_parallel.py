@@ -41,7 +41,7 @@ from meta.passes.distributed.sharding import (
     leaves,
     map_shards,
 )
-from meta.passes.distributed.sharding_rules import rule_of
+from meta.passes.distributed.sharding_rules import sharded_call
 
 
 class Sharder:
@@ -114,8 +114,7 @@ class Sharder:
                 span=self.ranks.span,
             )
         if any(p.cut is not None for p in site.parts()):
-            rule = rule_of(called)
-            found = None if rule is None else rule(site)
+            found = sharded_call(site)
             if found is not None:
                 return found
         given = (self._whole(a, called.name) for a in args.values())

@@ -9,11 +9,11 @@ from meta.dialect.core.ir_calls import (
     PRODUCTS,
     OpCall,
     new_call,
-    product_terms,
     tensor_of,
     tensor_type,
 )
 from meta.ir import Expr, Tuple
+from meta.op.core.axes import product_terms
 from meta.op.core.check import (
     inverse_permutation,
     normalize_axes,

@@ -1,0 +1,135 @@
+"""What operators make of batched tensors that are given indices, or draw numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meta import op
+from meta.ir.dims import product
+from meta.op.core.check import normalize_axis
+from meta.passes.batching.site import Operand, Site, rule
+
+
+@rule(op.take, op.index_select)
+def take(at: Site) -> Any:
+    """Of one table, whose chosen rows then have the batch among their axes; where each example has
+    a table, its number is one index more.
+    """
+    x, indices = at["x"], at["index" if at.op is op.index_select else "indices"]
+    if x.batched and not indices.batched and at["axis"] is not None:
+        return None
+    count, axis = indices.ndim, 0 if at["axis"] is None else normalize_axis(at["axis"], x.ndim)
+    if not x.batched:
+        found = op.take(x.value, indices.value, at["axis"], at.args.get("mode", "raise"))
+        return _moved(found, axis, 1, 0)
+    found = op.adv_index((_rows(at, x, axis), *_numbered(at, [_index(at, x, indices, axis)])))
+    return _moved(found, 1, count, 1 + axis)
+
+
+@rule(op.take_dx)
+def take_dx(at: Site) -> Any:
+    """As the forward operator."""
+    x, indices = at["x"], at["indices"]
+    if not indices.batched and at["axis"] is not None:
+        return None
+    axis = 0 if at["axis"] is None else normalize_axis(at["axis"], x.ndim)
+    rows = _rows(at, x, axis)
+    dy = _moved(at.batched(at["dy"]), 1 + axis, indices.ndim, 1)
+    dx = op.adv_index_dx(dy, (rows, *_numbered(at, [_index(at, x, indices, axis)])))
+    return op.reshape(_moved(dx, 1, 1, 1 + axis), (at.size, *x.shape))
+
+
+def _moved(x: Any, source: int, count: int, target: int) -> Any:
+    """Return x, ``count`` axes of which, from ``source`` on, are from ``target`` on."""
+    order = [i for i in range(x.ndim) if not source <= i < source + count]
+    order[target:target] = range(source, source + count)
+    return op.permute_dims(x, tuple(order)) if order != list(range(x.ndim)) else x
+
+
+def _rows(at: Site, x: Operand, axis: int) -> Any:
+    """Return what `take` takes from: the batch, then the axis."""
+    if at["axis"] is None:
+        return op.reshape(at.batched(x), (at.size, product(x.shape)))
+    return _moved(at.batched(x), 1 + axis, 1, 1)
+
+
+def _index(at: Site, x: Operand, indices: Operand, axis: int) -> Operand:
+    """Return the indices as `adv_index` reads them, of any mode of `take`."""
+    extent, mode = product(x.shape) if at["axis"] is None else x.shape[axis], at.args.get("mode")
+    value = op.astype(indices.value, "int64")
+    if mode == "clip":
+        value = op.minimum(op.maximum(value, 0), extent - 1)
+    elif mode == "wrap":
+        value = op.remainder(value, extent)
+    return Operand(value, indices.batched)
+
+
+def _numbered(at: Site, indices: list[Operand]) -> tuple[Any, ...]:
+    """Return the numbers of the examples, and indices as they broadcast with them."""
+    ndim = max((i.ndim for i in indices), default=0)
+    return _numbers(at, ndim), *(at.aligned(i, ndim) for i in indices)
+
+
+def _numbers(at: Site, ndim: int) -> Any:
+    numbers = op.arange(0, at.size, 1, "int64", at.device)
+    return op.reshape(numbers, (at.size, *[1] * ndim))
+
+
+@rule(op.adv_index)
+def adv_index(at: Site) -> Any:
+    """The number of the example is one index more."""
+    x, *indices = at["inputs"]
+    return op.adv_index((at.batched(x), *_numbered(at, indices)))
+
+
+@rule(op.adv_index_dx)
+def adv_index_dx(at: Site) -> Any:
+    """As the forward operator."""
+    x, *indices = at["inputs"]
+    return op.adv_index_dx(at.batched(at["dy"]), (at.batched(x), *_numbered(at, indices)))
+
+
+@rule(op.gather_nd, op.gather_nd_dx, op.scatter_nd)
+def coordinates(at: Site) -> Any:
+    """The number of the example is one coordinate more."""
+    given = _moved(op.astype(at.batched(at["indices"]), "int64"), 1, 1, 0)
+    rest = given.shape[2:]
+    numbers = op.broadcast_to(_numbers(at, len(rest)), (1, at.size, *rest))
+    return at.run(indices=op.concat((numbers, given), 0))
+
+
+@rule(op.embedding)
+def embedding(at: Site) -> Any:
+    """Tables of the examples are numbered through."""
+    table, indices = at["x"], at["indices"]
+    if not (table.batched and indices.batched) or at["padding_idx"] is not None:
+        return None
+    rows = table.shape[0]
+    return at.run(x=at.fold(table), indices=_numbered_rows(at, indices, rows))
+
+
+@rule(op.embedding_dx)
+def embedding_dx(at: Site) -> Any:
+    """The tables lie one behind the other."""
+    rows = at.shape[0]
+    if not at.is_batched("indices"):
+        return None
+    numbered = _numbered_rows(at, at["indices"], rows)
+    return at.unfold(at.run(indices=numbered, num_weight=product((at.size, rows))), at.shape)
+
+
+def _numbered_rows(at: Site, indices: Operand, rows: int) -> Any:
+    """Return indices into tables of ``rows`` rows that lie one behind the other."""
+    values = op.astype(at.batched(indices), "int64")
+    from_start = op.where(op.less(values, 0), op.add(values, rows), values)
+    return op.add(from_start, op.multiply(_numbers(at, indices.ndim), rows))
+
+
+@rule(op.searchsorted)
+def searchsorted(at: Site) -> Any:
+    """The places of all that is searched in one sequence."""
+    x1, x2 = at["x1"], at["x2"]
+    if not x1.batched or x1.ndim > 1 or x2.ndim == 1:
+        return None
+    columns = op.reshape(at.batched(x2), (at.size, product(x2.shape)))
+    return op.reshape(at.plain(x2=columns), (at.size, *x2.shape))
