@@ -170,20 +170,57 @@ def normalize_dx(at: Site) -> Any:
     return dx, op.sum(products, others), op.sum(dy, others)
 
 
-@rule(op.fused_attention, op.fused_attention_dx)
+@rule(
+    *(op.fused_attention, op.fused_attention_dx),
+    *(op.fused_attention_dmask, op.fused_attention_dslopes),
+)
 def attention(at: Site) -> Any:
     """A mask, or slopes, of each example that its batches share are one of each of them."""
-    rows, mask, slopes = at["query"].shape[0], at["mask"], at["slopes"]
-    changed = {}
-    if at.is_batched("mask") and mask.shape[:-3] in ((), (1,)) and (mask.ndim, rows) != (4, 1):
-        shape = (*[1] * (3 - mask.ndim), *mask.shape[-3:])
-        value = op.reshape(mask.value, (at.size, 1, *shape))
-        changed["mask"] = Operand(op.broadcast_to(value, (at.size, rows, *shape)), True)
-    if at.is_batched("slopes") and slopes.ndim == 1:
-        value = op.expand_dims(slopes.value, 1)
-        whole = op.broadcast_to(value, (at.size, rows, *slopes.shape))
-        changed["slopes"] = Operand(whole, True)
-    return batched_call(replace(at, args={**at.args, **changed})) if changed else None
+    rows, changed = at["query"].shape[0], {}
+    for name, ndim in (("mask", 4), ("slopes", 2)):
+        given = at[name]
+        if given is None or given.shape[: 1 - ndim] not in ((), (1,)) or given.shape[:1] == (rows,):
+            continue
+        if given.batched or at.op.name.endswith(name):
+            shape = (*[1] * (ndim - 1 - given.ndim), *given.shape[1 - ndim :])
+            value = op.reshape(at.batched(given), (at.size, 1, *shape))
+            changed[name] = Operand(op.broadcast_to(value, (at.size, rows, *shape)), True)
+    if not changed:
+        return None
+    args = {**at.args, **changed}
+    own = next((o for n, o in changed.items() if at.op.name.endswith(n)), None)
+    if own is None:
+        return batched_call(replace(at, args=args))
+    types = (at.types[0].with_shape(own.shape),)
+    found = batched_call(replace(at, args=args, types=types))
+    return None if found is None else op.reshape(op.sum(found, 1), (at.size, *at.shape))
+
+
+@rule(op.prelu)
+def prelu(at: Site) -> Any:
+    """A weight of each example."""
+    x, weight = at["x"], at["weight"]
+    if not weight.batched or weight.shape not in ((), (1,)):
+        return None
+    values, factor = at.batched(x), op.reshape(weight.value, (at.size, *[1] * x.ndim))
+    return op.where(op.greater(values, 0.0), values, op.multiply(values, factor))
+
+
+@rule(op.roi_align, op.roi_align_dx, op.roi_align_ddy, op.roi_pool)
+def regions(at: Site) -> Any:
+    """The images of the examples are numbered through."""
+    data, rois = at["data"], at["rois"]
+    if not at.is_batched("data", "dy", "ddx") or rois.value.dtype not in ("float32", "float64"):
+        return None  # or the numbers are not exact
+    values, count = at.batched(rois), data.shape[0]
+    starts = op.multiply(op.arange(0, at.size, 1, str(rois.value.dtype), at.device), count)
+    image = op.strided_slice(values, (0, 0, 0), (at.size, *rois.shape[:1], 1))
+    number = op.add(image, op.reshape(starts, (at.size, 1, 1)))
+    images = op.where(op.less(image, 0.0), image, number)
+    box = op.strided_slice(values, (0, 0, 1), (at.size, *rois.shape))
+    changed = {n: at.fold(at[n]) for n in ("data", "dy", "ddx") if n in at.args}
+    changed["rois"] = at.fold(Operand(op.concat((images, box), 2), True))
+    return at.unfold(at.plain(**changed), at.shape)
 
 
 @rule(op.rotary_embedding_dtable)

@@ -6,6 +6,8 @@ operators of shapes and of products.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from string import ascii_letters
 from typing import Any
 
 from meta import op
@@ -14,6 +16,7 @@ from meta.dialect.core.ir_calls import PRODUCTS
 from meta.ir.dims import product
 from meta.op.core.axes import Axes, product_terms
 from meta.op.core.check import extents_of
+from meta.op.core.subscripts import ELLIPSIS, subscripts
 from meta.op.core.window import pad_pairs
 from meta.op.shapes import collapsed_axes
 from meta.passes.batching.site import RULES, Operand, Site, each, rule
@@ -56,15 +59,17 @@ def _within(at: Site, axes: Axes) -> Any:
     for label in axes.free():
         having = [n for n in names if label in axes.tensors.get(n, ())]
         places = {n: axes.tensors[n].index(label) for n in having}
+        counted = [n for n, of in axes.counts.items() if of == label]
         extents = {o.shape[axis] for n, axis in places.items() for o in at.operands(n)}
-        if len(extents) != 1 or at.is_batched(*(n for n in names if n not in having)):
+        if (len(extents) > 1 and not counted) or at.is_batched(
+            *(n for n in names if n not in having)
+        ):
             continue
         changed = {n: each(lambda o, a=axis: at.fold(o, a), at[n]) for n, axis in places.items()}
         for name, labels in axes.shapes.items():
             rows = zip(extents_of(at[name]), labels, strict=True)
             changed[name] = tuple(product((at.size, d)) if s == label else d for d, s in rows)
-        for name in (n for n, counted in axes.counts.items() if counted == label):
-            changed[name] = product((at.size, at[name]))
+        changed |= {n: product((at.size, at[n])) for n in counted}
         found = at.plain(**changed)
         rows = [
             at.unfold(y, t.shape, labels.index(label))
@@ -155,13 +160,30 @@ def solve(at: Site) -> Any:
 def einsum(at: Site) -> Any:
     """One letter more, in the operands that are batched and in the result."""
     equation, operands = at["equation"].replace(" ", ""), at["operands"]
-    terms, arrow, result = equation.partition("->")
-    free = next((c for c in "zyxwvutsrqponmlkjihgfedcba" if c not in equation), None)
-    if "." in equation or not arrow or free is None:
+    terms = equation.partition("->")[0].split(",")
+    labels = subscripts(equation, [o.shape for o in operands]).result
+    rest = "".join(s for s in labels if s in ascii_letters)
+    result = ELLIPSIS * any(s.startswith(ELLIPSIS) for s in labels) + rest
+    free = next((c for c in reversed(ascii_letters) if c not in equation), None)
+    if free is None or (ELLIPSIS in equation and not equation.endswith(result)):
         return None
-    given = zip(terms.split(","), operands, strict=True)
-    batched = ",".join(free + t if o.batched else t for t, o in given)
+    batched = ",".join(free + t if o.batched else t for t, o in zip(terms, operands, strict=True))
     return op.einsum(f"{batched}->{free}{result}", tuple(o.value for o in operands))
+
+
+@rule(op.repeat, op.repeat_dx, op.roll, op.concat)
+def flattened(at: Site) -> Any:
+    """Along all elements of each example."""
+
+    def flat(o: Operand) -> Operand:
+        start = (at.size,) if o.batched else ()
+        return Operand(op.reshape(o.value, (*start, product(o.shape))), o.batched)
+
+    if at["axis"] is not None:
+        return None
+    args = {n: each(flat, a) for n, a in at.args.items()}
+    found = batched_call(replace(at, args={**args, "axis": 0}))
+    return op.reshape(found, (at.size, *at.shape))
 
 
 @rule(op.tile)
@@ -199,6 +221,13 @@ def l2norm(at: Site) -> Any:
     """Along all axes of each example."""
     x = op.reshape(at.batched(at["x"]), (at.size, product(at["x"].shape)))
     return op.sqrt(op.sum(op.square(x), 1)) if x.dtype in ("float32", "float64") else None
+
+
+@rule(op.shape_as_tensor)
+def shape_as_tensor(at: Site) -> Any:
+    """Each example has the same shape."""
+    shape = op.strided_slice(op.shape_as_tensor(at["x"].value), (1,), (1 + at["x"].ndim,))
+    return op.broadcast_to(shape, (at.size, at["x"].ndim))
 
 
 @rule(op.optimization_barrier)

@@ -64,7 +64,7 @@ def along_free_axis(at: Site, axes: Axes) -> Any:
         return None
     along = {n: axes.tensors[n].index(label) for n in given if label in axes.tensors[n]}
     extents = {(n, part.shape[axis]) for n, axis in along.items() for part in given[n]}
-    if len({d for n, d in extents if n not in axes.broadcasts or d != 1}) > 1:
+    if not pieces and len({d for n, d in extents if n not in axes.broadcasts or d != 1}) > 1:
         return None
 
     def part_of(part: ShardedValue, labels: Any) -> Any:
