@@ -223,6 +223,15 @@ def regions(at: Site) -> Any:
     return at.unfold(at.plain(**changed), at.shape)
 
 
+@rule(op.rotary_embedding)
+def rotary_embedding(at: Site) -> Any:
+    """Both tables are batched, or none is."""
+    if at["cos"].batched == at["sin"].batched:
+        return None
+    both = {n: Operand(at.batched(at[n]), True) for n in ("cos", "sin")}
+    return batched_call(replace(at, args={**at.args, **both}))
+
+
 @rule(op.rotary_embedding_dtable)
 def rotary_embedding_dtable(at: Site) -> Any:
     """Of tables of each example."""

@@ -19,11 +19,13 @@ from meta.op.core.check import extents_of
 from meta.op.core.subscripts import ELLIPSIS, subscripts
 from meta.op.core.window import pad_pairs
 from meta.op.shapes import collapsed_axes
-from meta.passes.batching.site import RULES, Operand, Site, each, rule
+from meta.passes.batching.site import RULES, Operand, Site, each, of_none, rule
 
 
 def batched_call(at: Site) -> Any:
     """Return what an operator makes of batched tensors; None if examples go one by one."""
+    if at.size == 0:
+        return of_none(at)
     if at.op in RULES and (found := RULES[at.op](at)) is not None:
         return found
     ways = (way(at, axes) for axes in at.axes for way in (_in_front, _within))

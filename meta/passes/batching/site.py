@@ -13,6 +13,7 @@ from typing import Any
 
 from meta import op
 from meta.base.device import Device
+from meta.base.errors import TraceError
 from meta.ir.dims import product
 from meta.op.core import Op
 from meta.op.core.axes import Axes
@@ -152,6 +153,14 @@ def _permuted(value: Any, order: tuple[int, ...]) -> Any:
     return value if order == tuple(range(len(order))) else op.permute_dims(value, order)
 
 
+def of_none(site: Site) -> Any:
+    """Return the results of no examples; TraceError if their extents depend on values."""
+    if not all(t.is_static for t in site.types):
+        raise TraceError("of no examples it is not known how large results are", op=site.op.name)
+    empty = tuple(op.zeros((0, *t.shape), t.dtype, site.device) for t in site.types)
+    return empty if len(empty) > 1 else empty[0]
+
+
 def looped(site: Site) -> Any:
     """Return what a call of each example gives, stacked."""
 
@@ -161,9 +170,6 @@ def looped(site: Site) -> Any:
 
         return site.call({n: each(row, v) for n, v in site.args.items()})
 
-    if site.size == 0:
-        empty = tuple(op.zeros((0, *t.shape), t.dtype, site.device) for t in site.types)
-        return empty if len(empty) > 1 else empty[0]
     found = [one(i) for i in range(site.size)]
     if isinstance(found[0], tuple):
         return tuple(op.stack(column, 0) for column in zip(*found, strict=True))
