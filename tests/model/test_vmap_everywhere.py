@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import meta
-from meta.base.errors import MetaError, TraceError
+from meta.base.errors import GradientError, MetaError, TraceError
 from meta.base.registry import OPERATORS
 from meta.op.core import tree
 from meta.op.core.op import by_schema
@@ -177,16 +177,21 @@ def test_gradients(name: str, which: str) -> None:
         wrt = tuple(i for i, v in enumerate(values) if v.dtype.is_floating_point)
 
         def loss(*given: Any, call: Function = call) -> Any:
-            found = [y for y in call(*given) if meta.is_floating_point(y)]
-            return sum((meta.sum(meta.sin(y)) for y in found), meta.zeros((), "float64"))
+            found = [meta.sum(meta.sin(y)) for y in call(*given) if "float" in str(y.dtype)]
+            return sum(found[1:], found[0])
 
-        if not wrt:
-            continue
         rows = examples(values)
+        results = each(call, rows)
+        if not wrt or results is None or not any(y.is_floating_point() for y in results[0]):
+            continue
+        gradient = meta.grad(loss, wrt)
         try:
-            gradient = meta.grad(loss, wrt)
             expected = [[g.torch() for g in gradient(*map(meta.array, row))] for row in rows]
-        except MetaError:
+        except GradientError:
             continue  # there is none
-        found = meta.vmap(gradient)(*map(meta.array, stacked(rows)))
-        require_equal(list(found), stacked(expected), sample)
+        try:
+            found = meta.vmap(gradient)(*map(meta.array, stacked(rows)))
+        except GradientError:  # a program says that nothing depends on it
+            assert not any(g.any() for row in expected for g in row)
+        else:
+            require_equal(list(found), stacked(expected), sample)
