@@ -129,6 +129,7 @@ def op(
             own = schema.schema.shared(op_name, f)
         else:
             own = Schema(op_name, f, None if options is None else options.schema)
+        _check_axes(own, axes, f)
         _check_indices(own, indices, f)
         _check_promotes(own, promotes, f)
         made = (ComposedOp if composed else Op)(
@@ -199,6 +200,17 @@ def _check_promotes(schema: Schema, promotes: Any, function: Callable[..., Any])
             f"promotes= of operator {schema.name!r} has what is no argument",
             expected=f"a tuple of some of {schema.names}",
             found=repr(promotes),
+            span=definition_span(function),
+        )
+
+
+def _check_axes(schema: Schema, axes: Any, function: Callable[..., Any]) -> None:
+    """Raise RegistrationError for a rule of axes that is none."""
+    if axes is not None and not callable(axes):
+        raise RegistrationError(
+            f"the axes of operator {schema.name!r} are no function",
+            expected="a function of the arguments, by name in a dict, that returns Axes",
+            found=repr(axes),
             span=definition_span(function),
         )
 
