@@ -186,6 +186,32 @@ SHAPES: dict[str, tuple[Callable[..., Any], Any, dict[str, Any], int]] = {
         {"w": 1},
         2,
     ),
+    "along others": (
+        lambda x, w: op.sort(op.cumsum(op.matmul(x, w), 0), 0) * op.flip(op.matmul(x, w), 0),
+        [(6, 8)],
+        {"w": 1},
+        1,
+    ),
+    "channels": (
+        lambda x, w, v: op.max_pool2d(
+            op.group_norm(op.conv2d(op.reshape(x, (4, 1, 2, 3)), w), 4, v[0], v[1]), 1, 1
+        ),
+        [(8, 1, 1, 2), (2, 8)],
+        {"w": 0},
+        1,
+    ),
+    "groups of channels": (
+        lambda x, w, v: op.conv1d(op.reshape(op.matmul(x, w), (4, 8, 1)), v, groups=4),
+        [(6, 8), (8, 2, 1)],
+        {"w": 1, "v": 0},
+        1,
+    ),
+    "matrices": (
+        lambda x, w: op.linalg_det(op.reshape(op.matmul(x, w), (4, 4, 2, 2)) + x[0, 0]),
+        [(6, 16)],
+        {"w": 1},
+        1,
+    ),
     "a branch": (
         lambda x, w: meta.cond(op.sum(x) > 0, lambda y: y * 2, lambda y: y - 1, op.matmul(x, w)),
         [(6, 8)],
