@@ -39,7 +39,7 @@ def vmap(
     Arguments by name are taken along axis 0. out_axes: likewise, where the examples lie in the
     result; None for what does not depend on the example. axis_size: the number of examples, if no
     argument has any. chunk_size: at most so many at a time. randomness: what a random draw in f is:
-    "different" for each example, the "same", or an "error".
+    "different" for each example, the "same" (not in chunks), or an "error".
 
     f is traced: it must not decide in Python by values, and what it closes over is a constant. It
     may be differentiated, contain ``meta.grad`` transforms and other ``vmap``, and be compiled. An
@@ -74,13 +74,13 @@ def vmap(
         moved = [x if a is None else _moved(x, a, 0) for x, a in zip(leaves, along, strict=True)]
         starts = range(0, size, chunk_size) if chunk_size is not None else range(1)
         if len(starts) <= 1:
-            return _applied(run, f, moved, along, structure, size, out_axes, randomness)
+            return _applied(run, f, moved, along, structure, size, size, out_axes, randomness)
         parts = []
         for start in starts:
             stop = min(start + chunk_size, size)  # type: ignore[operator]
             some = [x if a is None else x[start:stop] for x, a in zip(moved, along, strict=True)]
             parts.append(
-                _applied(run, f, some, along, structure, stop - start, out_axes, randomness)
+                _applied(run, f, some, along, structure, stop - start, size, out_axes, randomness)
             )
         flat = [tree.flatten(part) for part in parts]
         ends = _axes_of_leaves(out_axes, parts[0], "out_axes")
@@ -104,10 +104,13 @@ def _applied(
     axes: list[int | None],
     structure: Any,
     size: Any,
+    total: Any,
     out_axes: Axes,
     randomness: str,
 ) -> Any:
-    """Return f of all examples, which lie along the first axis of the leaves that have an axis."""
+    """Return f of ``size`` examples of a ``total``, which lie along the first axis of the leaves
+    that have an axis.
+    """
     out: Any = None
     handler: Any = None
     trained: list[Any] = []
@@ -133,6 +136,11 @@ def _applied(
         batched = [a is not None for a in axes] + [False] * len(captured)
         made = batch(module, batched, size, randomness=randomness, device=handler.device)
         run.loops = made.loops
+        if made.random and randomness == "same" and size != total:
+            raise ArgumentError(
+                "examples of several chunks do not draw the same numbers",
+                hint="vmap without chunk_size; or draw outside of f, and hand the numbers in",
+            )
         results = handler.inline(made.module, [*(v.atom for v in values), *captured])
         ends = _axes_of_leaves(out_axes, tree.unflatten(out, list(results)), "out_axes")
         return [

@@ -12,7 +12,7 @@ import torch
 
 import meta
 from meta.base.errors import ArgumentError, TraceError
-from meta.grad import grad, hessian, jacfwd, jacrev, jvp
+from meta.grad import grad, hessian, jacfwd, jacrev, jvp, value_and_grad
 from meta.ir import parse_type
 from tests.grad.test_transforms import close, ours, randn
 from tests.grad.test_value_and_grad import MODES, run
@@ -187,6 +187,25 @@ def test_random_numbers(mode: str) -> None:
         run(mode, draws("error"), x)
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_dropout(mode: str) -> None:
+    x = meta.ones((3, 64))
+    for randomness, alike in (("same", True), ("different", False)):
+        made = vmap(lambda x: meta.dropout(x, 0.5), randomness=randomness)
+        y = run(mode, made, x).torch()
+        assert ((y == 0) | (y == 2)).all() and 0 < int((y == 0).sum()) < y.numel()
+        assert [bool((y[i] == y[0]).all()) for i in (1, 2)] == [alike, alike]
+        assert not made.loops
+
+
+@pytest.mark.parametrize("randomness", ["same", "different"])
+def test_gradients_of_dropout_have_its_mask(randomness: str) -> None:
+    x = meta.ones((3, 64))
+    f = vmap(value_and_grad(lambda x: meta.sum(meta.dropout(x, 0.5))), randomness=randomness)
+    value, gradient = f(x)
+    torch.testing.assert_close(gradient.torch().sum(1), value.torch())
+
+
 def test_models_have_gradients_of_each_example() -> None:
     conv = meta.model.Conv2d(2, 3, 3)
     head = meta.model.Linear(12, 4)
@@ -233,9 +252,10 @@ def test_few_examples(size: int) -> None:
 
 
 def test_operators_without_a_rule_are_named() -> None:
-    made = vmap(lambda x, i: meta.gather_nd(x, i), (0, 0))
-    made(meta.zeros((2, 3)), meta.zeros((2, 1, 1), "int64"))
-    assert made.loops == ("gather_nd",)
+    ends = meta.array([1, 3])
+    made = vmap(lambda x, w: meta.grouped_matmul(x, w, ends))
+    made(meta.zeros((2, 3, 4)), meta.zeros((2, 2, 4, 5)))
+    assert made.loops == ("grouped_matmul",)
 
 
 XS = meta.zeros((2, 3))
@@ -253,6 +273,11 @@ XS = meta.zeros((2, 3))
         (lambda: vmap(meta.sin, out_axes=5)(XS), Exception, "axis"),
         (lambda: vmap(meta.sin, randomness="some"), ArgumentError, "unknown randomness"),
         (lambda: vmap(meta.sin, chunk_size=0), ArgumentError, "chunk_size is a number"),
+        (
+            lambda: vmap(meta.dropout, randomness="same", chunk_size=1)(XS),
+            ArgumentError,
+            "several chunks",
+        ),
         (lambda: vmap(lambda x: 1 if x[0] > 0 else 2)(XS), TraceError, "Python decides"),
     ],
 )

@@ -62,6 +62,7 @@ class Batched:
     module: Module
     batched: tuple[bool, ...]
     loops: tuple[str, ...]
+    random: bool
 
 
 def batch(
@@ -103,7 +104,7 @@ def batch(
             break
     functions = {"main": main, **dict(found.functions.values())}
     result = remove_unreachable(Module(functions, module.types))
-    return Batched(result, found.of_main, tuple(dict.fromkeys(found.loops)))
+    return Batched(result, found.of_main, tuple(dict.fromkeys(found.loops)), found.random)
 
 
 def batched_type(type_: Type, batched: Sequence[bool], size: Any) -> Type:
@@ -140,6 +141,7 @@ class _Batching:
     results: dict[tuple[str, tuple[bool, ...]], tuple[bool, ...]] = field(default_factory=dict)
     loops: list[str] = field(default_factory=list)
     changed: bool = False
+    random: bool = False
     of_main: tuple[bool, ...] = ()
 
     def __post_init__(self) -> None:
@@ -229,7 +231,9 @@ class _Batching:
         ]  # fmt: skip
         batched = any(o.batched for o in operands)
         types = tuple(leaf_types(_known(binding.var)))
-        site = Site(called, args, self.size, types, self.device)
+        different = called.random and self.randomness == "different"
+        site = Site(called, args, self.size, types, self.device, different)
+        self.random |= called.random
         if called.random and self.randomness == "error":
             raise TraceError(
                 "random numbers are drawn for each example of a batch",
@@ -237,7 +241,7 @@ class _Batching:
                 hint='say randomness="different" or "same"; or draw outside, and hand them in',
                 span=binding.span,
             )
-        if not batched and not (called.random and self.randomness == "different"):
+        if not batched and not different:
             return self._as_before(site)
         if called.schema.written:
             raise TraceError(
@@ -247,7 +251,14 @@ class _Batching:
                 "batches runs in evaluation mode (model.eval())",
                 span=binding.span,
             )
-        found = None if called.random else batched_call(site)
+        found = batched_call(site)
+        if found is None and called.random and not different:
+            raise TraceError(
+                "it is not known how this operator is to draw the same for all examples",
+                op=called.name,
+                hint='randomness="different"; or draw outside, and hand the numbers in',
+                span=binding.span,
+            )
         if found is None:
             if type(self.size) is not int:
                 raise TraceError(

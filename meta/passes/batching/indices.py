@@ -133,3 +133,27 @@ def searchsorted(at: Site) -> Any:
         return None
     columns = op.reshape(at.batched(x2), (at.size, product(x2.shape)))
     return op.reshape(at.plain(x2=columns), (at.size, *x2.shape))
+
+
+@rule(op.dropout_train)
+def dropout_train(at: Site) -> Any:
+    """A mask for all examples, or the same for each."""
+    x, p, key = at["x"], at["p"], at["in_states"]
+    if key is not None and key.batched:
+        return None
+    none = op.zeros((0,), "uint8", at.device)
+    if key is None and at.different:
+        y, mask, _ = op.dropout_train(at.batched(x), p)
+    else:
+        drawn = op.random_key(at.device) if key is None else key.value
+        one = op.dropout_mask(drawn, at.shape, p)
+        mask = op.broadcast_to(one, (at.size, *at.shape))
+        y = op.dropout_dx(at.batched(x), mask, none, p)
+    return y, mask, op.broadcast_to(none, (at.size, 0))
+
+
+@rule(op.dropout_dx)
+def dropout_dx(at: Site) -> Any:
+    """Of a state that is empty."""
+    none = op.reshape(at["reserve_space"].value, (0,))
+    return op.dropout_dx(at.batched(at["dy"]), at.batched(at["mask"]), none, at["p"])

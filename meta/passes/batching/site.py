@@ -58,7 +58,8 @@ class Operand:
 @dataclass(frozen=True)
 class Site:
     """A call: ``args`` by name, tensors as `Operand` or as a tuple of them. ``size`` is the extent
-    of the batch, ``types`` are those of the results for one example, ``device`` where it runs.
+    of the batch, ``types`` are those of the results for one example, ``device`` is where it runs.
+    ``different``: the operator is to draw other numbers for each example.
     """
 
     op: Op
@@ -66,6 +67,7 @@ class Site:
     size: Any
     types: tuple[Any, ...]
     device: Device
+    different: bool = False
 
     def __getitem__(self, name: str) -> Any:
         return self.args[name]
