@@ -137,7 +137,7 @@ def jvp(module: Module, *, wrt: Sequence[int | str]) -> Module:
     twice the program's.
 
     Raises GradientError for a parameter without floating point numbers, an operator without a
-    gradient of its gradient, a data value or a reference that would hold a tangent; IRError for a
+    gradient of its gradient, a reference that would hold a tangent; IRError for a
     program without types.
 
     >>> from meta.ir import parse
@@ -161,7 +161,7 @@ def jvp(module: Module, *, wrt: Sequence[int | str]) -> Module:
     made = Pushforward(module, activity)
     main = made.main(wanted)
     functions = {**module.functions, **made.functions(), "main": main}
-    return remove_unreachable(module.with_functions(functions))
+    return remove_unreachable(module.with_functions(functions, made.types()))
 
 
 def _parameter(main: Function, key: int | str) -> Var:

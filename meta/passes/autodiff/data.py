@@ -111,13 +111,13 @@ class DataGradients:
         type_: DataType,
         constructor: str,
         gradient: Value,
-        values: Sequence[Value],
+        values: Mapping[int, Value],
     ) -> list[Value]:
-        """Return the gradients of the fields that have one, ``values``, of what a constructor made,
-        by the gradient of that.
+        """Return the gradients of ``values``, fields of what a constructor made, by the gradient of
+        that. Each is given by its place among the fields that have a gradient (`Activity.held`).
         """
         made = self._made(type_)
-        types = [self.type_of(v.type) for v in values]
+        types = [self.type_of(v.type) for v in values.values()]
         is_zero = Primitive("is_variant", (gradient.atom,), (self._zeros[made],))
         condition = trace.emit(is_zero, TensorType((), "bool"))
         zeros, others = BlockTrace(trace), BlockTrace(trace)
@@ -126,11 +126,11 @@ class DataGradients:
             self.zero(zeros, v.type)
             if isinstance(v.type, DataType)
             else zeros.run(op.zeros_like, v)
-            for v in values
+            for v in values.values()
         ]
         other = [
             others.emit(Primitive("get_field", (gradient.atom,), (constructor, i), t), t)
-            for i, t in enumerate(types)
+            for i, t in zip(values, types, strict=True)
         ]
         both = If(condition.atom, zeros.finish(zero), others.finish(other))
         return list(trace.emit(both, TupleType(tuple(types))))

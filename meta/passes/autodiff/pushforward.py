@@ -3,7 +3,8 @@
 No operator states a rule of its own: it is derived from the gradient's (`transposed_rule`), for
 each call by itself, so that tangents follow the values and nothing is stored for later. A function
 through which tangents go gets a companion ``f_jvp``, a loop among them; an `If` yields the tangents
-of its result beside it.
+of its result beside it. The tangent of a data value is a value of the type of its gradient
+(`DataGradients`): that of a gradient program holds what the forward computation has kept.
 """
 
 from __future__ import annotations
@@ -27,11 +28,13 @@ from meta.ir import (
     GlobalVar,
     If,
     Module,
+    Primitive,
     RefType,
     TensorType,
     Tuple,
     TupleGetItem,
     TupleType,
+    TypeDefinition,
     Var,
     type_of,
     with_fresh_vars,
@@ -50,6 +53,7 @@ from meta.passes.autodiff.activity import (
     result_type,
     target_leaves,
 )
+from meta.passes.autodiff.data import DataGradients
 from meta.passes.autodiff.transposed_rule import flat_args, transposed_rule
 
 Tangents = dict[Leaf, Expr]
@@ -62,11 +66,16 @@ class Pushforward:
     def __init__(self, module: Module, activity: Activity) -> None:
         self.module, self.activity = module, activity
         taken = Names(module.functions)
+        self._data = DataGradients(activity, taken)
         self._names = {
             name: taken.unique(f"{name}_jvp")
             for name in activity.functions
             if activity.results(name)
         }
+
+    def types(self) -> dict[str, TypeDefinition]:
+        """Return the data types of tangents."""
+        return self._data.types
 
     def main(self, wrt: Sequence[Target]) -> Function:
         """Return main as ``(params..., tangents...) -> (y, tangents of y)``."""
@@ -91,7 +100,10 @@ class Pushforward:
         self, function: Function, starts: Sequence[Leaf], outputs: Sequence[int]
     ) -> Function:
         names = Names(p.name for p in function.params)
-        tangents = {leaf: Var(names.unique(f"d{leaf[0].name}"), leaf_type(leaf)) for leaf in starts}
+        tangents = {
+            leaf: Var(names.unique(f"d{leaf[0].name}"), self._data.type_of(leaf_type(leaf)))
+            for leaf in starts
+        }
         body = self._block(function.body, outputs, dict[Leaf, Expr](tangents))
         attrs = {k: v for k, v in function.attrs.items() if k != CHECKPOINT}
         return Function((*function.params, *tangents.values()), body, type_of(body.result), attrs)
@@ -120,7 +132,10 @@ class Pushforward:
         """Return the tangent of a leaf of an atom: zeros like it where it has none."""
         if leaf in tangents:
             return tangents[leaf]
-        if not isinstance(leaf_types(known_type(value))[number], TensorType):
+        type_ = leaf_types(known_type(value))[number]
+        if isinstance(type_, DataType):
+            return self._data.zero(trace, type_).atom  # type: ignore[no-any-return]
+        if not isinstance(type_, TensorType):
             raise _through_data(None)
         zeros: Expr = op.zeros_like(_flat(trace.unpack(value, known_type(value)))[number]).atom
         return zeros
@@ -144,14 +159,46 @@ class Pushforward:
                 self._operator(value, binding, trace, tangents)
             return
         own = [(var, i) for i in range(len(leaves(var)))]
-        types = leaf_types(known_type(var))
-        if value.opaque or any(isinstance(t, DataType | RefType) for t in types):
+        if isinstance(value, Primitive) and value.name in ("construct", "get_field"):
+            if outputs:
+                trace.run(self._data_value, value, var, trace, tangents)
+            return
+        if value.opaque or any(isinstance(t, RefType) for t in leaf_types(known_type(var))):
             if any(self.activity.is_active(leaf) for leaf in own):
                 raise _through_data(binding)
             return
         for leaf, source in zip(own, leaves(value), strict=False):
             if source in tangents:
                 tangents[leaf] = tangents[source]
+
+    def _data_value(self, value: Primitive, var: Var, trace: Trace, tangents: Tangents) -> None:
+        """Append the tangent of a data value that is made, or of a field that is read."""
+
+        def lifted(atom: Expr) -> Any:
+            return trace.unpack(atom, known_type(atom))
+
+        if value.name == "construct":
+            type_, (constructor,) = known_type(var), value.details
+            assert isinstance(type_, DataType)
+            parts = {
+                (number, n): lifted(tangents[leaf])
+                for number, field in enumerate(value.operands)
+                for n, leaf in enumerate(leaves(field))
+                if leaf in tangents
+            }
+            tangents[var, 0] = self._data.whole(trace, type_, constructor, parts, var).atom
+            return
+        (whole,), (constructor, number) = value.operands, value.details
+        type_ = known_type(whole)
+        assert isinstance(type_, DataType)
+        (source,) = leaves(whole)
+        if source not in tangents:
+            return
+        own, held = _flat(lifted(var)), self.activity.held(type_, constructor)
+        fields = {k: own[n] for k, (i, n) in enumerate(held) if i == number}
+        found = self._data.fields(trace, type_, constructor, lifted(tangents[source]), fields)
+        for k, tangent in zip(fields, found, strict=True):
+            tangents[var, held[k][1]] = tangent.atom
 
     def _both(
         self,
@@ -164,12 +211,13 @@ class Pushforward:
         """Append what yields a value and its tangents, and take the two apart."""
         var, span, builder = binding.var, binding.span, trace.builder
         types = leaf_types(known_type(var))
-        own = TupleType(tuple(types[i] for i in outputs))
+        own = TupleType(tuple(self._data.type_of(types[i]) for i in outputs))
         both = builder.emit(value, type=TupleType((known_type(var), own)), span=span)
         builder.append(Binding(var, TupleGetItem(both, 0), span))
         found = builder.emit(TupleGetItem(both, 1), type=own, span=span)
         for k, i in enumerate(outputs):
-            tangents[var, i] = builder.emit(TupleGetItem(found, k), type=types[i], span=span)
+            of = TupleGetItem(found, k)
+            tangents[var, i] = builder.emit(of, type=own.fields[k], span=span)
 
     def _call(self, call: Call, trace: Trace, tangents: Tangents) -> Call:
         """Return the call of a function's ``_jvp``."""
@@ -181,7 +229,8 @@ class Pushforward:
                 self._tangent(found[n], arg, n, trace, tangents) for _, n in self.activity.of(param)
             ]
         name, own = call.callee.name, result_type(function)
-        outputs = TupleType(tuple(leaf_types(own)[i] for i in self.activity.results(name)))
+        types = (leaf_types(own)[i] for i in self.activity.results(name))
+        outputs = TupleType(tuple(map(self._data.type_of, types)))
         params = tuple(known_type(a) for a in (*function.params, *given))
         callee = GlobalVar(self._names[name], FuncType(params, TupleType((own, outputs))))
         return Call(callee, (*call.args, *given))

@@ -177,7 +177,7 @@ class BackwardSweep:
         dy = self._taken(leaf)
         if dy is not None and held:
             values = [self._field(value.operands[i], n) for i, n in held]
-            found = self.data.fields(self.trace, type_, constructor, dy, values)
+            found = self.data.fields(self.trace, type_, constructor, dy, dict(enumerate(values)))
             for target, gradient in zip(targets, found, strict=True):
                 self._accumulate(target, gradient)
 
