@@ -154,6 +154,74 @@ def test_control_flow(mode: str) -> None:
     close(found, torch.stack([g(x) for x in X]))
 
 
+def recurrent(m: Any, w: Any, x: Any) -> Any:
+    """A loop over the rows of x, whose state is what w makes of it."""
+    if m is torch:
+        c, rows = torch.zeros(3, dtype=torch.float64), []
+        for row in x:
+            c = torch.tanh(torch.mv(w, c) + row)
+            rows.append(c * row)
+        return c.sum() + (torch.stack(rows) ** 2).sum()
+
+    def step(c: Any, row: Any) -> Any:
+        c = m.tanh(m.matmul(w, c) + row)
+        return c, c * row
+
+    c, rows = m.scan(step, m.zeros((3,), "float64"), x)
+    return m.sum(c) + m.sum(rows**2)
+
+
+def lone(m: Any, w: Any, x: Any) -> Any:
+    """A loop of a number of steps that is known when it runs, and a branch that all take."""
+    if m is torch:
+        return ((w @ (w @ (w @ x.T))) ** 2).sum()
+
+    def step(s: Any) -> Any:
+        y = m.cond(s[0] >= 0, lambda y: m.matmul(w, y), lambda y: y, s[1])
+        return s[0] + 1, y
+
+    return m.sum(m.while_loop(lambda s: s[0] < 3, step, (m.array(0), m.permute_dims(x)))[1] ** 2)
+
+
+S, R = randn(3, 3, seed=8) * 0.5, randn(4, 5, 3, seed=9)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("f", [recurrent, lone])
+def test_gradients_of_a_loop_of_each_example(f: Any, mode: str) -> None:
+    ws = torch.stack([S, S * 2, S - 0.1, S * 0.5])
+    for axes, w in (((None, 0), S), ((0, 0), ws)):
+        made = vmap(value_and_grad(lambda w, x: f(meta, w, x), (0, 1)), axes)
+        found = run(mode, made, *ours((w, R)))
+        both = func.grad_and_value(lambda w, x: f(torch, w, x), (0, 1))
+        rows = [both(w if w.ndim == 2 else w[i], x)[::-1] for i, x in enumerate(R)]
+        wanted = [torch.stack(column) for column in zip(*(r[1] for r in rows), strict=True)]
+        close(found, (torch.stack([r[0] for r in rows]), tuple(wanted)))
+        assert not made.loops
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("f", [recurrent, lone])
+def test_gradients_of_a_loop_go_forwards_for_each_example(f: Any, mode: str) -> None:
+    def along(m: Any, jvp: Any, grad: Any, x: Any) -> Any:
+        return jvp(lambda w: grad(lambda w: f(m, w, x))(w), (_of(m, S),), (_of(m, S * S),))[1]
+
+    found = run(mode, vmap(lambda x: along(meta, jvp, grad, x)), meta.array(R))
+    close(found, torch.stack([along(torch, func.jvp, func.grad, x) for x in R]))
+
+
+def _of(m: Any, x: torch.Tensor) -> Any:
+    return x if m is torch else meta.array(x)
+
+
+def test_a_data_value_that_depends_on_the_example() -> None:
+    def f(x: Any) -> Any:
+        return meta.model.cond(meta.sum(x) > 0, lambda: meta.sum(x * x), lambda: meta.sum(x))
+
+    with pytest.raises(TraceError, match=r"which data value.* depends on the example"):
+        vmap(grad(f))(meta.array(X))
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_within_a_scan(mode: str) -> None:
     def f(x: Any, v: Any) -> Any:

@@ -6,7 +6,9 @@ are, and what has none becomes a loop over the examples, written out. J. Bradbur
 composable transformations", 2018.
 
 A function that is called with other arguments batched is another function. A conditional whose
-condition is batched computes both blocks and selects.
+condition is batched computes both blocks and selects. Where a value of a data type holds what is
+batched, as that of a loop which a gradient goes back through, all tensors in values of this type
+are; which constructor made it does not depend on the example.
 """
 
 from __future__ import annotations
@@ -24,17 +26,21 @@ from meta.ir import (
     Binding,
     Block,
     Call,
+    ConstructorDefinition,
+    DataType,
     Expr,
     Function,
     FuncType,
     GlobalVar,
     If,
     Module,
+    Primitive,
     TensorType,
     Tuple,
     TupleGetItem,
     TupleType,
     Type,
+    TypeDefinition,
     Var,
     type_of,
     with_fresh_vars,
@@ -46,6 +52,8 @@ from meta.passes.batching import indices, layers  # noqa: F401
 from meta.passes.batching.rules import batched_call
 from meta.passes.batching.site import Operand, Site, looped
 from meta.passes.call_graph import callees, remove_unreachable
+from meta.passes.closure_flow import calls_unknown
+from meta.passes.defunctionalize import defunctionalize
 from meta.passes.lambda_lift import lambda_lift
 from meta.passes.promote_refs import promote_refs
 
@@ -80,7 +88,8 @@ def batch(
     the "same", or an "error". device: where the program runs.
 
     Raises TraceError for a loop whose condition is batched, for a batched value that is written to
-    an array, for data values and references, and for random draws by "error".
+    an array, for references, for a data value that depends on the example by more than the tensors
+    in it, and for random draws by "error".
 
     >>> from meta.ir import parse
     >>> print(batch(parse('''
@@ -96,6 +105,8 @@ def batch(
     }
     """
     module = lambda_lift(promote_refs(module))
+    if calls_unknown(module):
+        module = defunctionalize(module)
     found = _Batching(module, size, randomness, device)
     while True:
         found.changed = False
@@ -103,7 +114,7 @@ def batch(
         if not found.changed:
             break
     functions = {"main": main, **dict(found.functions.values())}
-    result = remove_unreachable(Module(functions, module.types))
+    result = remove_unreachable(Module(functions, found.types()))
     return Batched(result, found.of_main, tuple(dict.fromkeys(found.loops)), found.random)
 
 
@@ -148,6 +159,24 @@ class _Batching:
         self._names = Names(self.module.functions)
         self._called: dict[Key, str] = {}
         self._inside: list[str] = []
+        self._held: set[str] = set()  # data types whose values hold what is batched
+
+    def types(self) -> dict[str, TypeDefinition]:
+        """Return the data types of the program."""
+        found = dict(self.module.types)
+        for name in self._held:
+            constructors = tuple(
+                ConstructorDefinition(c.name, tuple(map(self._field_type, c.fields)))
+                for c in found[name].constructors
+            )
+            found[name] = TypeDefinition(name, constructors)
+        return found
+
+    def _field_type(self, field: Type) -> Type:
+        """Return the type of a field of what holds batched tensors."""
+        return batched_type(
+            field, [isinstance(t, TensorType) for t in leaf_types(field)], self.size
+        )
 
     def main(self, batched: tuple[bool, ...]) -> Function:
         """Return main for batched parameters."""
@@ -192,14 +221,44 @@ class _Batching:
             return self._operator(called, value, binding, trace, env)
         if isinstance(value, Call) and isinstance(value.callee, GlobalVar):
             return self._call(value.callee.name, value, trace, env)
+        if isinstance(value, Primitive) and value.name in ("construct", "get_field", "is_variant"):
+            return self._data(value, binding, trace, env)
         if isinstance(value, Call) or value.opaque:
             raise TraceError(
-                "a data value, a reference or a function that is a value is not batched",
+                "a reference or a function that is a value is not batched",
                 found=first_line(Block((binding,), binding.var), binding),
                 hint="compute with tensors, tuples, conditionals and loops",
                 span=binding.span,
             )
         return self._leaves(value, trace, env)
+
+    def _data(
+        self, value: Primitive, binding: Binding, trace: Trace, env: dict[Var, Leaves]
+    ) -> Leaves:
+        """Return a data value that is made, its field or whether a constructor made it."""
+        given = [self._leaves(a, trace, env) for a in value.operands]
+        type_ = _known(binding.var)
+        if value.name == "construct":
+            assert isinstance(type_, DataType)
+            if any(o.batched for field in given for o in field) and type_.name not in self._held:
+                self._held.add(type_.name)
+                self.changed = True
+            if type_.name in self._held:
+                given = [
+                    [Operand(v, False) for v in self._with_flags(field, _tensors(field))]
+                    for field in given
+                ]
+        fields = zip(map(_known, value.operands), given, strict=True)
+        atoms = tuple(_packed(t, field) for t, field in fields)
+        if value.name != "get_field":
+            made = Primitive(value.name, atoms, value.details, value.type)
+            return [Operand(trace.emit(made, type_), False)]
+        owner = _known(value.operands[0])
+        held = isinstance(owner, DataType) and owner.name in self._held
+        result = self._field_type(type_) if held else type_
+        made = Primitive(value.name, atoms, value.details, value.type and result)
+        leaves = _flat(trace.emit(made, result))
+        return [Operand(v, held and isinstance(v.type, TensorType)) for v in leaves]
 
     def _leaves(self, atom: Any, trace: Trace, env: dict[Var, Leaves]) -> Leaves:
         """Return the tensors of which an atom consists."""
@@ -347,6 +406,12 @@ class _Batching:
         ]
 
     def _selected(self, condition: Operand, first: Operand, second: Operand) -> Operand:
+        if not isinstance(first.value.type, TensorType):
+            raise TraceError(
+                "which data value, reference or function there is depends on the example",
+                found=first.value.type,
+                hint="select tensors: meta.where(condition, a, b)",
+            )
         ndim = first.ndim
         shape = (self.size, *[1] * ndim)
         chosen = op.where(
@@ -399,6 +464,10 @@ def _known(expr: Expr) -> Type:
 
 def _flat(values: Any) -> list[Any]:
     return [v for part in values for v in _flat(part)] if isinstance(values, tuple) else [values]
+
+
+def _tensors(leaves: Leaves) -> list[bool]:
+    return [isinstance(o.value.type, TensorType) for o in leaves]
 
 
 def _packed(type_: Type, leaves: Leaves) -> Expr:
