@@ -8,14 +8,13 @@ its logsumexp, of which both are differentiable: whatever else of a loss is aske
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from meta import op as operators
 from meta.base.dtype import is_float
 from meta.ir.types import TensorType
 from meta.op.core import Tensor, Weight, op
-from meta.op.core.axes import Args, Axes
+from meta.op.core.axes import terms
 from meta.op.core.check import (
     require,
     require_float,
@@ -73,11 +72,7 @@ def _of_rows(
     return x.with_shape((n,)).with_dtype("float64" if x.dtype == "float64" else "float32")
 
 
-def _rows(args: Args) -> Iterable[Axes]:
-    return (Axes({"x": ("r", None), "target": ("r",)}, (("r",), ("r",))),)
-
-
-@op(axes=_rows, indices=_classes)
+@op(axes=terms("x=r target=r -> r"), indices=_classes)
 def linear_cross_entropies(
     x: Tensor, linear_weight: Weight, target: Tensor, linear_bias: Weight | None = None
 ) -> tuple[Tensor, Tensor]:

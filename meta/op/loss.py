@@ -19,7 +19,7 @@ from meta.base import dtype as dtypes
 from meta.base.errors import TypeInferError
 from meta.ir.types import Dim
 from meta.op.core import Tensor, op
-from meta.op.core.axes import Args, Axes, Labels, elementwise
+from meta.op.core.axes import Args, Axes, elementwise, terms
 from meta.op.core.check import (
     require,
     require_float,
@@ -414,18 +414,10 @@ def _check_sequences(
     return count
 
 
-def _sequences(args: Args) -> Iterable[Axes]:
-    scores: Labels = (None, "n", None)
-    tensors = {"log_probs": scores, "input_lengths": ("n",), "target_lengths": ("n",)}
-    if args["targets"].ndim == 1:  # in a row, each as long as it is
-        return ()
-    tensors["targets"] = ("n", None)
-    if "dy" in args:
-        return (Axes({**tensors, "dy": ("n",)}, (scores,)),)
-    return (Axes(tensors, (("n",),)),)
+OF_SEQUENCES = "log_probs=.n targets=n. input_lengths=n target_lengths=n"
 
 
-@op(axes=_sequences)
+@op(axes=terms(f"{OF_SEQUENCES} -> n"))
 def ctc_losses(
     log_probs: Tensor,
     targets: Tensor,
@@ -445,7 +437,7 @@ def ctc_losses(
     return log_probs.with_shape((count,))
 
 
-@op(axes=_sequences)
+@op(axes=terms(f"dy=n {OF_SEQUENCES} -> .n"))
 def ctc_losses_dx(
     dy: Tensor,
     log_probs: Tensor,

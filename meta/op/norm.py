@@ -5,23 +5,18 @@ bfloat16. Statistics are always computed in `statistics_dtype`.
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 from meta.base import dtype as dtypes
 from meta.ir.types import Dim
 from meta.op.core import DType, InOut, Ints, Tensor, TensorType, Weight, op
-from meta.op.core.axes import Args, Axes, Labels, along, numbered, with_vectors
+from meta.op.core.axes import Args, Axes, along, numbered, terms, with_vectors
 from meta.op.core.check import normalize_axes, normalize_axis, require, require_float, require_like
 
 
 def statistics_dtype(dtype: str) -> str:
     """Return the dtype in which mean and variance of data of ``dtype`` are computed."""
     return "float64" if dtype == "float64" else "float32"
-
-
-def _given(args: Args, labels: dict[str, Labels]) -> dict[str, Labels]:
-    return {n: t for n, t in labels.items() if args.get(n) is not None}
 
 
 def _channels(x: TensorType, axis: int, **parameters: TensorType | None) -> None:
@@ -160,7 +155,7 @@ def _of_channels(args: Args) -> Iterable[Axes]:
     x = numbered(ndim, [i for i in range(ndim) if i != at])
     vector = x[at : at + 1]
     tensors = {"x": x, "dy": x, "w": vector, "b": vector}
-    return (Axes(_given(args, tensors), (x, vector, vector)),)
+    return (Axes(tensors, (x, vector, vector)),)
 
 
 @op(axes=_of_channels)
@@ -193,22 +188,16 @@ def _layer(x: TensorType, axis: int, **parameters: TensorType | None) -> TensorT
 
 
 def _normed(args: Args) -> Iterable[Axes]:
-    """Return the axes of a norm along one axis; those of its gradients if there is no scale, whose
-    gradient is summed over the others.
+    """The axes of a norm along one axis, and of its statistics; those of its gradients if there is
+    no scale, whose gradient is summed over the others.
     """
     x = numbered(args["x"].ndim, (normalize_axis(args["axis"], args["x"].ndim),))
     less = tuple(label for label in x if label is not None)
     if "dy" in args and args["scale"] is not None:
         return ()
-    tensors = _given(args, {"x": x, "dy": x, "mean": less, "invvar": less})
-    return (Axes(tensors, (x,), tuple(tensors), ("axis",)),)
-
-
-def _normed_train(args: Args) -> Iterable[Axes]:
-    for axes in _normed(args):
-        (x,) = axes.results
-        less = tuple(label for label in x if label is not None)
-        yield replace(axes, results=(x, less, less))
+    labels = {"x": x, "dy": x, "mean": less, "invvar": less}
+    tensors = {n: t for n, t in labels.items() if n in args}
+    return (Axes(tensors, (x, less, less), tuple(tensors), ("axis",)),)
 
 
 @op(axes=_normed, composed=True)
@@ -239,7 +228,7 @@ def layer_norm(
     return x
 
 
-@op(axes=_normed_train, options=layer_norm)
+@op(axes=_normed, options=layer_norm)
 def layer_norm_train(
     x: Tensor, scale: Weight | None = None, bias: Weight | None = None, *options: Any
 ) -> tuple[TensorType, TensorType, TensorType]:
@@ -299,15 +288,7 @@ def _grouped(x: TensorType, num_groups: int, **parameters: TensorType | None) ->
     check_parameters(x, channels, parameters)
 
 
-def _groups(args: Args) -> Iterable[Axes]:
-    x: Labels = ("n", "c", *(None,) * (args["x"].ndim - 2))
-    tensors = _given(args, {"x": x, "dy": x, "scale": ("c",), "bias": ("c",)})
-    results = (x, ("c",), ("c",)) if "dy" in args and args["scale"] is not None else (x,)
-    counts = {"num_groups": "c"} if "num_groups" in args else {}
-    return (Axes(tensors, results, counts=counts),)
-
-
-@op(axes=_groups, composed=True)
+@op(axes=terms("x=nc scale=c bias=c -> nc", num_groups="c"), composed=True)
 def group_norm(
     x: Tensor,
     num_groups: int,
@@ -331,7 +312,7 @@ def group_norm(
     return x
 
 
-@op(axes=_groups, composed=True)
+@op(axes=terms("x=nc scale=c bias=c -> nc"), composed=True)
 def instance_norm(
     x: Tensor, scale: Weight | None = None, bias: Weight | None = None, eps: float = 1e-5
 ) -> Tensor:
@@ -344,7 +325,7 @@ def instance_norm(
     return x
 
 
-@op(axes=_groups)
+@op(axes=terms("x=nc scale=c dy=nc -> nc c c", num_groups="c"))
 def group_norm_dx(
     x: Tensor, num_groups: int, scale: Weight | None, dy: Tensor, eps: float = 1e-5
 ) -> TensorType | tuple[TensorType, TensorType, TensorType]:

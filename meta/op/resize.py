@@ -1,6 +1,5 @@
 """Resizing and sampling of images."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from meta import op as operators
@@ -8,7 +7,7 @@ from meta.base import dtype as dtypes
 from meta.base.errors import ArgumentError
 from meta.ir.types import UNKNOWN, Dim, TensorType
 from meta.op.core import Ints, Op, Tensor, op
-from meta.op.core.axes import Args, Axes, Labels, images
+from meta.op.core.axes import images, terms
 from meta.op.core.check import pair, require, require_float, require_ndim, require_same_dtype
 from meta.op.core.function import as_operand, function
 from meta.op.core.resample import sampling, upsampled
@@ -137,22 +136,13 @@ def upsampling(
     return y.with_shape(tuple(UNKNOWN if i in unknown else d for i, d in enumerate(y.shape)))
 
 
-def _sampled(args: Args) -> Iterable[Axes]:
-    mixed = (None,) * (args["x"].ndim - 2)
-    image: Labels = ("N", "C", *mixed)
-    grid: Labels = ("N", None, *mixed)
-    if "dy" in args:
-        return (Axes({"x": image, "grid": grid, "dy": image}, (image, grid)),)
-    return (Axes({"x": image, "grid": grid}, (image,)),)
-
-
 SAMPLING_MODES = ("bilinear", "nearest", "bicubic")
 
 
 PADDING_MODES = ("zeros", "border", "reflection")
 
 
-@op(axes=_sampled)
+@op(axes=terms("x=nc grid=n -> nc"))
 def grid_sample(
     x: Tensor,
     grid: Tensor,
@@ -203,7 +193,7 @@ def grid_sample(
     return TensorType((x.shape[0], x.shape[1], *grid.shape[1:-1]), x.dtype)
 
 
-@op(axes=_sampled, options=grid_sample)
+@op(axes=terms("x=nc grid=n dy=nc -> nc n"), options=grid_sample)
 def grid_sample_dx(
     x: Tensor, grid: Tensor, dy: Tensor, *options: Any
 ) -> tuple[TensorType, TensorType]:

@@ -6,12 +6,11 @@ first, the others are -1, and a count says how many are in use.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from meta.ir.types import UNKNOWN, Dim, UnknownDim
 from meta.op.core import AnyScalar, Ints, Scalar, Tensor, TensorType, op
-from meta.op.core.axes import Args, Axes, Labels
+from meta.op.core.axes import terms
 from meta.op.core.check import (
     require,
     require_float,
@@ -40,22 +39,7 @@ def _require_single_number(value: Scalar | Tensor, name: str) -> None:
         require(fits, f"{name} must be one number", found=str(value))
 
 
-_OF_BOXES: dict[str, Labels] = {
-    "data": ("n", None, None),
-    "valid_count": ("n",),
-    "indices": ("n", None),
-}
-
-
-def _boxes(args: Args) -> Iterable[Axes]:
-    rows: Labels = ("n", None, None)
-    tensors = {n: t for n, t in _OF_BOXES.items() if n in args}
-    if "return_indices" not in args:
-        return (Axes(tensors, (rows[:1], rows, rows[:2])),)
-    return (Axes(tensors, (rows[:2], rows[:2]) if args["return_indices"] else (rows,)),)
-
-
-@op(axes=_boxes)
+@op(axes=terms("data=n -> n"))
 def get_valid_counts(
     data: Tensor, score_threshold: Scalar | Tensor, id_index: int = 0, score_index: int = 1
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -78,7 +62,7 @@ def get_valid_counts(
     return TensorType((batch,), "int32"), data, TensorType((batch, boxes), "int32")
 
 
-@op(axes=_boxes)
+@op(axes=terms("data=n valid_count=n indices=n -> n"))
 def non_max_suppression(
     data: Tensor,
     valid_count: Tensor,
@@ -157,12 +141,7 @@ def displacements(max_displacement: int, stride2: int) -> tuple[int, ...]:
     return tuple(stride2 * d for d in range(-radius, radius + 1))
 
 
-def _pairs_of_images(args: Args) -> Iterable[Axes]:
-    images: Labels = ("n", None, None, None)
-    return (Axes({n: images for n in ("x1", "x2", "dy") if n in args}, (images,)),)
-
-
-@op(axes=_pairs_of_images)
+@op(axes=terms("x1=n x2=n -> n"))
 def correlation(
     x1: Tensor,
     x2: Tensor,
@@ -213,7 +192,7 @@ def correlation(
     return x1.with_shape((x1.shape[0], count * count, *sizes))
 
 
-@op(axes=_pairs_of_images, options=correlation)
+@op(axes=terms("x1=n x2=n dy=n -> n"), options=correlation)
 def correlation_dx(
     x1: Tensor, x2: Tensor, dy: Tensor, *options: Any
 ) -> tuple[TensorType, TensorType]:

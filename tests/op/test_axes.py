@@ -106,7 +106,7 @@ def test_free_axes_are_cut(name: str) -> None:
                     if len(long) > 1 and not counts:
                         continue  # such as fewer indices than there are rows
                     parts = [results(name, cut(args, axes, label, half)) for half in (0, 1)]
-                    ends = axes.results * (len(whole) if len(axes.results) == 1 else 1)
+                    ends = axes.of_results(len(whole))
                     for y, labels, *halves in zip(whole, ends, *parts, strict=True):
                         joined = torch.cat(halves, labels.index(label))
                         close = {"rtol": 1e-9, "atol": 1e-11, "equal_nan": True}

@@ -31,7 +31,7 @@ class Axes:
     ----------
     tensors: labels by argument; of an argument of several tensors, those of each. One that is not
     here is needed as a whole.
-    results: labels of each result; one for all results if they are alike.
+    results: labels of each result, of which a call may have fewer; one for all if they are alike.
     in_front: the tensors that may all have one more axis in front, which the results then have.
     numbers: the arguments that number axes of these; None numbers all.
     shapes: the arguments that are a shape, with its labels. counts: the arguments that are a number
@@ -46,6 +46,14 @@ class Axes:
     shapes: Mapping[str, Labels] = field(default_factory=dict)
     counts: Mapping[str, str] = field(default_factory=dict)
     broadcasts: tuple[str, ...] = ()
+
+    def places(self, label: str) -> dict[str, int]:
+        """Return by argument which axis has a label."""
+        return {n: labels.index(label) for n, labels in self.tensors.items() if label in labels}
+
+    def of_results(self, count: int) -> tuple[Labels, ...]:
+        """Return the labels of each of so many results."""
+        return self.results[:count] if len(self.results) > 1 else self.results * count
 
     def free(self) -> list[str]:
         """Return the labels of free axes, those that lie furthest in front first."""
@@ -69,6 +77,26 @@ def numbered(ndim: int, mixed: Sequence[int] = ()) -> Labels:
 def lettered(layout: str, **labels: str) -> Labels:
     """Return the labels of some letters of a layout."""
     return tuple(map(labels.get, layout))
+
+
+def terms(equation: str, **counts: str) -> AxesRule:
+    """The axes of an operator as an equation: ``x=nc grid=n -> nc`` gives letters to the first axes
+    of tensors and results, a dot being one that is mixed. counts: see `Axes`.
+    """
+
+    def labels(letters: str) -> Labels:
+        return tuple(None if c == "." else c for c in letters)
+
+    tensors, _, results = equation.partition(" -> ")
+    pairs = {n: labels(letters) for n, _, letters in (w.partition("=") for w in tensors.split())}
+    made = tuple(map(labels, results.split()))
+
+    def rule(args: Args) -> Iterable[Axes]:
+        given = {n: t for n, t in pairs.items() if args[n] is not None}
+        fit = all(args[n].ndim >= len(t) for n, t in given.items())
+        return (Axes(given, made, counts=counts),) if fit else ()
+
+    return rule
 
 
 def _first(value: Any) -> Any:

@@ -206,23 +206,6 @@ def prelu(at: Site) -> Any:
     return op.where(op.greater(values, 0.0), values, op.multiply(values, factor))
 
 
-@rule(op.roi_align, op.roi_align_dx, op.roi_align_ddy, op.roi_pool)
-def regions(at: Site) -> Any:
-    """The images of the examples are numbered through."""
-    data, rois = at["data"], at["rois"]
-    if not at.is_batched("data", "dy", "ddx") or rois.value.dtype not in ("float32", "float64"):
-        return None  # or the numbers are not exact
-    values, count = at.batched(rois), data.shape[0]
-    starts = op.multiply(op.arange(0, at.size, 1, str(rois.value.dtype), at.device), count)
-    image = op.strided_slice(values, (0, 0, 0), (at.size, *rois.shape[:1], 1))
-    number = op.add(image, op.reshape(starts, (at.size, 1, 1)))
-    images = op.where(op.less(image, 0.0), image, number)
-    box = op.strided_slice(values, (0, 0, 1), (at.size, *rois.shape))
-    changed = {n: at.fold(at[n]) for n in ("data", "dy", "ddx") if n in at.args}
-    changed["rois"] = at.fold(Operand(op.concat((images, box), 2), True))
-    return at.unfold(at.plain(**changed), at.shape)
-
-
 @rule(op.rotary_embedding)
 def rotary_embedding(at: Site) -> Any:
     """Both tables are batched, or none is."""

@@ -7,6 +7,7 @@ operators of shapes and of products.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from string import ascii_letters
 from typing import Any
 
@@ -57,29 +58,24 @@ def _behind(number: Any, ndim: int) -> Any:
 def _within(at: Site, axes: Axes) -> Any:
     """Return the results where the batch is a part of an axis that is free; None if none is."""
     names = [n for n in at.args if at.operands(n)]
-    results = axes.results * (len(at.types) if len(axes.results) == 1 else 1)
     for label in axes.free():
-        having = [n for n in names if label in axes.tensors.get(n, ())]
-        places = {n: axes.tensors[n].index(label) for n in having}
+        places = {n: axis for n, axis in axes.places(label).items() if n in names}
         counted = [n for n, of in axes.counts.items() if of == label]
         extents = {o.shape[axis] for n, axis in places.items() for o in at.operands(n)}
         if (len(extents) > 1 and not counted) or at.is_batched(
-            *(n for n in names if n not in having)
+            *(n for n in names if n not in places)
         ):
             continue
-        changed = {n: each(lambda o, a=axis: at.fold(o, a), at[n]) for n, axis in places.items()}
+        changed = {n: each(partial(at.fold, axis=axis), at[n]) for n, axis in places.items()}
         for name, labels in axes.shapes.items():
             rows = zip(extents_of(at[name]), labels, strict=True)
             changed[name] = tuple(product((at.size, d)) if s == label else d for d, s in rows)
         changed |= {n: product((at.size, at[n])) for n in counted}
-        found = at.plain(**changed)
-        rows = [
-            at.unfold(y, t.shape, labels.index(label))
-            for y, t, labels in zip(
-                found if isinstance(found, tuple) else (found,), at.types, results, strict=True
-            )
-        ]
-        return tuple(rows) if isinstance(found, tuple) else rows[0]
+        found, results = at.plain(**changed), axes.of_results(len(at.types))
+        several = isinstance(found, tuple)
+        parts = zip(found if several else (found,), at.types, results, strict=True)
+        rows = [at.unfold(y, t.shape, labels.index(label)) for y, t, labels in parts]
+        return tuple(rows) if several else rows[0]
     return None
 
 
@@ -203,13 +199,6 @@ def cast_like(at: Site) -> Any:
     return op.astype(at.batched(at["x"]), at.types[0].dtype)
 
 
-@rule(op.group_cast, op.multi_tensor_cast)
-def casts(at: Site) -> Any:
-    """Of each tensor."""
-    (tensors, dtype) = at.args.values()
-    return tuple(op.astype(at.batched(x), dtype) for x in tensors)
-
-
 @rule(op.collapse_sum_like)
 def collapse_sum_like(at: Site) -> Any:
     """The axes of one example are summed over."""
@@ -223,13 +212,6 @@ def l2norm(at: Site) -> Any:
     """Along all axes of each example."""
     x = op.reshape(at.batched(at["x"]), (at.size, product(at["x"].shape)))
     return op.sqrt(op.sum(op.square(x), 1)) if x.dtype in ("float32", "float64") else None
-
-
-@rule(op.shape_as_tensor)
-def shape_as_tensor(at: Site) -> Any:
-    """Each example has the same shape."""
-    shape = op.strided_slice(op.shape_as_tensor(at["x"].value), (1,), (1 + at["x"].ndim,))
-    return op.broadcast_to(shape, (at.size, at["x"].ndim))
 
 
 @rule(op.optimization_barrier)

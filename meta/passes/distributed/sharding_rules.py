@@ -5,7 +5,7 @@ each rank has a part, from the rows that words choose to their cross entropy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -46,48 +46,33 @@ def along_free_axis(at: Site, axes: Axes) -> Any:
     """Tensors are cut along the axis along which the largest of them that is cut is, if the
     operator does the same at each position there; None if it does not.
     """
-    given = {n: list(leaves(a)) for n, a in at.args.items() if n in axes.tensors}
-    first = largest(part for parts in given.values() for part in parts)
-    if first is None:
+    given = {n: list(leaves(at[n])) for n in axes.tensors}
+    cut = [(n, p, p.cut) for n, parts in given.items() for p in parts if p.cut is not None]
+    if not cut:
         return None
-    name = next(n for n, parts in given.items() if first in parts)
-    label, joined = axes.tensors[name][first.cut.axis], first.cut.joined
-    types = at.type.fields if isinstance(at.type, TupleType) else (at.type,)
-    results = axes.results * (len(types) if len(axes.results) == 1 else 1)
+    name, _, first = max(cut, key=lambda c: prod(d for d in c[1].shape if isinstance(d, int)))
+    label, joined, size = axes.tensors[name][first.axis], first.joined, at.ranks.size
+    several = isinstance(at.type, TupleType)
+    types = at.type.fields if several else (at.type,)
     if label not in axes.free() or any(label in s for s in axes.shapes.values()):
         return None
-    cuts = tuple(ShardAxis(labels.index(label), joined) for labels in results)
-    if not all(cut.fits(t.shape, at.ranks.size) for cut, t in zip(cuts, types, strict=True)):
-        return None
+    cuts = tuple(ShardAxis(s.index(label), joined) for s in axes.of_results(len(types)))
     pieces = {n: at[n] for n, counted in axes.counts.items() if counted == label}
-    if any(count % at.ranks.size or joined != 1 for count in pieces.values()):
-        return None
-    along = {n: axes.tensors[n].index(label) for n in given if label in axes.tensors[n]}
-    extents = {(n, part.shape[axis]) for n, axis in along.items() for part in given[n]}
-    if not pieces and len({d for n, d in extents if n not in axes.broadcasts or d != 1}) > 1:
+    places = axes.places(label)
+    extents = {(n, p.shape[axis]) for n, axis in places.items() for p in given[n]}
+    alike = len({d for n, d in extents if n not in axes.broadcasts or d != 1}) == 1
+    fits = all(c.fits(t.shape, size) for c, t in zip(cuts, types, strict=True))
+    if not fits or not (alike or pieces) or any(k % size or joined > 1 for k in pieces.values()):
         return None
 
-    def part_of(part: ShardedValue, labels: Any) -> Any:
-        axis = labels.index(label) if label in labels else -1
-        if axis < 0 or part.shape[axis] == 1:
+    def part_of(part: ShardedValue, axis: int | None) -> Any:
+        if axis is None or part.shape[axis] == 1:
             return at.ranks.copied(at.ranks.whole(part, at.why))
         return at.ranks.cut(part, ShardAxis(axis, joined), at.why)
 
-    changed: dict[str, Any] = {n: count // at.ranks.size for n, count in pieces.items()}
-    for n, value in at.args.items():
-        labels = axes.tensors.get(n, ())
-        if any(True for _ in leaves(value)):
-            changed[n] = map_shards(value, lambda part, s=labels: part_of(part, s))
-    return at.run(cuts if isinstance(at.type, TupleType) else cuts[0], **changed)
-
-
-def largest(parts: Iterable[ShardedValue]) -> ShardedValue | None:
-    """Return the largest value that is cut."""
-
-    def known(part: ShardedValue) -> int:
-        return prod(d for d in part.shape if isinstance(d, int))
-
-    return max((p for p in parts if p.cut is not None), key=known, default=None)
+    changed = {n: map_shards(a, partial(part_of, axis=places.get(n))) for n, a in at.args.items()}
+    changed |= {n: count // size for n, count in pieces.items()}
+    return at.run(cuts if several else cuts[0], **changed)
 
 
 @rule(*PRODUCTS)
@@ -345,15 +330,13 @@ def dropout(at: Site) -> Any:
 
 @rule(op.fused_attention)
 def attention(at: Site) -> Any:
-    """Ranks have heads, or texts. Where there are fewer heads of keys than ranks, each rank has
-    copies of those that its queries look at. Weights are dropped by each rank's own key.
+    """Ranks have heads. Where there are fewer heads of keys than ranks, each rank has copies of
+    those that its queries look at. Weights are dropped by each rank's own key, also of texts.
     """
     query, ranks = at["query"], at.ranks
     heads_at = 2 if at["layout"] == "BSHD" else 1
     cuts = [p.cut for p in (query, at["key"], at["value"]) if p.cut is not None]
-    if query.cut is None or query.cut.joined != 1 or any(c.joined != 1 for c in cuts):
-        return None
-    if query.cut.axis not in (0, heads_at):
+    if query.cut is None or query.cut.axis not in (0, heads_at) or any(c.joined > 1 for c in cuts):
         return None
     by_heads = query.cut.axis == heads_at
     heads, groups = query.shape[heads_at], at["key"].shape[heads_at]
