@@ -129,7 +129,8 @@ def op(
             own = schema.schema.shared(op_name, f)
         else:
             own = Schema(op_name, f, None if options is None else options.schema)
-        _check_axes(own, axes, f)
+        _check_rule(own, "axes", axes, f)
+        _check_rule(own, "indices", indices, f)
         _check_indices(own, indices, f)
         _check_promotes(own, promotes, f)
         made = (ComposedOp if composed else Op)(
@@ -204,27 +205,20 @@ def _check_promotes(schema: Schema, promotes: Any, function: Callable[..., Any])
         )
 
 
-def _check_axes(schema: Schema, axes: Any, function: Callable[..., Any]) -> None:
-    """Raise RegistrationError for a rule of axes that is none."""
-    if axes is not None and not callable(axes):
+def _check_rule(schema: Schema, what: str, rule: Any, function: Callable[..., Any]) -> None:
+    """Raise RegistrationError for a rule of axes or of indices that is none."""
+    if rule is not None and not callable(rule):
         raise RegistrationError(
-            f"the axes of operator {schema.name!r} are no function",
-            expected="a function of the arguments, by name in a dict, that returns Axes",
-            found=repr(axes),
+            f"the {what} of operator {schema.name!r} are no function",
+            expected="a function of arguments; see meta/op/core",
+            found=repr(rule),
             span=definition_span(function),
         )
 
 
 def _check_indices(schema: Schema, indices: Any, function: Callable[..., Any]) -> None:
-    """Raise RegistrationError for a rule of indices that is none, or asks for no argument."""
+    """Raise RegistrationError for a rule of indices that asks for no argument."""
     span = definition_span(function)
-    if indices is not None and not callable(indices):
-        raise RegistrationError(
-            f"the indices of operator {schema.name!r} are no function",
-            expected="a function of some arguments that returns IndexRanges",
-            found=repr(indices),
-            span=span,
-        )
     asked = () if indices is None else tuple(inspect.signature(indices).parameters)
     unknown = [n for n in asked if n not in schema.index]
     if unknown:

@@ -320,15 +320,7 @@ class Op(OpNode):
         """
         if self.axes is None:
             return tuple(elementwise_axes(args, self.promotes)) if self.elementwise else ()
-        found = tuple(self.axes(args))
-        for one in found:
-            if not isinstance(one, Axes):
-                raise RegistrationError(
-                    f"the axes of operator {self.name!r} are {one!r:.100}",
-                    expected="Axes, several or none",
-                    span=self.site,
-                )
-        return found
+        return tuple(self.axes(args))
 
     def index_ranges(self, args: tuple[Any, ...]) -> tuple[tuple[int, IndexRange], ...]:
         """Return what is indexed by data in a call with canonical arguments, tensors being types:

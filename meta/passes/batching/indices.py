@@ -10,33 +10,27 @@ from meta.op.core.check import normalize_axis
 from meta.passes.batching.site import Operand, Site, rule
 
 
-@rule(op.take, op.index_select)
+@rule(op.take, op.index_select, op.take_dx)
 def take(at: Site) -> Any:
     """Of one table, whose chosen rows then have the batch among their axes; where each example has
     a table, its number is one index more.
     """
     x, indices = at["x"], at["index" if at.op is op.index_select else "indices"]
-    if x.batched and not indices.batched and at["axis"] is not None:
+    mode, axis = at.args.get("mode", "raise"), at["axis"]
+    if axis is not None and not indices.batched:
         return None
-    count, axis = indices.ndim, 0 if at["axis"] is None else normalize_axis(at["axis"], x.ndim)
-    if not x.batched:
-        found = op.take(x.value, indices.value, at["axis"], at.args.get("mode", "raise"))
-        return _moved(found, axis, 1, 0)
-    found = op.adv_index((_rows(at, x, axis), *_numbered(at, [_index(at, x, indices, axis)])))
-    return _moved(found, 1, count, 1 + axis)
-
-
-@rule(op.take_dx)
-def take_dx(at: Site) -> Any:
-    """As the forward operator."""
-    x, indices = at["x"], at["indices"]
-    if not indices.batched and at["axis"] is not None:
+    place = 0 if axis is None else normalize_axis(axis, x.ndim)
+    if at.op is not op.take_dx and not x.batched:
+        return _moved(op.take(x.value, indices.value, axis, mode), place, 1, 0)
+    if mode in ("clip", "wrap"):
         return None
-    axis = 0 if at["axis"] is None else normalize_axis(at["axis"], x.ndim)
-    rows = _rows(at, x, axis)
-    dy = _moved(at.batched(at["dy"]), 1 + axis, indices.ndim, 1)
-    dx = op.adv_index_dx(dy, (rows, *_numbered(at, [_index(at, x, indices, axis)])))
-    return op.reshape(_moved(dx, 1, 1, 1 + axis), (at.size, *x.shape))
+    shape = (product(x.shape),) if axis is None else x.shape
+    rows = _moved(op.reshape(at.batched(x), (at.size, *shape)), 1 + place, 1, 1)
+    inputs = (rows, *_numbered(at, [indices]))
+    if at.op is not op.take_dx:
+        return _moved(op.adv_index(inputs), 1, indices.ndim, 1 + place)
+    dy = _moved(at.batched(at["dy"]), 1 + place, indices.ndim, 1)
+    return op.reshape(_moved(op.adv_index_dx(dy, inputs), 1, 1, 1 + place), (at.size, *x.shape))
 
 
 def _moved(x: Any, source: int, count: int, target: int) -> Any:
@@ -44,24 +38,6 @@ def _moved(x: Any, source: int, count: int, target: int) -> Any:
     order = [i for i in range(x.ndim) if not source <= i < source + count]
     order[target:target] = range(source, source + count)
     return op.permute_dims(x, tuple(order)) if order != list(range(x.ndim)) else x
-
-
-def _rows(at: Site, x: Operand, axis: int) -> Any:
-    """Return what `take` takes from: the batch, then the axis."""
-    if at["axis"] is None:
-        return op.reshape(at.batched(x), (at.size, product(x.shape)))
-    return _moved(at.batched(x), 1 + axis, 1, 1)
-
-
-def _index(at: Site, x: Operand, indices: Operand, axis: int) -> Operand:
-    """Return the indices as `adv_index` reads them, of any mode of `take`."""
-    extent, mode = product(x.shape) if at["axis"] is None else x.shape[axis], at.args.get("mode")
-    value = op.astype(indices.value, "int64")
-    if mode == "clip":
-        value = op.minimum(op.maximum(value, 0), extent - 1)
-    elif mode == "wrap":
-        value = op.remainder(value, extent)
-    return Operand(value, indices.batched)
 
 
 def _numbered(at: Site, indices: list[Operand]) -> tuple[Any, ...]:

@@ -170,40 +170,18 @@ def normalize_dx(at: Site) -> Any:
     return dx, op.sum(products, others), op.sum(dy, others)
 
 
-@rule(
-    *(op.fused_attention, op.fused_attention_dx),
-    *(op.fused_attention_dmask, op.fused_attention_dslopes),
-)
+@rule(op.fused_attention, op.fused_attention_dx)
 def attention(at: Site) -> Any:
     """A mask, or slopes, of each example that its batches share are one of each of them."""
     rows, changed = at["query"].shape[0], {}
     for name, ndim in (("mask", 4), ("slopes", 2)):
         given = at[name]
-        if given is None or given.shape[: 1 - ndim] not in ((), (1,)) or given.shape[:1] == (rows,):
-            continue
-        if given.batched or at.op.name.endswith(name):
+        own = given is not None and given.shape[: 1 - ndim] in ((), (1,))
+        if own and given.batched and given.shape[:1] != (rows,):
             shape = (*[1] * (ndim - 1 - given.ndim), *given.shape[1 - ndim :])
-            value = op.reshape(at.batched(given), (at.size, 1, *shape))
+            value = op.reshape(given.value, (at.size, 1, *shape))
             changed[name] = Operand(op.broadcast_to(value, (at.size, rows, *shape)), True)
-    if not changed:
-        return None
-    args = {**at.args, **changed}
-    own = next((o for n, o in changed.items() if at.op.name.endswith(n)), None)
-    if own is None:
-        return batched_call(replace(at, args=args))
-    types = (at.types[0].with_shape(own.shape),)
-    found = batched_call(replace(at, args=args, types=types))
-    return None if found is None else op.reshape(op.sum(found, 1), (at.size, *at.shape))
-
-
-@rule(op.prelu)
-def prelu(at: Site) -> Any:
-    """A weight of each example."""
-    x, weight = at["x"], at["weight"]
-    if not weight.batched or weight.shape not in ((), (1,)):
-        return None
-    values, factor = at.batched(x), op.reshape(weight.value, (at.size, *[1] * x.ndim))
-    return op.where(op.greater(values, 0.0), values, op.multiply(values, factor))
+    return batched_call(replace(at, args={**at.args, **changed})) if changed else None
 
 
 @rule(op.rotary_embedding)
