@@ -18,7 +18,7 @@ from meta.base.errors import TypeInferError
 from meta.base.number import integer_range
 from meta.base.registry import OPERATORS
 from meta.op.core import Op, Scalar, Tensor, TensorType, Weight, op
-from meta.op.core.axes import Args, Axes, along, numbered
+from meta.op.core.axes import Args, Axes, along, labels_of
 from meta.op.core.check import (
     normalize_axis,
     require,
@@ -113,13 +113,13 @@ def softplus(x: Tensor, beta: Scalar = 1.0, threshold: Scalar = 20.0) -> Tensor:
     return _floating(x)
 
 
-def _channels(args: Args) -> Iterable[Axes]:
-    labels = numbered(args["x"].ndim)
+def _channel_axes(args: Args) -> Iterable[Axes]:
+    labels = labels_of(args["x"].ndim)
     own = args["weight"].shape not in ((), (1,)) and len(labels) > 1
     return (Axes({"x": labels, "weight": labels[1:2]} if own else {"x": labels}, (labels,)),)
 
 
-@op(axes=_channels)
+@op(axes=_channel_axes)
 def prelu(x: Tensor, weight: Weight) -> Tensor:
     """x where x > 0, else weight * x.
 

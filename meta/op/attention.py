@@ -146,7 +146,7 @@ def _statistics(scores: TensorType) -> TensorType:
     return TensorType(scores.shape[:3], statistics_dtype(scores.dtype))
 
 
-def _batches(*results: str) -> AxesRule:
+def _batch_axes(*results: str) -> AxesRule:
     """Return the axes of an operator of batches, whose results are like these arguments. A mask, or
     slopes, without batches is of all.
     """
@@ -170,7 +170,7 @@ def _batches(*results: str) -> AxesRule:
 _BATCH: Labels = ("b", None, None, None)
 
 
-@op(axes=_batches("query", "logsumexp"))
+@op(axes=_batch_axes("query", "logsumexp"))
 def fused_attention(
     query: Tensor,
     key: Tensor,
@@ -217,7 +217,7 @@ def fused_attention(
     return query.with_shape((*query.shape[:3], value.shape[3])), _statistics(scores)
 
 
-@op(axes=_batches("query", "key", "value"))
+@op(axes=_batch_axes("query", "key", "value"))
 def fused_attention_dx(
     query: Tensor,
     key: Tensor,
@@ -256,7 +256,7 @@ def fused_attention_dx(
     return query, key, value
 
 
-@op(axes=_batches("mask"), schema=fused_attention_dx)
+@op(axes=_batch_axes("mask"), schema=fused_attention_dx)
 def fused_attention_dmask(*arguments: Any) -> TensorType:
     """Gradient of `fused_attention` with respect to a mask that is added.
 
@@ -272,7 +272,7 @@ def fused_attention_dmask(*arguments: Any) -> TensorType:
     return mask
 
 
-@op(axes=_batches("slopes"), schema=fused_attention_dx)
+@op(axes=_batch_axes("slopes"), schema=fused_attention_dx)
 def fused_attention_dslopes(*arguments: Any) -> TensorType:
     """Gradient of `fused_attention` with respect to slopes.
 

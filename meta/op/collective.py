@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from meta.base.dtype import COMPLEX, is_float
 from meta.ir.types import UnknownDim
 from meta.op.core import CallValues, DeviceName, InOut, Ints, Tensor, TensorType, View, op
-from meta.op.core.axes import Args, Axes, along, last, numbered
+from meta.op.core.axes import Args, Axes, along, labels_of, last
 from meta.op.core.check import normalize_axis, require
 from meta.op.shapes import view_of_first
 from meta.runtime.mesh import REDUCTIONS
@@ -223,14 +223,14 @@ def reduce_scatter_start() -> None:
     """The beginning of `reduce_scatter`; see `multi_tensor_all_reduce_start`."""
 
 
-def _exchanged(args: Args) -> Iterable[Axes]:
+def _exchange_axes(args: Args) -> Iterable[Axes]:
     numbers = "split_axis", "concat_axis"
     ndim = args["x"].ndim
-    labels = numbered(ndim, [normalize_axis(args[n], ndim) for n in numbers])
+    labels = labels_of(ndim, [normalize_axis(args[n], ndim) for n in numbers])
     return (Axes({"x": labels}, (labels,), ("x",), numbers),)
 
 
-@op(axes=_exchanged, collective="all_to_all", float8=True)
+@op(axes=_exchange_axes, collective="all_to_all", float8=True)
 def all_to_all(
     x: Tensor, over: str, size: int, split_axis: int = 0, concat_axis: int = 0
 ) -> Tensor:

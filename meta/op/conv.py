@@ -12,7 +12,7 @@ from meta.base.errors import TypeInferError
 from meta.base.registry import OPERATORS
 from meta.ir.types import UNKNOWN, Dim, TensorType, UnknownDim
 from meta.op.core import Ints, Op, Tensor, Weight, op
-from meta.op.core.axes import Args, Axes, AxesRule, lettered
+from meta.op.core.axes import Args, Axes, AxesRule, layout_labels
 from meta.op.core.check import pair, require, require_float, require_ndim, require_same_dtype
 from meta.op.core.function import as_operand
 from meta.op.core.op import ComposedOp
@@ -177,7 +177,7 @@ def _axes(operator: str, kernel: str) -> AxesRule:
         found = []
         for roles in [whole, of_groups] if args["groups"] == 1 else [of_groups]:
             orders = args["layout"], args["kernel_layout"], args["out_layout"]
-            x, w, y = (lettered(o, **r) for o, r in zip(orders, roles, strict=True))
+            x, w, y = (layout_labels(o, **r) for o, r in zip(orders, roles, strict=True))
             tensors, result = {
                 "": ({"x": x, "w": w}, y),
                 "dx": ({"x_or_w": w, "y": y, "dy": y}, x),

@@ -15,7 +15,7 @@ from meta.base.errors import TypeInferError
 from meta.base.registry import OPERATORS
 from meta.ir.types import Dim
 from meta.op.core import InOut, Ints, Tensor, Weight, op
-from meta.op.core.axes import Args, Axes, along, numbered
+from meta.op.core.axes import Args, Axes, along, labels_of
 from meta.op.core.check import (
     broadcast_shapes,
     extents_of,
@@ -148,7 +148,7 @@ def gather_nd_dx(data: Tensor, indices: Tensor, dy: Tensor) -> Tensor:
     return data
 
 
-def _taken(args: Args) -> Iterable[Axes]:
+def _gather_axes(args: Args) -> Iterable[Axes]:
     """Return the axes of what takes slices along an axis: indices are those of one vector."""
     name = "index" if "index" in args else "indices"
     indices = tuple(f"i{i}" for i in range(args[name].ndim))
@@ -156,28 +156,28 @@ def _taken(args: Args) -> Iterable[Axes]:
         return () if "dy" in args else (Axes({name: indices}, (indices,), (name,)),)
     ndim = args["x"].ndim
     at = normalize_axis(args["axis"], ndim)
-    x = numbered(ndim, (at,))
+    x = labels_of(ndim, (at,))
     taken = (*x[:at], *indices, *x[at + 1 :])
     if "dy" in args:
         return (Axes({"x": x, "dy": taken, name: indices}, (x,), ("x", "dy"), ("axis",)),)
     return (Axes({"x": x, name: indices}, (taken,), ("x",), ("axis",)),)
 
 
-def _rows_of(args: Args) -> Iterable[Axes]:
+def _table_axes(args: Args) -> Iterable[Axes]:
     """Return the axes of rows of a table, or of its gradient."""
     indices = tuple(f"i{i}" for i in range(args["indices"].ndim))
     if "dy" in args:
-        columns = numbered(args["dy"].ndim)[len(indices) :]
+        columns = labels_of(args["dy"].ndim)[len(indices) :]
         table, whole = (None, *columns), not isinstance(args["num_weight"], int)
         tensors = {"dy": (*indices, *columns), "indices": indices}
         return (Axes(tensors, (table,), shapes={"num_weight": table} if whole else {}),)
-    table = numbered(args["x"].ndim, (0,))
+    table = labels_of(args["x"].ndim, (0,))
     tensors = {"x": table, "indices": indices}
     return (Axes(tensors, ((*indices, *table[1:]),), ("indices",)),)
 
 
 @op(
-    axes=_taken,
+    axes=_gather_axes,
     complex=True,
     indices=lambda x, axis: (into_axis("index", x, axis, "x", from_end=True),),
 )
@@ -367,7 +367,7 @@ def _gathered_range(x: Tensor, axis: int | None, mode: str) -> tuple[IndexRange,
     return (into_axis("indices", x, axis, "x", from_end=True),) if mode == "raise" else ()
 
 
-@op(axes=_taken, complex=True, indices=_gathered_range, names=Names("array_api"))
+@op(axes=_gather_axes, complex=True, indices=_gathered_range, names=Names("array_api"))
 def take(x: Tensor, indices: Tensor, axis: int | None = None, mode: str = "raise") -> Tensor:
     """The slices of ``x`` along ``axis`` (None: of flattened ``x``) that ``indices`` name.
 
@@ -389,7 +389,7 @@ def take(x: Tensor, indices: Tensor, axis: int | None = None, mode: str = "raise
     return x.with_shape((*before, *indices.shape, *after))
 
 
-@op(axes=_taken, complex=True, indices=_gathered_range)
+@op(axes=_gather_axes, complex=True, indices=_gathered_range)
 def take_dx(
     x: Tensor, dy: Tensor, indices: Tensor, axis: int | None = None, mode: str = "raise"
 ) -> Tensor:
@@ -402,7 +402,7 @@ def take_dx(
     return x
 
 
-@op(axes=_rows_of, composed=True, indices=lambda x: (into_axis("indices", x, 0, "x"),))
+@op(axes=_table_axes, composed=True, indices=lambda x: (into_axis("indices", x, 0, "x"),))
 def embedding(x: Weight, indices: Tensor, padding_idx: int | None = None) -> Tensor:
     """Rows of a table: ``x[indices]`` of shape ``indices.shape + x.shape[1:]``.
 
@@ -441,7 +441,7 @@ def _rows(num_weight: Ints) -> tuple[IndexRange, ...]:
     return (IndexRange("indices", rows, "the rows, of num_weight"),)
 
 
-@op(axes=_rows_of, indices=_rows)
+@op(axes=_table_axes, indices=_rows)
 def embedding_dx(dy: Tensor, indices: Tensor, num_weight: Ints) -> Tensor:
     """The gradient of `embedding` at the table: rows of ``dy`` added up by index.
 

@@ -303,18 +303,18 @@ LOSSES = {
 """What a loss is, the formula of its gradient, and what weights there are."""
 
 
-def _elements(args: Args) -> Iterable[Axes]:
+def _element_axes(args: Args) -> Iterable[Axes]:
     """Return the axes of a loss that is not reduced, and of its gradient."""
     return elementwise(args) if args["reduction"] == "none" else ()
 
 
 def _define(name: str, what: str, derivative: str, weight: str) -> ComposedOp:
-    @op(composed=True, name=name, axes=_elements, promotes=PAIR)
+    @op(composed=True, name=name, axes=_element_axes, promotes=PAIR)
     @with_docstring(f"{what}\n\n{ARGUMENTS.format(weight=weight)}")
     def loss(prediction: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
         return _loss(prediction, target, reduction)
 
-    @op(name=f"{name}_dpred", axes=_elements)
+    @op(name=f"{name}_dpred", axes=_element_axes)
     @with_docstring(
         f'Gradient of `{name}` by prediction: {derivative}, over the size for "mean".\n\n'
         "dy: gradient of the loss, of its type. Other arguments as there. Result: type of the "
@@ -330,7 +330,7 @@ DEFINED = {name: _define(name, *texts) for name, texts in LOSSES.items()}
 """By name, the losses that are defined by this table."""
 
 
-@op(axes=_elements, composed=True, promotes=PAIR)
+@op(axes=_element_axes, composed=True, promotes=PAIR)
 def huber_loss(
     prediction: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0
 ) -> Tensor:
@@ -344,7 +344,7 @@ def huber_loss(
     return _loss(prediction, target, reduction)
 
 
-@op(axes=_elements, options=huber_loss)
+@op(axes=_element_axes, options=huber_loss)
 def huber_loss_dpred(dy: Tensor, prediction: Tensor, target: Tensor, *options: Any) -> Tensor:
     """Gradient of `huber_loss` by prediction: ``clip(prediction - target, -delta, delta) * dy``.
 
@@ -353,7 +353,7 @@ def huber_loss_dpred(dy: Tensor, prediction: Tensor, target: Tensor, *options: A
     return _dpred(dy, huber_loss.type_function(prediction, target, *options), prediction)
 
 
-@op(axes=_elements, promotes=PAIR)
+@op(axes=_element_axes, promotes=PAIR)
 def kl_div(
     prediction: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
 ) -> Tensor:
@@ -375,7 +375,7 @@ def kl_div(
     return _loss(prediction, target, reduction, (*REDUCTIONS, "batchmean"))
 
 
-@op(axes=_elements, options=kl_div)
+@op(axes=_element_axes, options=kl_div)
 def kl_div_dpred(dy: Tensor, prediction: Tensor, target: Tensor, *options: Any) -> Tensor:
     """Gradient of `kl_div` by prediction: ``-target * dy``; with log_target ``-exp(target) * dy``.
 

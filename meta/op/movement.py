@@ -9,7 +9,7 @@ from meta.base.number import MAX_RESULTS
 from meta.ir.dims import product, total
 from meta.ir.types import UNKNOWN, Dim, SymbolicDim, UnknownDim
 from meta.op.core import Ints, Scalar, Tensor, op
-from meta.op.core.axes import Args, Axes, along, images, last, new_axis, numbered
+from meta.op.core.axes import Args, Axes, along, images, labels_of, last, new_axis
 from meta.op.core.check import (
     extents_of,
     normalize_axes,
@@ -48,18 +48,18 @@ def _lengths(x: Tensor, lengths: Tensor, batch_axis: int, name: str) -> None:
     )
 
 
-def _lengths_of(args: Args) -> Iterable[Axes]:
+def _sequence_axes(args: Args) -> Iterable[Axes]:
     ndim = args["x"].ndim
     if "batch_axis" in args:
         along, batch = (normalize_axis(args[n], ndim) for n in ("seq_axis", "batch_axis"))
     else:
         along = normalize_axis(args["axis"], ndim)
         batch = 1 - along
-    x = numbered(ndim, (along,))
+    x = labels_of(ndim, (along,))
     return (Axes({"x": x, "sequence_length": x[batch : batch + 1]}, (x,)),)
 
 
-@op(axes=_lengths_of)
+@op(axes=_sequence_axes)
 def reverse_sequence(
     x: Tensor, sequence_length: Tensor, seq_axis: int = 1, batch_axis: int = 0
 ) -> Tensor:
@@ -74,7 +74,7 @@ def reverse_sequence(
     return x
 
 
-@op(axes=_lengths_of)
+@op(axes=_sequence_axes)
 def sequence_mask(
     x: Tensor, sequence_length: Tensor, mask_value: Scalar = 0.0, axis: int = 0
 ) -> Tensor:
@@ -155,10 +155,10 @@ def tril() -> None:
     """``x`` with 0 above diagonal k of its matrices, the last two axes. See `triu`."""
 
 
-def _diagonal(args: Args) -> Iterable[Axes]:
+def _diagonal_axes(args: Args) -> Iterable[Axes]:
     ndim = args["x"].ndim if "x" in args else len(extents_of(args["shape"]))
     mixed = [normalize_axis(args[n], ndim) for n in ("axis1", "axis2")]
-    full = numbered(ndim, mixed)
+    full = labels_of(ndim, mixed)
     part = (*(label for label in full if label is not None), None)
     numbers = ("axis1", "axis2")
     if "x" in args:
@@ -166,7 +166,7 @@ def _diagonal(args: Args) -> Iterable[Axes]:
     return (Axes({"dy": part}, (full,), ("dy",), numbers, {"shape": full}),)
 
 
-@op(axes=_diagonal, complex=True, view_elsewhere=True)
+@op(axes=_diagonal_axes, complex=True, view_elsewhere=True)
 def diagonal(x: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     """The elements whose index along ``axis2`` is that along ``axis1`` plus ``offset``.
 
@@ -181,7 +181,7 @@ def diagonal(x: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tens
     return x.with_shape((*(d for i, d in enumerate(x.shape) if i not in (a, b)), length))
 
 
-@op(axes=_diagonal, options=diagonal, complex=True)
+@op(axes=_diagonal_axes, options=diagonal, complex=True)
 def diagonal_dx(dy: Tensor, shape: Ints, *options: Any) -> Tensor:
     """Zeros of the given shape, with ``dy`` where `diagonal` of these arguments reads."""
     full = dy.with_shape(extents_of(shape))

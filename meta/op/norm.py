@@ -10,7 +10,7 @@ from typing import Any
 from meta.base import dtype as dtypes
 from meta.ir.types import Dim
 from meta.op.core import DType, InOut, Ints, Tensor, TensorType, Weight, op
-from meta.op.core.axes import Args, Axes, along, numbered, terms, with_vectors
+from meta.op.core.axes import Args, Axes, along, labels_of, terms, with_vectors
 from meta.op.core.check import normalize_axes, normalize_axis, require, require_float, require_like
 
 
@@ -149,16 +149,16 @@ def _per_channel(name: str, tensors: Tensors, w: Tensors) -> None:
             require(fits, f"{name} does not fit w", expected=f"[{extent}]", found=str(t))
 
 
-def _of_channels(args: Args) -> Iterable[Axes]:
+def _channel_axes(args: Args) -> Iterable[Axes]:
     ndim = args["x"].ndim
     at = normalize_axis(args["axis"], ndim)
-    x = numbered(ndim, [i for i in range(ndim) if i != at])
+    x = labels_of(ndim, [i for i in range(ndim) if i != at])
     vector = x[at : at + 1]
     tensors = {"x": x, "dy": x, "w": vector, "b": vector}
     return (Axes(tensors, (x, vector, vector)),)
 
 
-@op(axes=_of_channels)
+@op(axes=_channel_axes)
 def batch_norm_train_dxwb(
     dy: Tensor, x: Tensor, w: Weight | None, b: Weight | None, eps: float, axis: int = 1
 ) -> tuple[TensorType, TensorType, TensorType]:
@@ -187,11 +187,11 @@ def _layer(x: TensorType, axis: int, **parameters: TensorType | None) -> TensorT
     return TensorType(x.shape[:axis] + x.shape[axis + 1 :], statistics_dtype(x.dtype))
 
 
-def _normed(args: Args) -> Iterable[Axes]:
+def _norm_axes(args: Args) -> Iterable[Axes]:
     """The axes of a norm along one axis, and of its statistics; those of its gradients if there is
     no scale, whose gradient is summed over the others.
     """
-    x = numbered(args["x"].ndim, (normalize_axis(args["axis"], args["x"].ndim),))
+    x = labels_of(args["x"].ndim, (normalize_axis(args["axis"], args["x"].ndim),))
     less = tuple(label for label in x if label is not None)
     if "dy" in args and args["scale"] is not None:
         return ()
@@ -200,7 +200,7 @@ def _normed(args: Args) -> Iterable[Axes]:
     return (Axes(tensors, (x, less, less), tuple(tensors), ("axis",)),)
 
 
-@op(axes=_normed, composed=True)
+@op(axes=_norm_axes, composed=True)
 def layer_norm(
     x: Tensor,
     scale: Weight | None = None,
@@ -228,7 +228,7 @@ def layer_norm(
     return x
 
 
-@op(axes=_normed, options=layer_norm)
+@op(axes=_norm_axes, options=layer_norm)
 def layer_norm_train(
     x: Tensor, scale: Weight | None = None, bias: Weight | None = None, *options: Any
 ) -> tuple[TensorType, TensorType, TensorType]:
@@ -248,7 +248,7 @@ def _gradients(
     return x if scale is None else (x, scale, scale)
 
 
-@op(axes=_normed)
+@op(axes=_norm_axes)
 def layer_norm_dx(
     x: Tensor, scale: Weight | None, dy: Tensor, axis: int = -1, eps: float = 1e-5
 ) -> TensorType | tuple[TensorType, TensorType, TensorType]:
@@ -262,7 +262,7 @@ def layer_norm_dx(
     return _gradients(x, scale, dy)
 
 
-@op(axes=_normed, options=layer_norm_dx)
+@op(axes=_norm_axes, options=layer_norm_dx)
 def layer_norm_train_dx(
     x: Tensor, scale: Weight | None, dy: Tensor, mean: Tensor, invvar: Tensor, *options: Any
 ) -> TensorType | tuple[TensorType, TensorType, TensorType]:
@@ -339,7 +339,7 @@ def group_norm_dx(
     return _gradients(x, scale, dy)
 
 
-@op(axes=_normed, composed=True)
+@op(axes=_norm_axes, composed=True)
 def rms_norm(
     x: Tensor,
     scale: Weight | None = None,
@@ -365,7 +365,7 @@ def rms_norm(
     return x
 
 
-@op(axes=_normed)
+@op(axes=_norm_axes)
 def rms_norm_dx(
     x: Tensor, scale: Weight | None, dy: Tensor, axis: int = -1, eps: float = 1e-6
 ) -> TensorType | tuple[TensorType, TensorType]:

@@ -11,7 +11,7 @@ from typing import Any
 from meta.base.dtype import canonical
 from meta.base.registry import OPERATORS
 from meta.op.core import Ints, Tensor, op
-from meta.op.core.axes import reduced
+from meta.op.core.axes import reduction_axes
 from meta.op.core.check import (
     extents_of,
     require,
@@ -37,7 +37,7 @@ def _back(x: Tensor, dy: Tensor, axis: Axes, keepdims: bool | Ints) -> Tensor:
     return x
 
 
-@op(axes=reduced, composed=True, complex=True)
+@op(axes=reduction_axes, composed=True, complex=True)
 def sum(x: Tensor, axis: Axes = None, keepdims: bool | Ints = False) -> Tensor:
     """The sum of elements; 0 if there are none.
 
@@ -62,7 +62,7 @@ def _sum(x: Any, axis: Any = None, keepdims: Any = False, dtype: Any = None) -> 
     return in_dtype_of_sum(lambda t: sum.plain(t, axis, keepdims), x, dtype)
 
 
-@op(axes=reduced, options=sum, complex=True)
+@op(axes=reduction_axes, options=sum, complex=True)
 def sum_dx(x: Tensor, dy: Tensor, *options: Any) -> Tensor:
     """The gradient of `sum` at ``x``: ``dy`` repeated along the summed axes.
 
@@ -71,7 +71,13 @@ def sum_dx(x: Tensor, dy: Tensor, *options: Any) -> Tensor:
     return _back(x, dy, *options)
 
 
-@op(axes=reduced, complex=True, promotes=("x",), counts_as_float=True, names=Names("array_api"))
+@op(
+    axes=reduction_axes,
+    complex=True,
+    promotes=("x",),
+    counts_as_float=True,
+    names=Names("array_api"),
+)
 def mean(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The arithmetic mean; NaN if there are no elements.
 
@@ -82,7 +88,7 @@ def mean(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     return _reduced(x, axis, keepdims, x.dtype)
 
 
-@op(axes=reduced, options=mean, complex=True)
+@op(axes=reduction_axes, options=mean, complex=True)
 def mean_dx(dy: Tensor, shape: Ints, *options: Any) -> Tensor:
     """The gradient of `mean` at an argument of ``shape``: dy / n, repeated along reduced axes."""
     require_gradient(dy, "dy")
@@ -127,7 +133,7 @@ ALL: dict[str, tuple[Callable[[str], str], str]] = {
 
 
 def _define(name: str, dtype_of: Callable[[str], str], what: str) -> None:
-    @op(name=name, axes=reduced, complex=name in ALL, names=Names("array_api"))
+    @op(name=name, axes=reduction_axes, complex=name in ALL, names=Names("array_api"))
     @with_docstring(f"{what}\n\n{CHOSEN}" if name in CHOICES else what)
     def reduce(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
         if name in CHOICES:
@@ -139,7 +145,7 @@ for _name, _row in {**CHOICES, **ALL}.items():
     _define(_name, *_row)
 
 
-@op(axes=reduced, composed=True, complex=True)
+@op(axes=reduction_axes, composed=True, complex=True)
 def prod(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The product of elements; 1 if there are none. Dtypes as of `sum`."""
     return _reduced(x, axis, keepdims, sum_dtype(x.dtype))
@@ -152,7 +158,7 @@ def _prod(x: Any, axis: Any = None, keepdims: Any = False, dtype: Any = None) ->
     return in_dtype_of_sum(lambda t: prod.plain(t, axis, keepdims), x, dtype)
 
 
-@op(axes=reduced, options=mean, complex=True)
+@op(axes=reduction_axes, options=mean, complex=True)
 def prod_dx(x: Tensor, dy: Tensor, *options: Any) -> Tensor:
     """The gradient of `prod` at ``x``: dy times the product of all other elements.
 
@@ -171,7 +177,7 @@ def per_degree(count: int, correction: int | float) -> float:
     return 1 / (count - correction) if count > correction else inf
 
 
-@op(axes=reduced, promotes=("x",), counts_as_float=True)
+@op(axes=reduction_axes, promotes=("x",), counts_as_float=True)
 def var(
     x: Tensor,
     axis: Axes = None,
@@ -194,7 +200,7 @@ def std() -> None:
     """The standard deviation, sqrt(`var`). Its gradient where it is 0 is taken as 0."""
 
 
-@op(axes=reduced)
+@op(axes=reduction_axes)
 def logsumexp(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """log(sum(exp(x))), computed on x - max(x) so that nothing overflows.
 

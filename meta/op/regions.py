@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from meta.op.core import Ints, Tensor, op
-from meta.op.core.axes import Args, Axes, lettered
+from meta.op.core.axes import Args, Axes, layout_labels
 from meta.op.core.check import pair, require, require_float, require_ndim, require_same_dtype
 from meta.op.core.indices import IndexRange
 
@@ -42,15 +42,15 @@ def image_range(data: Tensor, layout: str) -> tuple[IndexRange, ...]:
     return (IndexRange("rois", count, "the images of data", any_below=True, along=(1, 0)),)
 
 
-def _regions(args: Args) -> Iterable[Axes]:
+def _region_axes(args: Args) -> Iterable[Axes]:
     """Each channel by itself; a region gives the part of the result that has its number."""
-    data, y = lettered(args["layout"], C="c"), lettered(args["layout"], N="r", C="c")
+    data, y = layout_labels(args["layout"], C="c"), layout_labels(args["layout"], N="r", C="c")
     tensors = {"data": data, "ddx": data, "rois": ("r", None), "dy": y}
     result = data if "dy" in args else y
     return (Axes({n: t for n, t in tensors.items() if n in args}, (result,)),)
 
 
-@op(axes=_regions, indices=image_range)
+@op(axes=_region_axes, indices=image_range)
 def roi_align(
     data: Tensor,
     rois: Tensor,
@@ -82,7 +82,7 @@ def roi_align(
     return region_pool_type(data, rois, pooled_size, spatial_scale, layout, mode)
 
 
-@op(axes=_regions, indices=image_range, options=roi_align)
+@op(axes=_region_axes, indices=image_range, options=roi_align)
 def roi_align_dx(data: Tensor, rois: Tensor, dy: Tensor, *options: Any) -> Tensor:
     """Gradient of `roi_align` in ``data``: every bin's dy, spread over what its samples read.
 
@@ -96,7 +96,7 @@ def roi_align_dx(data: Tensor, rois: Tensor, dy: Tensor, *options: Any) -> Tenso
     return data
 
 
-@op(axes=_regions, indices=image_range, options=roi_align)
+@op(axes=_region_axes, indices=image_range, options=roi_align)
 def roi_align_ddy(data: Tensor, rois: Tensor, ddx: Tensor, *options: Any) -> Tensor:
     """Gradient of `roi_align_dx` in ``dy``: `roi_align` of ``ddx``, in which ``data`` chooses.
 
@@ -110,7 +110,7 @@ def roi_align_ddy(data: Tensor, rois: Tensor, ddx: Tensor, *options: Any) -> Ten
     return y
 
 
-@op(axes=_regions, indices=image_range)
+@op(axes=_region_axes, indices=image_range)
 def roi_pool(
     data: Tensor, rois: Tensor, pooled_size: Ints, spatial_scale: float, layout: str = "NCHW"
 ) -> Tensor:

@@ -17,7 +17,7 @@ from meta.base.registry import OPERATORS
 from meta.ir.dims import product
 from meta.ir.types import Dim
 from meta.op.core import CallValues, Ints, Scalar, Tensor, View, op
-from meta.op.core.axes import Args, Axes, AxesRule, numbered
+from meta.op.core.axes import Args, Axes, AxesRule, labels_of
 from meta.op.core.check import (
     broadcast_shapes,
     extents_of,
@@ -75,23 +75,28 @@ def _reshape(x: Any, shape: Any, copy: bool | None = None) -> Any:
     return OPERATORS["copy"](found) if copy else found
 
 
-def _moved(order: Callable[..., tuple[int, ...]], *names: str) -> AxesRule:
+def _permutation_axes(order: Callable[..., tuple[int, ...]], *names: str) -> AxesRule:
     """Return the axes of what permutes those of x, in the order that arguments and ndim give."""
 
     def rule(args: Args) -> Iterable[Axes]:
-        x = numbered(args["x"].ndim)
+        x = labels_of(args["x"].ndim)
         return (Axes({"x": x}, (tuple(x[i] for i in order(*map(args.get, names), len(x))),)),)
 
     return rule
 
 
-@op(axes=_moved(permutation, "axes"), float8=True, view_elsewhere=True, names=Names("array_api"))
+@op(
+    axes=_permutation_axes(permutation, "axes"),
+    float8=True,
+    view_elsewhere=True,
+    names=Names("array_api"),
+)
 def permute_dims(x: Tensor, axes: Ints | None = None) -> Tensor:
     """Permute axes: axis i of the result is axis ``axes[i]`` of ``x``. None reverses them."""
     return x.with_shape(tuple(x.shape[a] for a in permutation(axes, x.ndim)))
 
 
-@op(axes=_moved(inverse_permutation, "axes"), schema=permute_dims, float8=True)
+@op(axes=_permutation_axes(inverse_permutation, "axes"), schema=permute_dims, float8=True)
 def permute_dims_dx(x: Tensor, axes: Ints | None = None) -> Tensor:
     """Undo `permute_dims`: axis ``axes[i]`` of the result is axis i of ``x``."""
     return x.with_shape(tuple(x.shape[a] for a in inverse_permutation(axes, x.ndim)))
@@ -200,7 +205,7 @@ def broadcast_to(x: Tensor, shape: Ints) -> Tensor:
     return x.with_shape(wanted)
 
 
-@op(axes=_moved(swap_permutation, "axis1", "axis2"), float8=True, view_elsewhere=True)
+@op(axes=_permutation_axes(swap_permutation, "axis1", "axis2"), float8=True, view_elsewhere=True)
 def swapaxes(x: Tensor, axis1: int, axis2: int) -> Tensor:
     """``x`` with two axes exchanged."""
     return x.with_shape(tuple(x.shape[i] for i in swap_permutation(axis1, axis2, x.ndim)))

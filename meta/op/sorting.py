@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from meta.base.errors import ArgumentError
 from meta.ir.types import Dim
 from meta.op.core import DType, Tensor, op
-from meta.op.core.axes import Args, Axes, along, numbered
+from meta.op.core.axes import Args, Axes, along, labels_of
 from meta.op.core.check import normalize_axis, require, require_representable, require_same_dtype
 from meta.op.core.function import as_operand
 from meta.op.gathering import take
@@ -119,8 +119,8 @@ def _topk(x: Any, k: int, axis: int = -1, largest: bool = True, sorted: bool = T
     return TopK(*topk.plain(x, k, axis, largest))
 
 
-def _searched(args: Args) -> Iterable[Axes]:
-    labels = numbered(args["x2"].ndim)
+def _search_axes(args: Args) -> Iterable[Axes]:
+    labels = labels_of(args["x2"].ndim)
     if args["x1"].ndim > 1:
         tensors = {"x1": (*labels[:-1], None), "x2": labels}
         return (Axes(tensors, (labels,), ("x1", "x2")),)
@@ -129,7 +129,7 @@ def _searched(args: Args) -> Iterable[Axes]:
     return (alone, both) if len(labels) == 1 else (alone,)
 
 
-@op(axes=_searched, composed=True)
+@op(axes=_search_axes, composed=True)
 def searchsorted(x1: Tensor, x2: Tensor, right: bool = False, dtype: DType = "int64") -> Tensor:
     """Where to insert ``x2`` so that the last axis of ``x1`` stays ascending: indices (int64) from
     0 to its extent.

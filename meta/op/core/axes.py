@@ -69,12 +69,12 @@ Args = Mapping[str, Any]
 AxesRule = Callable[[Args], Iterable[Axes]]
 
 
-def numbered(ndim: int, mixed: Sequence[int] = ()) -> Labels:
+def labels_of(ndim: int, mixed: Sequence[int] = ()) -> Labels:
     """Return a label for each of ``ndim`` axes but those that are mixed."""
     return tuple(None if i in mixed else str(i) for i in range(ndim))
 
 
-def lettered(layout: str, **labels: str) -> Labels:
+def layout_labels(layout: str, **labels: str) -> Labels:
     """Return the labels of some letters of a layout."""
     return tuple(map(labels.get, layout))
 
@@ -112,17 +112,17 @@ def along(*tensors: str, by: str = "axis", none_is_all: bool = False) -> AxesRul
         if args[by] is None and not none_is_all:
             return ()
         ndim = _first(args[tensors[0]]).ndim
-        labels = numbered(ndim, normalize_axes(args[by], ndim))
+        labels = labels_of(ndim, normalize_axes(args[by], ndim))
         return (Axes(dict.fromkeys(tensors, labels), (labels,), tensors, (by,)),)
 
     return rule
 
 
-def reduced(args: Args) -> Iterable[Axes]:
+def reduction_axes(args: Args) -> Iterable[Axes]:
     """The axes of a reduction of ``x``, or of its gradient, which is given ``dy``."""
     shape = args["x"].shape if "x" in args else extents_of(args["shape"])
     found = reduction(len(shape), args["axis"], args["keepdims"])
-    full = numbered(len(shape), found.axes)
+    full = labels_of(len(shape), found.axes)
     less = tuple(label for i, label in enumerate(full) if label or i in found.kept)
     tensors = {name: labels for name, labels in (("x", full), ("dy", less)) if name in args}
     shapes = {"shape": full} if "shape" in args else {}
@@ -134,7 +134,7 @@ def new_axis(tensor: str) -> AxesRule:
     """The axes of an operator whose results have a new axis, which ``axis`` numbers."""
 
     def rule(args: Args) -> Iterable[Axes]:
-        labels = numbered(_first(args[tensor]).ndim)
+        labels = labels_of(_first(args[tensor]).ndim)
         at = normalize_axis(args["axis"], len(labels) + 1)
         result = (*labels[:at], None, *labels[at:])
         return (Axes({tensor: labels}, (result,), (tensor,), ("axis",)),)
@@ -155,7 +155,7 @@ def last(
         front = max(given.values())
         if any(k < (0 if n in broadcasts else front) for n, k in given.items()):
             return ()
-        labels = numbered(front)
+        labels = labels_of(front)
         tensors = {n: (*labels[front - k :], *(None,) * mixed[n]) for n, k in given.items()}
         ends = results or tuple(mixed.values())[:1]
         made = tuple((*labels, *(None,) * k) for k in ends)
@@ -168,7 +168,7 @@ def images(*tensors: str, free: str = "NC") -> AxesRule:
     """The axes of an operator of images, whose ``layout`` results have, too."""
 
     def rule(args: Args) -> Iterable[Axes]:
-        labels = lettered(args["layout"], **{c: c for c in free})
+        labels = layout_labels(args["layout"], **{c: c for c in free})
         return (Axes(dict.fromkeys(tensors, labels), (labels,)),)
 
     return rule
@@ -178,7 +178,7 @@ def with_vectors(x: str, *vectors: str) -> AxesRule:
     """The axes of an elementwise operator of ``x`` and of vectors along its ``axis``."""
 
     def rule(args: Args) -> Iterable[Axes]:
-        labels = numbered(args[x].ndim)
+        labels = labels_of(args[x].ndim)
         vector = labels[normalize_axis(args["axis"], len(labels))]
         tensors = {x: labels, **{v: (vector,) for v in vectors if args[v] is not None}}
         return (Axes(tensors, (labels,), (x,), ("axis",)),)
@@ -211,5 +211,5 @@ def elementwise(args: Args, promotes: Sequence[str] = ()) -> Iterable[Axes]:
         return ()
     # Where all have one shape, the operator perhaps does not broadcast.
     alike = len({t.shape for t in tensors.values()}) == 1 and not tensors.keys() <= set(promotes)
-    broadcasts = () if alike else tuple(tensors)
-    return last(broadcasts=broadcasts, **dict.fromkeys(tensors, 0))(args)
+    none: dict[str, Any] = dict.fromkeys(tensors, 0)
+    return last(broadcasts=() if alike else tuple(tensors), **none)(args)

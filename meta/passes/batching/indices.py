@@ -21,26 +21,26 @@ def take(at: Site) -> Any:
         return None
     place = 0 if axis is None else normalize_axis(axis, x.ndim)
     if at.op is not op.take_dx and not x.batched:
-        return _moved(op.take(x.value, indices.value, axis, mode), place, 1, 0)
+        return _move_axes(op.take(x.value, indices.value, axis, mode), place, 1, 0)
     if mode in ("clip", "wrap"):
         return None
     shape = (product(x.shape),) if axis is None else x.shape
-    rows = _moved(op.reshape(at.batched(x), (at.size, *shape)), 1 + place, 1, 1)
-    inputs = (rows, *_numbered(at, [indices]))
+    rows = _move_axes(op.reshape(at.batched(x), (at.size, *shape)), 1 + place, 1, 1)
+    inputs = (rows, *_with_numbers(at, [indices]))
     if at.op is not op.take_dx:
-        return _moved(op.adv_index(inputs), 1, indices.ndim, 1 + place)
-    dy = _moved(at.batched(at["dy"]), 1 + place, indices.ndim, 1)
-    return op.reshape(_moved(op.adv_index_dx(dy, inputs), 1, 1, 1 + place), (at.size, *x.shape))
+        return _move_axes(op.adv_index(inputs), 1, indices.ndim, 1 + place)
+    dy = _move_axes(at.batched(at["dy"]), 1 + place, indices.ndim, 1)
+    return op.reshape(_move_axes(op.adv_index_dx(dy, inputs), 1, 1, 1 + place), (at.size, *x.shape))
 
 
-def _moved(x: Any, source: int, count: int, target: int) -> Any:
+def _move_axes(x: Any, source: int, count: int, target: int) -> Any:
     """Return x, ``count`` axes of which, from ``source`` on, are from ``target`` on."""
     order = [i for i in range(x.ndim) if not source <= i < source + count]
     order[target:target] = range(source, source + count)
     return op.permute_dims(x, tuple(order)) if order != list(range(x.ndim)) else x
 
 
-def _numbered(at: Site, indices: list[Operand]) -> tuple[Any, ...]:
+def _with_numbers(at: Site, indices: list[Operand]) -> tuple[Any, ...]:
     """Return the numbers of the examples, and indices as they broadcast with them."""
     ndim = max((i.ndim for i in indices), default=0)
     return _numbers(at, ndim), *(at.aligned(i, ndim) for i in indices)
@@ -55,20 +55,20 @@ def _numbers(at: Site, ndim: int) -> Any:
 def adv_index(at: Site) -> Any:
     """The number of the example is one index more."""
     x, *indices = at["inputs"]
-    return op.adv_index((at.batched(x), *_numbered(at, indices)))
+    return op.adv_index((at.batched(x), *_with_numbers(at, indices)))
 
 
 @rule(op.adv_index_dx)
 def adv_index_dx(at: Site) -> Any:
     """As the forward operator."""
     x, *indices = at["inputs"]
-    return op.adv_index_dx(at.batched(at["dy"]), (at.batched(x), *_numbered(at, indices)))
+    return op.adv_index_dx(at.batched(at["dy"]), (at.batched(x), *_with_numbers(at, indices)))
 
 
 @rule(op.gather_nd, op.gather_nd_dx, op.scatter_nd)
 def coordinates(at: Site) -> Any:
     """The number of the example is one coordinate more."""
-    given = _moved(op.astype(at.batched(at["indices"]), "int64"), 1, 1, 0)
+    given = _move_axes(op.astype(at.batched(at["indices"]), "int64"), 1, 1, 0)
     rest = given.shape[2:]
     numbers = op.broadcast_to(_numbers(at, len(rest)), (1, at.size, *rest))
     return at.run(indices=op.concat((numbers, given), 0))
@@ -81,7 +81,7 @@ def embedding(at: Site) -> Any:
     if not (table.batched and indices.batched) or at["padding_idx"] is not None:
         return None
     rows = table.shape[0]
-    return at.run(x=at.fold(table), indices=_numbered_rows(at, indices, rows))
+    return at.run(x=at.fold(table), indices=_row_numbers(at, indices, rows))
 
 
 @rule(op.embedding_dx)
@@ -90,11 +90,11 @@ def embedding_dx(at: Site) -> Any:
     rows = at.shape[0]
     if not at.is_batched("indices"):
         return None
-    numbered = _numbered_rows(at, at["indices"], rows)
+    numbered = _row_numbers(at, at["indices"], rows)
     return at.unfold(at.run(indices=numbered, num_weight=product((at.size, rows))), at.shape)
 
 
-def _numbered_rows(at: Site, indices: Operand, rows: int) -> Any:
+def _row_numbers(at: Site, indices: Operand, rows: int) -> Any:
     """Return indices into tables of ``rows`` rows that lie one behind the other."""
     values = op.astype(at.batched(indices), "int64")
     from_start = op.where(op.less(values, 0), op.add(values, rows), values)

@@ -20,7 +20,7 @@ from meta.op.core.check import extents_of
 from meta.op.core.subscripts import ELLIPSIS, subscripts
 from meta.op.core.window import pad_pairs
 from meta.op.shapes import collapsed_axes
-from meta.passes.batching.site import RULES, Operand, Site, each, of_none, rule
+from meta.passes.batching.site import RULES, Operand, Site, of_none, on_tensors, rule
 
 
 def batched_call(at: Site) -> Any:
@@ -38,9 +38,9 @@ def _in_front(at: Site, axes: Axes) -> Any:
     if not axes.in_front or at.is_batched(*(n for n in at.args if n not in axes.in_front)):
         return None
     ndim = max(o.ndim for n in axes.in_front for o in at.operands(n))
+    align = partial(at.aligned, ndim=ndim)
     changed = {
-        n: each((lambda o: at.aligned(o, ndim)) if n in axes.broadcasts else at.batched, at[n])
-        for n in axes.in_front
+        n: on_tensors(align if n in axes.broadcasts else at.batched, at[n]) for n in axes.in_front
     }
     numbered = max(map(len, (*axes.tensors.values(), *axes.results)))
     changed |= {n: _behind(at[n], numbered) for n in axes.numbers}
@@ -62,14 +62,13 @@ def _within(at: Site, axes: Axes) -> Any:
         places = {n: axis for n, axis in axes.places(label).items() if n in names}
         counted = [n for n, of in axes.counts.items() if of == label]
         extents = {o.shape[axis] for n, axis in places.items() for o in at.operands(n)}
-        if (len(extents) > 1 and not counted) or at.is_batched(
-            *(n for n in names if n not in places)
-        ):
+        others = (n for n in names if n not in places)
+        if (len(extents) > 1 and not counted) or at.is_batched(*others):
             continue
-        changed = {n: each(partial(at.fold, axis=axis), at[n]) for n, axis in places.items()}
+        changed = {n: on_tensors(partial(at.fold, axis=axis), at[n]) for n, axis in places.items()}
         for name, labels in axes.shapes.items():
-            rows = zip(extents_of(at[name]), labels, strict=True)
-            changed[name] = tuple(product((at.size, d)) if s == label else d for d, s in rows)
+            known = zip(extents_of(at[name]), labels, strict=True)
+            changed[name] = tuple(product((at.size, d)) if s == label else d for d, s in known)
         changed |= {n: product((at.size, at[n])) for n in counted}
         found, results = at.plain(**changed), axes.of_results(len(at.types))
         several = isinstance(found, tuple)
@@ -170,7 +169,7 @@ def einsum(at: Site) -> Any:
 
 
 @rule(op.repeat, op.repeat_dx, op.roll, op.concat)
-def flattened(at: Site) -> Any:
+def along_elements(at: Site) -> Any:
     """Along all elements of each example."""
 
     def flat(o: Operand) -> Operand:
@@ -179,7 +178,7 @@ def flattened(at: Site) -> Any:
 
     if at["axis"] is not None:
         return None
-    args = {n: each(flat, a) for n, a in at.args.items()}
+    args = {n: on_tensors(flat, a) for n, a in at.args.items()}
     found = batched_call(replace(at, args={**args, "axis": 0}))
     return op.reshape(found, (at.size, *at.shape))
 

@@ -120,7 +120,7 @@ class Site:
     def run(self, **changed: Any) -> Any:
         """Call the operator on all tensors, batched, with some arguments changed."""
 
-        return self.call({n: each(self.batched, v) for n, v in self.args.items()} | changed)
+        return self.call({n: on_tensors(self.batched, v) for n, v in self.args.items()} | changed)
 
     def call(self, args: dict[str, Any]) -> Any:
         """Call the operator with arguments by name."""
@@ -128,7 +128,9 @@ class Site:
 
     def plain(self, **changed: Any) -> Any:
         """Call the operator on all tensors as they are, with some arguments changed."""
-        return self.call({n: each(lambda o: o.value, v) for n, v in self.args.items()} | changed)
+        return self.call(
+            {n: on_tensors(lambda o: o.value, v) for n, v in self.args.items()} | changed
+        )
 
     def fold(self, operand: Operand, axis: int = 0) -> Any:
         """Return a tensor whose batch is a part of an axis of an example: the part in front."""
@@ -144,10 +146,10 @@ class Site:
         return _permuted(pieces, (axis, *(i for i in range(ndim) if i != axis)))
 
 
-def each(change: Callable[[Operand], Any], value: Any) -> Any:
+def on_tensors(change: Callable[[Operand], Any], value: Any) -> Any:
     """Return an argument with its tensors changed."""
     if isinstance(value, tuple):
-        return tuple(each(change, v) for v in value)
+        return tuple(on_tensors(change, v) for v in value)
     return change(value) if isinstance(value, Operand) else value
 
 
@@ -170,7 +172,7 @@ def looped(site: Site) -> Any:
         def row(o: Operand) -> Any:
             return o.value[i] if o.batched else o.value
 
-        return site.call({n: each(row, v) for n, v in site.args.items()})
+        return site.call({n: on_tensors(row, v) for n, v in site.args.items()})
 
     found = [one(i) for i in range(site.size)]
     if isinstance(found[0], tuple):
