@@ -149,29 +149,20 @@ def gather_nd_dx(data: Tensor, indices: Tensor, dy: Tensor) -> Tensor:
 
 
 def _gather_axes(args: Args) -> Iterable[Axes]:
-    """Return the axes of what takes slices along an axis: indices are those of one vector."""
+    """The axes of what takes slices along an axis, by indices that may have several."""
     name = "index" if "index" in args else "indices"
     indices = tuple(f"i{i}" for i in range(args[name].ndim))
     if args["axis"] is None:
-        return () if "dy" in args else (Axes({name: indices}, (indices,), (name,)),)
-    ndim = args["x"].ndim
-    at = normalize_axis(args["axis"], ndim)
-    x = labels_of(ndim, (at,))
-    taken = (*x[:at], *indices, *x[at + 1 :])
-    if "dy" in args:
-        return (Axes({"x": x, "dy": taken, name: indices}, (x,), ("x", "dy"), ("axis",)),)
-    return (Axes({"x": x, name: indices}, (taken,), ("x",), ("axis",)),)
+        return (Axes({name: indices}, (indices,), (name,)),)
+    at = normalize_axis(args["axis"], args["x"].ndim)
+    x = labels_of(args["x"].ndim, (at,))
+    result = (*x[:at], *indices, *x[at + 1 :])
+    return (Axes({"x": x, name: indices}, (result,), ("x",), ("axis",)),)
 
 
 def _table_axes(args: Args) -> Iterable[Axes]:
-    """Return the axes of rows of a table, or of its gradient."""
-    indices = tuple(f"i{i}" for i in range(args["indices"].ndim))
-    if "dy" in args:
-        columns = labels_of(args["dy"].ndim)[len(indices) :]
-        table, whole = (None, *columns), not isinstance(args["num_weight"], int)
-        tensors = {"dy": (*indices, *columns), "indices": indices}
-        return (Axes(tensors, (table,), shapes={"num_weight": table} if whole else {}),)
     table = labels_of(args["x"].ndim, (0,))
+    indices = tuple(f"i{i}" for i in range(args["indices"].ndim))
     tensors = {"x": table, "indices": indices}
     return (Axes(tensors, ((*indices, *table[1:]),), ("indices",)),)
 
@@ -389,7 +380,7 @@ def take(x: Tensor, indices: Tensor, axis: int | None = None, mode: str = "raise
     return x.with_shape((*before, *indices.shape, *after))
 
 
-@op(axes=_gather_axes, complex=True, indices=_gathered_range)
+@op(complex=True, indices=_gathered_range)
 def take_dx(
     x: Tensor, dy: Tensor, indices: Tensor, axis: int | None = None, mode: str = "raise"
 ) -> Tensor:
@@ -441,7 +432,7 @@ def _rows(num_weight: Ints) -> tuple[IndexRange, ...]:
     return (IndexRange("indices", rows, "the rows, of num_weight"),)
 
 
-@op(axes=_table_axes, indices=_rows)
+@op(indices=_rows)
 def embedding_dx(dy: Tensor, indices: Tensor, num_weight: Ints) -> Tensor:
     """The gradient of `embedding` at the table: rows of ``dy`` added up by index.
 

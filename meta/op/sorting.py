@@ -124,9 +124,7 @@ def _search_axes(args: Args) -> Iterable[Axes]:
     if args["x1"].ndim > 1:
         tensors = {"x1": (*labels[:-1], None), "x2": labels}
         return (Axes(tensors, (labels,), ("x1", "x2")),)
-    alone = Axes({"x1": (None,), "x2": labels}, (labels,), ("x2",))
-    both = Axes({"x1": (None,), "x2": (None,)}, ((None,),), ("x1", "x2"))
-    return (alone, both) if len(labels) == 1 else (alone,)
+    return (Axes({"x1": (None,), "x2": labels}, (labels,), ("x2",)),)
 
 
 @op(axes=_search_axes, composed=True)

@@ -17,7 +17,7 @@ def take(at: Site) -> Any:
     """
     x, indices = at["x"], at["index" if at.op is op.index_select else "indices"]
     mode, axis = at.args.get("mode", "raise"), at["axis"]
-    if axis is not None and not indices.batched:
+    if axis is not None and not indices.batched and at.op is not op.take_dx:
         return None
     place = 0 if axis is None else normalize_axis(axis, x.ndim)
     if at.op is not op.take_dx and not x.batched:
@@ -88,8 +88,6 @@ def embedding(at: Site) -> Any:
 def embedding_dx(at: Site) -> Any:
     """The tables lie one behind the other."""
     rows = at.shape[0]
-    if not at.is_batched("indices"):
-        return None
     numbered = _row_numbers(at, at["indices"], rows)
     return at.unfold(at.run(indices=numbered, num_weight=product((at.size, rows))), at.shape)
 
@@ -105,7 +103,7 @@ def _row_numbers(at: Site, indices: Operand, rows: int) -> Any:
 def searchsorted(at: Site) -> Any:
     """The places of all that is searched in one sequence."""
     x1, x2 = at["x1"], at["x2"]
-    if not x1.batched or x1.ndim > 1 or x2.ndim == 1:
+    if not x1.batched or x1.ndim > 1:
         return None
     columns = op.reshape(at.batched(x2), (at.size, product(x2.shape)))
     return op.reshape(at.plain(x2=columns), (at.size, *x2.shape))

@@ -19,7 +19,6 @@ from meta.op.core.axes import Axes, product_terms
 from meta.op.core.check import extents_of
 from meta.op.core.subscripts import ELLIPSIS, subscripts
 from meta.op.core.window import pad_pairs
-from meta.op.shapes import collapsed_axes
 from meta.passes.batching.site import RULES, Operand, Site, of_none, on_tensors, rule
 
 
@@ -196,14 +195,6 @@ def tile(at: Site) -> Any:
 def cast_like(at: Site) -> Any:
     """Only the dtype counts."""
     return op.astype(at.batched(at["x"]), at.types[0].dtype)
-
-
-@rule(op.collapse_sum_like)
-def collapse_sum_like(at: Site) -> Any:
-    """The axes of one example are summed over."""
-    axes = collapsed_axes(at["x"].shape, at.shape)
-    found = op.sum(at.batched(at["x"]), tuple(1 + a for a in axes))
-    return op.reshape(found, (at.size, *at.shape))
 
 
 @rule(op.l2norm)
