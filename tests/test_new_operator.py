@@ -71,13 +71,14 @@ DERIVED = """
     import torch
     from acme_ops import CALLS, CASES, acme_sigmoid
     from meta.interop.torch import enable, overloads
-    from meta.passes.distributed.sharding_rules import elementwise, rule_of
+    from meta.ir import TensorType
     from meta.testing import check_case
     from tools.fuzz_models.torch_compile.overloads import calls
     from tools.torch_samples.functions import run
 
     check_case(CASES[0])
-    assert rule_of(acme_sigmoid) is elementwise
+    (axes,) = acme_sigmoid.axes_of({"x": TensorType((2, 3), "float32")})
+    assert len(axes.free()) == 2  # along which ranks may cut, and examples of a batch lie
     assert "torch.ops.aten.sigmoid.default({0})" in calls()  # of random torch.compile programs
     assert overloads.overloads_of(acme_sigmoid) == ("sigmoid",)
     x = torch.linspace(-2, 2, 7)
