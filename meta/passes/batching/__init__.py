@@ -1,8 +1,8 @@
 """`batch`: a program of one example as a program of many, which runs each operator once.
 
 What depends on a batched argument is batched: one axis more in front (`site`). What an operator
-makes of that says its rule (`rules`); elementwise operators have theirs from the fact that they
-are, and what has none becomes a loop over the examples, written out. J. Bradbury et al., "JAX:
+makes of that follows from its axes, or its rule says it (`rules`); what has neither becomes a loop
+over the examples, written out. J. Bradbury et al., "JAX:
 composable transformations", 2018.
 
 A function that is called with other arguments batched is another function. A conditional whose

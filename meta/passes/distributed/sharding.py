@@ -1,9 +1,10 @@
 """What this rank holds of each value of a program that was written for one device, and what an
 operator makes of parts.
 
-A value is the same on all ranks, or each rank has a part of it (`ShardAxis`). A rule for each
-operator (`sharding_rules.py`) says what the operator does with parts, and where ranks exchange;
-what has no rule gets whole values, which are gathered. `tensor_parallel.py` walks over programs.
+A value is the same on all ranks, or each rank has a part of it (`ShardAxis`). What an operator does
+with parts, and where ranks exchange, follows from its axes, or a rule says it
+(`sharding_rules.py`); others get whole values, which are gathered. `tensor_parallel.py` walks over
+programs.
 
 Gradients follow from the operators that are put in. One that all ranks compute alike is the same on
 all of them; a part has the part of it. So a whole value that is used together with parts goes

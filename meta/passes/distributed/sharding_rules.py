@@ -1,6 +1,7 @@
-"""What operators make of parts: elementwise ones, products, reductions, what moves elements, and
-the operators of layers: normalisations, softmax, attention, dropout, and a vocabulary of which
-each rank has a part, from the rows that words choose to their cross entropy.
+"""What operators make of parts. Of most it follows from how their axes belong together, as they say
+(`meta.op.core.axes`). Others have a rule: products, what moves elements, and what acts along the
+axis that is cut: sums, softmax, attention, and a vocabulary of which each rank has a part, from the
+rows that words choose to their cross entropy.
 """
 
 from __future__ import annotations
