@@ -28,12 +28,11 @@ from meta.ir import (
 from meta.op.core import CallValues, Op, View
 from meta.op.core.axes import Product
 
-PRODUCTS = {
-    o: o.axes.equation
-    for o in map(OPERATORS.__getitem__, OPERATORS)
-    if isinstance(o.axes, Product)
-}
-"""By operator, a product of two matrices as an equation of `einsum`."""
+_SAYING = [o for o in map(OPERATORS.__getitem__, OPERATORS) if isinstance(o.axes, Product)]
+PRODUCTS = {o: o.axes.equation for o in sorted(_SAYING, key=lambda o: o is op.dense)}
+"""By operator, a product of two matrices as an equation of `einsum`. `dense`, the name that layers
+use for `matmul_nt`, is behind it.
+"""
 
 
 def base_op(callee: Expr) -> Op | None:
