@@ -27,6 +27,7 @@ from meta.ir import (
     Call,
     Expr,
     Function,
+    FuncType,
     Module,
     TensorType,
     TupleType,
@@ -268,6 +269,8 @@ def _vjp_in_trace(
             found = iter(here.emit(call, closure.type.result))
         return [next(found) if i in wrt else None for i in range(len(given))]
 
+    used = free_vars(function) if isinstance(function, Function) else [closure.atom]
+    pull.of_closures = any(isinstance(known_type(v), FuncType) for v in used)  # type: ignore[attr-defined]
     return list(ys), pull
 
 

@@ -310,6 +310,40 @@ def test_second_derivatives_of_a_loop(mode: str) -> None:
         close(run(mode, call, *ours((x, v))), expected)
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_matrices_of_a_loop(mode: str) -> None:
+    """Rows, columns, and second derivatives, also of each example."""
+
+    def f(x: Any) -> Any:
+        step = lambda s: (s[0] + 1, meta.sin(s[1]) * x[0])  # noqa: E731
+        return meta.while_loop(lambda s: s[0] < 3, step, (meta.array(0), x))[1]
+
+    def g(x: torch.Tensor) -> torch.Tensor:
+        y = x
+        for _ in range(3):
+            y = y.sin() * x[0]
+        return y
+
+    x = ARGS[0].flatten()[:3]
+    for ours_of, theirs in (
+        (jacrev(f), torch.func.jacrev(g)),
+        (jacfwd(f), torch.func.jacfwd(g)),
+        (hessian(lambda x: meta.sum(f(x))), torch.func.hessian(lambda x: g(x).sum())),
+    ):
+        close(run(mode, ours_of, meta.array(x)), theirs(x))
+        rows = torch.stack([x, x * 2])
+        found = run(mode, meta.vmap(ours_of), meta.array(rows))
+        close(found, torch.stack([theirs(row) for row in rows]))
+
+
+def test_matrices_of_what_draws_are_of_one_draw() -> None:
+    for matrix in (jacrev, jacfwd):
+        f = meta.model.trace(matrix(lambda x: meta.dropout(x * x, 0.5)))
+        found = f(meta.ones(64)).torch()
+        assert set(found.diagonal().tolist()) == {0.0, 4.0}
+        assert not (found - found.diagonal().diag()).any()
+
+
 def test_what_is_outside_is_followed() -> None:
     w = meta.array(ARGS[1])
     w.requires_grad = True

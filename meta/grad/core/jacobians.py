@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -12,7 +13,7 @@ from meta.base.errors import GradientError
 from meta.base.registry import OPERATORS
 from meta.grad.core.arguments import Argument, Arrays, ByArguments, dtype_of, zeros_for
 from meta.grad.core.functional import Linear, differentiate, grad
-from meta.grad.core.transforms import Call, jvp, transposed
+from meta.grad.core.transforms import Call, jvp, tangents_in_trace, transposed
 from meta.op.core.function import device_of
 from meta.op.core.tracing import Trace
 from meta.runtime.ndarray import as_array
@@ -112,32 +113,41 @@ def _by(
         for x, what in ((ys[: call.count], "result"), (call.leaves, "argument")):
             for leaf in x:
                 _require_real(leaf, what)
-        matrices = entries(call.leaves, ys, call.count, pull)
+        matrices = entries(call, ys, pull)
         return call.result([*map(bound.like, matrices), *ys[call.count :]])
 
     return by.wrapped(run)
 
 
-_Entries = Callable[[Arrays, Arrays, int, Linear], list[Arrays]]
-"""Returns, for each of the first ``count`` results, its matrices by the arguments."""
+_Entries = Callable[[Call, Arrays, Linear], list[Arrays]]
+"""Returns, for each result of a call, its matrices by the arguments."""
 in_trace: list[Callable[[Callable[[Any], Arrays], Any], Arrays]] = []
 """What applies a function to the rows of an array where code is traced; set once by
 `meta.model.vmap`.
 """
 
 
-def _rows(xs: Arrays, ys: Arrays, count: int, pull: Linear) -> list[Arrays]:
-    found = []
-    for k, y in enumerate(ys[:count]):
-        gradients = _along_basis(pull, y, k, len(ys), xs)
+def _rows(call: Call, ys: Arrays, pull: Linear) -> list[Arrays]:
+    xs, found = call.leaves, []
+    traced = isinstance(current(), Trace)
+
+    def again(dys: Arrays) -> Arrays:
+        return differentiate(call.run, xs)[1](dys)
+
+    for k, y in enumerate(ys[: call.count]):
+        several = traced and _size(y) > 1
+        back = again if several and _of_closures(pull) else pull
+        gradients = _along_basis(back, several, y, k, len(ys), xs)
         found.append([_matrix(g, y, x) for g, x in zip(gradients, xs, strict=True)])
     return found
 
 
-def _columns(xs: Arrays, ys: Arrays, count: int, pull: Linear) -> list[Arrays]:
-    push, found = transposed(pull, ys), [Arrays() for _ in range(count)]
+def _columns(call: Call, ys: Arrays, pull: Linear) -> list[Arrays]:
+    xs, found = call.leaves, [Arrays() for _ in range(call.count)]
+    traced = isinstance(current(), Trace)
+    push = partial(tangents_in_trace, call) if _of_closures(pull) else transposed(pull, ys)
     for k, x in enumerate(xs):
-        tangents = _along_basis(push, x, k, len(xs), ys)
+        tangents = _along_basis(push, traced, x, k, len(xs), ys)
         for matrices, t, y in zip(found, tangents, ys, strict=False):
             order = (*range(1, 1 + len(_shape(y))), 0)
             turned = t if t is None else OPERATORS["permute_dims"](t, order)
@@ -145,14 +155,23 @@ def _columns(xs: Arrays, ys: Arrays, count: int, pull: Linear) -> list[Arrays]:
     return found
 
 
-def _fewer(xs: Arrays, ys: Arrays, count: int, pull: Linear) -> list[Arrays]:
-    arguments, results = (sum(map(_size, some)) for some in (xs, ys[:count]))
-    return (_columns if arguments < results else _rows)(xs, ys, count, pull)
+def _of_closures(pull: Linear) -> bool:
+    """Whether a pullback is one of a trace that calls closures, as that of a loop does: `vmap` does
+    not know closures from outside, so f is differentiated within it.
+    """
+    return getattr(pull, "of_closures", False)
 
 
-def _along_basis(linear: Linear, x: Any, position: int, count: int, like: Arrays) -> Arrays:
+def _fewer(call: Call, ys: Arrays, pull: Linear) -> list[Arrays]:
+    arguments, results = (sum(map(_size, some)) for some in (call.leaves, ys[: call.count]))
+    return (_columns if arguments < results else _rows)(call, ys, pull)
+
+
+def _along_basis(
+    linear: Linear, batched: bool, x: Any, position: int, count: int, like: Arrays
+) -> Arrays:
     """Return what a linear map makes of the arrays like x with a single 1, at one position of what
-    it takes: for each result the stack of these, None for no rows.
+    it takes, at once or one by one: for each result the stack of these, None for no rows.
     """
     size = _size(x)
     if not size:
@@ -164,7 +183,7 @@ def _along_basis(linear: Linear, x: Any, position: int, count: int, like: Arrays
         return [zeros_for(y, value) for y, value in zip(like, found, strict=True)]
 
     basis = _basis(as_array(x) if isinstance(x, float) else x, size)
-    if isinstance(current(), Trace):
+    if batched:
         return in_trace[0](of_one, basis)
     columns = zip(*(of_one(basis[i]) for i in range(size)), strict=True)
     return [None if c[0] is None else OPERATORS["stack"](c, 0) for c in columns]

@@ -166,6 +166,14 @@ class Call:
         return (value, *derived, *beside) if derived or beside else value
 
 
+def tangents_in_trace(call: Call, moves: Arrays) -> Arrays:
+    """Return the tangents of a call's results where code is traced."""
+    handler = current()
+    assert isinstance(handler, Trace)
+    given = [handler.lift(leaf) for leaf in call.leaves]
+    return in_trace[0](handler, call.run, given, moves)[1]
+
+
 def transposed(pull: Linear, ys: Arrays) -> Linear:
     """Return the tangents of results by those of arguments: a pullback's own gradient by what it
     takes.

@@ -114,10 +114,7 @@ def autodiff(module: Module, *, wrt: Sequence[int | str], result: str = "inline"
         raise ArgumentError(
             "unknown form of the result", expected="'inline' or 'closure'", found=repr(result)
         )
-    module = lambda_lift(promote_refs(module))
-    if calls_unknown(module):
-        module = defunctionalize(module)
-    module = _without_calls_of_main(module)
+    module = _first_order(module)
     wanted = [target_of(_parameter(module.main, p)) for p in wrt]
     activity = Activity(module, [leaf for w in wanted for leaf in target_leaves(w)])
     _require_active_result(module.main, activity, wanted)
@@ -152,16 +149,21 @@ def jvp(module: Module, *, wrt: Sequence[int | str]) -> Module:
       return (%y, (%0,))
     }
     """
-    module = lambda_lift(promote_refs(module))
-    if calls_unknown(module):
-        module = defunctionalize(module)
-    module = _without_calls_of_main(module)
+    module = _first_order(module)
     wanted = [target_of(_parameter(module.main, p)) for p in wrt]
     activity = Activity(module, [leaf for w in wanted for leaf in target_leaves(w)])
     made = Pushforward(module, activity)
     main = made.main(wanted)
     functions = {**module.functions, **made.functions(), "main": main}
     return remove_unreachable(module.with_functions(functions, made.types()))
+
+
+def _first_order(module: Module) -> Module:
+    """Return a module whose calls are of functions by their names, none of which is main."""
+    module = lambda_lift(promote_refs(module))
+    if calls_unknown(module):
+        module = defunctionalize(module)
+    return _without_calls_of_main(module)
 
 
 def _parameter(main: Function, key: int | str) -> Var:
@@ -177,6 +179,7 @@ def _parameter(main: Function, key: int | str) -> Var:
 
 def depends(module: Module, wrt: Sequence[int | str]) -> bool:
     """Whether the result of main depends differentiably on parameters of it."""
+    module = _first_order(module)
     wanted = [target_of(_parameter(module.main, p)) for p in wrt]
     activity = Activity(module, [leaf for w in wanted for leaf in target_leaves(w)])
     return bool(activity.of(module.main.body.result))
