@@ -270,7 +270,8 @@ def _vjp_in_trace(
         return [next(found) if i in wrt else None for i in range(len(given))]
 
     used = free_vars(function) if isinstance(function, Function) else [closure.atom]
-    pull.of_closures = any(isinstance(known_type(v), FuncType) for v in used)  # type: ignore[attr-defined]
+    closures = any(isinstance(known_type(v), FuncType) for v in used)
+    pull.of_closures = closures  # type: ignore[attr-defined]
     return list(ys), pull
 
 
