@@ -29,6 +29,7 @@ from meta.model.zoo.transformer import (
 
 __all__ = ["LlamaConfig", "LlamaForCausalLM", "LlamaModel"]
 
+
 @dataclass(frozen=True)
 class LlamaConfig(Config):
     """The sizes of a Llama; those of Llama-7B unless given.
