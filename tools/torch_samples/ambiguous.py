@@ -47,6 +47,10 @@ class Drawn:
 class Unwritten:
     """The result is a new tensor of which torch defines no elements."""
 
+    def has(self, sample: Any) -> bool:
+        """Whether the results of a sample are not defined."""
+        return True
+
 
 @dataclass(frozen=True)
 class Tied:

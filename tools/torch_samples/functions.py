@@ -1,4 +1,5 @@
-"""Samples of an entry through what `meta` does for it: results are compared, then gradients.
+"""Samples of an entry through what `meta` does for it: results are compared, then gradients, then
+tangents.
 
 A check raises `IsOutside` where only torch has what the sample asks for, `Declined` or
 TypeInferError where it is outside of what `meta` declares, and AssertionError where `meta` gives
@@ -12,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 from torch.testing._internal.common_methods_invocations import (
     gradcheck_wrapper_ctc_loss,
     gradcheck_wrapper_hermitian_input,
@@ -20,6 +22,7 @@ from torch.testing._internal.common_methods_invocations import (
 
 from meta.base.dtype import FROM_TORCH
 from meta.base.errors import GradientError, TypeInferError
+from meta.grad import jvp
 from meta.op.core import tree
 from meta.runtime.ndarray import ndarray
 from tools.torch_samples.adapters import adapter_of
@@ -27,6 +30,7 @@ from tools.torch_samples.ambiguous import (
     AMBIGUOUS,
     Drawn,
     Tied,
+    Unwritten,
     compare_draws,
     compare_undefined,
     summed_over_equals,
@@ -40,8 +44,19 @@ WRONG_GRADIENTS = {"as_strided_scatter"}
 """Entries of which torch's gradient is not that of its function: it is 1 where elements are
 overwritten, and 0 where they stay. It is not compared.
 """
+FORWARD = (torch.float64, torch.complex128)
+"""Dtypes in which forward mode is compared: tangents are made of the same rules as gradients."""
 TRIANGLES = {"cholesky_inverse": 0, "cholesky_solve": 1}
 """Entries of which torch's gradient is not 0 in a triangle that is not read: which argument."""
+REPEATED = {f"nn.functional.max_unpool{n}d" for n in (1, 2, 3)}
+"""Entries that may write several elements to one place. Torch's gradient gives that of the place to
+each, so that the tangent of the place is their sum, and in its forward mode that of the last.
+Tangents are compared with the transpose of its gradient.
+"""
+INEXACT = {"cholesky_inverse": 1e-4, "logcumsumexp": 1e-5}
+"""Entries of which torch's forward mode differs from the derivative, in 60 digits: by 2e-5 of the
+inverse, and by 3e-6 beside elements of 1e4. The tolerance of their tangents.
+"""
 
 
 def run(key: str, dtypes: tuple[torch.dtype, ...] = (), limit: int | None = None) -> Outcome:
@@ -54,6 +69,8 @@ def run(key: str, dtypes: tuple[torch.dtype, ...] = (), limit: int | None = None
             check_forward(entry, adapter, sample)
             if differentiable(key, dtype):
                 outcome.gradients += check_gradient(entry, adapter, sample)
+            if dtype in FORWARD and entry.supports_forward_ad:
+                outcome.tangents += check_tangent(entry, adapter, sample)
         except IsOutside as reason:
             outcome.outside[reason.args[0].value] += 1
             return False
@@ -190,6 +207,86 @@ def check_gradient(entry: Any, adapter: Callable[..., Any], sample: Any) -> bool
             both = tuple(summed_over_equals(g, leaves[i]) for g in both)
         compare(*both, GRADIENT_TOLERANCE, f"gradient of tensor {i}", one)
     return bool(given)
+
+
+def check_tangent(entry: Any, adapter: Callable[..., Any], sample: Any) -> bool:
+    """The tangents of all floating point results, along one direction of all floating point
+    arguments, are those of torch's forward mode.
+
+    Returns whether there was one to compare: random results have none that can be compared.
+    """
+    kind = AMBIGUOUS.get(key_of(entry))
+    if isinstance(kind, Drawn | Unwritten) and kind.has(sample):
+        return False
+    call = TensorCall(sample)
+    leaves = [t.detach() for t in call.tensors]
+    found = _tangents(entry, sample, isinstance(kind, Tied))
+    if found is None:
+        return False
+    expected, directions = found
+    chosen, f = sample.output_process_fn_grad, _as_differentiated(entry, adapter)
+    moves = [None if d is None else ndarray(d.clone()) for d in directions]
+
+    def flat(*given: Any) -> list[Any]:
+        return tree.flatten(chosen(call(f, given)))[0]
+
+    _, tangents = jvp(flat, [ndarray(leaf.clone()) for leaf in leaves], moves)
+    tolerance = GRADIENT_TOLERANCE
+    if entry.name in INEXACT:
+        tolerance = dict.fromkeys(FORWARD, (INEXACT[entry.name],) * 2)
+    pairs = [(t, e) for t, e in zip(tangents, expected, strict=True) if e is not None]
+    for i, (tangent, e) in enumerate(pairs):
+        compare(tangent, e, tolerance, f"tangent of result {i}", lambda: None)
+    return bool(pairs)
+
+
+def _tangents(
+    entry: Any, sample: Any, of_values: bool
+) -> tuple[list[Any], list[torch.Tensor | None]] | None:
+    """Return the tangents of the results in torch's forward mode, and the directions in which the
+    arguments move, each None for what does not; None where torch says that it has none.
+
+    By those arguments by which torch differentiates, or, where forward mode refuses one of these,
+    by those that the sample marks. of_values: equal elements move alike.
+    """
+    call, transposed = TensorCall(sample), entry.name in REPEATED
+    leaves = [t.detach() for t in call.tensors]
+    marked = [t.requires_grad for t in call.tensors]
+    for asked in ([t.requires_grad for t in _recorded(entry, sample)[0]], marked):
+        moving = [leaf for leaf, a in zip(leaves, asked, strict=True) if a]
+        drawn = iter([leaf.sin() for leaf in moving] if of_values else _seeds(moving))
+        directions = [next(drawn) if a else None for a in asked]
+        if entry.name == "triangular_solve":  # forward mode reads the other triangle, too
+            upper = sample.kwargs.get("upper", True)
+            directions[1] = directions[1].triu() if upper else directions[1].tril()
+        f = _as_differentiated(entry, entry.op)
+        try:
+            with of_torch():
+                if transposed:
+                    return _by_transposition(entry, sample, directions), directions
+                with forward_ad.dual_level():
+                    duals = [
+                        leaf.clone() if d is None else forward_ad.make_dual(leaf.clone(), d)
+                        for leaf, d in zip(leaves, directions, strict=True)
+                    ]
+                    results = tree.flatten(sample.output_process_fn_grad(call(f, duals)))[0]
+                    found = [forward_ad.unpack_dual(r).tangent for r in results]
+                    return [None if t is None else t.clone() for t in found], directions
+        except RuntimeError as error:
+            if "forward" not in str(error):
+                raise
+    return None
+
+
+def _by_transposition(
+    entry: Any, sample: Any, directions: list[torch.Tensor | None]
+) -> list[torch.Tensor]:
+    """Return the tangent of one result as the gradient, by its direction, of torch's gradient."""
+    arguments, (y,) = _recorded(entry, sample)
+    dy = torch.zeros_like(y, requires_grad=True)
+    asked = [x for x, d in zip(arguments, directions, strict=True) if d is not None]
+    gradients = torch.autograd.grad(y, asked, dy, create_graph=True)
+    return list(torch.autograd.grad(gradients, dy, [d for d in directions if d is not None]))
 
 
 def _is_lost(expected: Any, exact: Callable[[], Any]) -> bool:

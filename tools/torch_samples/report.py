@@ -45,6 +45,7 @@ class Total:
             "refusing": sum(not o.failures and not o.passed for o in self.outcomes),
             "run": total.ran,
             "gradients compared": total.gradients,
+            "tangents compared": total.tangents,
             "samples outside": total.outside.total(),
             "served": total.served.total(),
             "refused": total.declined.total(),

@@ -17,15 +17,17 @@ class Outcome:
     """What came of the samples of an entry, or of the calls of an overload in them.
 
     ``ran``: samples, or calls, that were compared; ``gradients``: those whose gradients were
-    compared too. ``entries``: in which an overload is called. ``outside``: how many samples ask for
-    what only torch has, by reason. ``declined``: how many others, or which calls in them, `meta`
-    refuses, by reason; they are gaps. ``served``: calls in samples that `meta` computes, by
-    overload and dialect. ``failures``: a message for each that went wrong.
+    compared too; ``tangents``: those whose tangents were. ``entries``: in which an overload is
+    called. ``outside``: how many samples ask for what only torch has, by reason. ``declined``: how
+    many others, or which calls in them, `meta` refuses, by reason; they are gaps. ``served``: calls
+    in samples that `meta` computes, by overload and dialect. ``failures``: a message for each that
+    went wrong.
     """
 
     name: str
     ran: int = 0
     gradients: int = 0
+    tangents: int = 0
     entries: set[str] = field(default_factory=set)
     outside: Counter[str] = field(default_factory=Counter)
     declined: Counter[str] = field(default_factory=Counter)
