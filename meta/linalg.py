@@ -277,8 +277,11 @@ def vector_norm(
         found = _summed(nonzero_indicator(magnitude), axes, keepdims)
     elif ord == 1:
         found = _summed(magnitude, axes, keepdims)
-    elif ord < 0:  # infinite, so that the norm is 0, where an element is 0
-        found = op.pow(_summed(op.pow(magnitude, float(ord)), axes, keepdims), 1.0 / ord)
+    elif ord < 0:  # 0 where an element is 0, whose power is infinite
+        flat = op.equal(magnitude, 0)
+        powers = op.pow(op.where(flat, 1.0, magnitude), float(ord))
+        found = op.pow(_summed(powers, axes, keepdims), 1.0 / ord)
+        found = op.where(op.any(flat, axes, keepdims) if axes else flat, 0.0 * found, found)
     else:
         powers = _square(wide) if ord == 2 else op.pow(magnitude, float(ord))
         found = _root(_summed(powers, axes, keepdims), ord)
