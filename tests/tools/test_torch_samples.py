@@ -1,4 +1,4 @@
-"""torch's own operator samples: `meta` gives what torch gives, results and gradients.
+"""torch's own operator samples: `meta` gives what torch gives, results, gradients and tangents.
 
 One test per entry of torch's database, with the first few samples of each, and one with all of
 them. Both are slow. What `meta` refuses is in a list.
@@ -17,7 +17,7 @@ import meta
 from meta.frontend.aten.registry import aten
 from tests.frontend.listed import by_entry, check_listed, check_names
 from tests.frontend.shared_lists import LACKED
-from tools.torch_samples import report
+from tools.torch_samples import functions, report
 from tools.torch_samples.__main__ import main
 from tools.torch_samples.adapters import BY_HAND
 from tools.torch_samples.ambiguous import AMBIGUOUS, compare_draws
@@ -88,6 +88,22 @@ def test_a_wrong_gradient_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any("gradient of tensor 0" in f for f in outcome.failures)
 
 
+def test_a_wrong_tangent_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def backwards(f: Any, primals: Any, tangents: Any) -> Any:
+        return meta.grad.jvp(f, primals, [None if t is None else -t for t in tangents])
+
+    monkeypatch.setattr(functions, "jvp", backwards)
+    outcome = run("sin", limit=1)
+    assert len(outcome.failures) == 1 and "tangent of result 0" in outcome.failures[0]
+
+
+@pytest.mark.parametrize("key", ["logcumsumexp", "nn.functional.max_unpool1d", "triangular_solve"])
+def test_tangents_where_torch_s_are_not_derivatives(key: str) -> None:
+    outcome = run(key, (torch.float64,), limit=FEW)
+    check(outcome)
+    assert outcome.tangents == FEW
+
+
 def test_a_gradient_that_is_missing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(BY_HAND, "sin", lambda input: meta.sin(input).detach())
     outcome = run("sin", limit=1)
@@ -141,7 +157,7 @@ def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(capsys.readouterr().out)
     assert found["counts"]["entries"] == 2 and found["counts"]["passing"] == 1
     assert list(found["outside"]) == ["to_sparse"]
-    assert found["outcomes"][0]["gradients"] == 3
+    assert found["outcomes"][0]["gradients"] == 3 and found["outcomes"][0]["tangents"]
 
 
 @pytest.mark.slow
