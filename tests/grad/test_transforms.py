@@ -402,6 +402,7 @@ X = meta.array([1.0, 2.0])
         (lambda: grad(lambda x: x, has_aux=True)(X), ArgumentError, r"\(result, aux\)"),
         (lambda: grad(X), ArgumentError, r"grad\(f\) of a function"),
         (lambda: hessian(3), ArgumentError, "is given a function"),
+        (lambda: meta.grad.hesian, AttributeError, "meta.grad has no 'hesian'(.|\n)*hessian"),
     ],
 )
 def test_errors(make: Callable[[], Any], error: type[Exception], match: str) -> None:

@@ -70,6 +70,8 @@ MANY = 1 << 10
 added, one by one, is off by more and more."""
 LANES = 16
 """Width of the vectors of a loop that writes in place: one 512-bit or two 256-bit registers."""
+SHORT = 64
+"""Elements of a row whose loops LLVM unrolls."""
 COLUMNS = 64
 """Least columns of one chunk of a reduction over rows: whole cache lines, and neighbours."""
 
@@ -81,7 +83,8 @@ class Piece:
     ``rows`` are the extents of the outer loops, in which it may run under a loop shared with
     other pieces; ``work`` is its cost in arithmetic operations. ``inner`` is the position among
     its axes of the spatial one to keep innermost, where a reduction is not. ``stage`` is None
-    for a part of a reduction and for a block of another form.
+    for a part of a reduction and for a block of another form. ``lanes``: the width of the vectors
+    in which such a part may go, 0 if it may not.
     """
 
     block: Any
@@ -89,6 +92,7 @@ class Piece:
     work: int = 0
     stage: Stage | None = None
     inner: int | None = None
+    lanes: int = 0
 
 
 def schedule(function: tirx.PrimFunc, target: Target, knobs: Knobs | None = None) -> tirx.PrimFunc:
@@ -193,7 +197,8 @@ def _partial_results(sch: s_tir.Schedule, stage: Stage) -> list[Piece]:
             part = sch.rfactor(lane, len(whole.rows))
         except ScheduleError:
             break
-        parts.append(Piece(part, whole.rows, whole.work, inner=0))
+        vector = width if is_float32(stage) and width & (width - 1) == 0 else 0
+        parts.append(Piece(part, whole.rows, whole.work, inner=0, lanes=min(vector, LANES)))
         whole.work = whole.work * width // extent
         extent, loop = width, sch.get_loops(whole.block)[-1]
     return [*parts, whole, *others]
@@ -206,7 +211,8 @@ def _lanes(extent: int, wish: int) -> int | None:
     loop that is split unevenly and then reads out of bounds.
     """
     divisors = [d for d in range(wish // 4, 2 * wish + 1) if extent % d == 0 and extent >= 4 * d]
-    return max(divisors, key=lambda d: (min(d, wish) + wish * (d % 16 == 0), -d), default=None)
+    few = next((d for d in (16, 8, 4) if extent % d == 0 and extent >= max(2 * d, 12)), None)
+    return max(divisors, key=lambda d: (min(d, wish) + wish * (d % 16 == 0), -d), default=few)
 
 
 def _reduction_order(
@@ -267,11 +273,29 @@ def _share_rows(sch: s_tir.Schedule, pieces: list[Piece]) -> s_tir.Schedule | No
             if _is_big(sum(piece.work for piece in pieces)):
                 trial.parallel(row)
             for piece, loops in zip(pieces, reductions, strict=True):
+                _vectorize_short(trial, piece)
                 _initialise_before(trial, piece, loops)
         except ScheduleError:
             continue
         return trial
     return None
+
+
+def _vectorize_short(sch: s_tir.Schedule, piece: Piece) -> None:
+    """Make the innermost loop of a short row one of vectors: LLVM would unroll it before it sees
+    that, and then computes number by number.
+    """
+    loop = sch.get_loops(piece.block)[-1]
+    extent = sch.get(loop).extent
+    if not isinstance(extent, tirx.IntImm) or not 1 < extent.value <= SHORT:
+        return
+    if piece.stage is None:
+        lanes = piece.lanes
+    else:
+        stage = piece.stage
+        lanes = LANES if not stage.reduce and is_float32(stage) and along_last(stage, LANES) else 0
+    if lanes and extent.value % lanes == 0:
+        sch.vectorize(loop if extent.value == lanes else sch.split(loop, [None, lanes])[1])
 
 
 def _under_last(sch: s_tir.Schedule, pieces: list[Piece], common: int) -> Any:

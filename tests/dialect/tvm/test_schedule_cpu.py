@@ -19,6 +19,7 @@ from meta.dialect.tvm import schedule_cpu
 from meta.dialect.tvm.build import kernel
 from meta.dialect.tvm.lower import prim_func
 from meta.dialect.tvm.target import for_device
+from tests.dialect.tvm import functions
 from tests.dialect.tvm.functions import RECORDS, empty_like, sample, tensor
 
 TARGET = for_device(CPU)
@@ -193,6 +194,22 @@ def test_a_choice_in_short_rows_of_a_part_is_made_in_vectors(columns: int, vecto
     found = torch.empty_like(chosen)
     kernel(function, TARGET)(given, chosen, found)
     assert torch.equal(found, given[:, :8].masked_fill(chosen < 0, 0.0))
+
+
+@pytest.mark.parametrize(("columns", "sums"), [(8, 0), (20, 4), (24, 8), (48, 16), (63, 0)])
+@pytest.mark.parametrize("name", ["softmax", "layer_norm"])
+def test_short_rows_are_summed_in_vectors(name: str, columns: int, sums: int) -> None:
+    """LLVM unrolls their loops, and adds number to number."""
+    inputs, outputs, oracle = getattr(functions, name)(64, columns)
+    function = prim_func(inputs, outputs)
+    assert (f"T.vectorized({sums})" in schedule_cpu.schedule(function, TARGET).script()) == (
+        sums > 0
+    )
+    arrays = [sample(placeholder, seed) for seed, placeholder in enumerate(inputs)]
+    results = [empty_like(output) for output in outputs]
+    kernel(function, TARGET)(*arrays, *results)
+    for result, expected in zip(results, oracle(*arrays), strict=True):
+        torch.testing.assert_close(result, expected, rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize("shape", [(4, 4, 64, 32), (4, 64, 4, 32)])
