@@ -5,7 +5,7 @@ import torch
 
 import meta
 from meta import op
-from meta.dialect.torch import conv, onednn
+from meta.dialect.torch import conv_products, onednn
 from meta.op.core.op import Op
 from meta.op.linalg import STORED_TRANSPOSED
 
@@ -86,7 +86,7 @@ def test_gradients_of_kernels_are_compact(
     generator = torch.Generator().manual_seed(0)
     image = torch.randn(2, 4, 4, before, generator=generator)
     dy = torch.randn(2, 4 // stride, 4 // stride, after, generator=generator)
-    found = conv.product_dw(dy, image, layout, (stride, stride), tuple(shape))
+    found = conv_products.product_dw(dy, image, layout, (stride, stride), tuple(shape))
     read = image[:, ::stride, ::stride].double()
     expected = torch.einsum(
         "nhwo,nhwi->oi" if outputs < inputs else "nhwo,nhwi->io", dy.double(), read
@@ -94,8 +94,8 @@ def test_gradients_of_kernels_are_compact(
     assert counted and found.is_contiguous()
     torch.testing.assert_close(found.double(), expected.view(shape), rtol=1e-5, atol=1e-5)
     matrix = torch.randn(shape, generator=generator)
-    dx = conv.product_dx(dy, matrix, layout, (stride, stride), image.shape)
-    y = conv.product(image, matrix, layout, (stride, stride))
+    dx = conv_products.product_dx(dy, matrix, layout, (stride, stride), image.shape)
+    y = conv_products.product(image, matrix, layout, (stride, stride))
     assert dx.is_contiguous() and y.is_contiguous()
 
 

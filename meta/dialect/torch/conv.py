@@ -5,22 +5,24 @@ The kernels serve any number of spatial axes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
-from math import prod
-from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from meta import op
 from meta.base.dtype import TO_TORCH
 from meta.dialect import LIBRARY
 from meta.dialect.core.kernel_signature import bind_kernel
 from meta.dialect.core.openv import OpEnv, declining
-from meta.dialect.torch import onednn
 from meta.dialect.torch import torch as dialect
+from meta.dialect.torch.conv_products import (
+    by_product_of,
+    product,
+    product_dw,
+    product_dx,
+    steps_of,
+)
 from meta.dialect.torch.operands import ON_CPU, in_float32, no_integers_on_cuda, single_or_double
 from meta.op.core.check import pair
 from meta.op.core.window import DATA, KERNEL, layout_permutation, pads, transposed_kernel_layout
@@ -158,29 +160,6 @@ def _backward(dy, x, w, window, groups, mask):
     return _convolve_backward(*arguments)[mask.index(True)].to(dtype)
 
 
-# oneDNN lays the kernel's gradient out anew, which costs more than the work where there are few
-# windows for a large kernel: with 32 windows a product of matrices is 1.5 to 1.9 times as fast,
-# with 64 and 256 channels 1.1 times, with 128 it is slower (CPU, AMD EPYC, one thread, float32).
-FEW_WINDOWS = 64
-
-
-def _is_small(dy, w, groups):
-    """Whether a kernel's gradient is better computed by `_by_product`."""
-    if dy.is_cuda or dy.ndim != 4 or groups != 1 or dy.dtype not in (torch.float32, torch.float64):
-        return False
-    if not (dy.numel() and w.numel()):
-        return False
-    return dy.numel() // dy.shape[1] <= FEW_WINDOWS and w.shape[2:].numel() > 1
-
-
-def _by_product(dy, x, w, window):
-    """Return dw as the product of dy and x's windows, one row per window."""
-    stride, padding, dilation = window
-    windows = F.unfold(x, w.shape[2:], dilation, padding, stride).transpose(1, 2)
-    windows = windows.reshape(-1, w.shape[1:].numel())
-    return torch.mm(dy.transpose(0, 1).reshape(len(w), -1), windows).view(w.shape)
-
-
 def by_input(
     x_or_w, dy, shape, stride, padding, dilation, groups, layout, kernel_layout, out_layout
 ):
@@ -213,8 +192,9 @@ def by_kernel(
     w = _like(dy, [shape[a] for a in _order(kernel_layout, order, "kernel_layout")])
     dy = _image(dy, out_layout)
     padded, window = _geometry(_image(x_or_w, layout), stride, padding, dilation)
-    if _is_small(dy, w, groups):
-        return _laid_out(_by_product(dy, padded, w, window), order, kernel_layout)
+    by_product = by_product_of(dy, w, groups, window)
+    if by_product is not None:
+        return _laid_out(by_product(dy, padded, w, window, groups), order, kernel_layout)
     dw = _backward(dy, padded, w, window, groups, [False, True, False])
     return _laid_out(dw, order, kernel_layout)
 
@@ -241,7 +221,7 @@ def _direct(call, role, x, w, y):
     if steps_of(y if role else x, w.shape, *how) is not None:
         return None
     x, w, y = _image(x, a.layout), _kernel(w, a.kernel_layout), _image(y, a.out_layout)
-    if role == 2 and _is_small(y, w, a.groups):
+    if role == 2 and by_product_of(y, w, a.groups, window) is not None:
         return None
     image, kernel = (
         _order(a.layout, DATA[count], "layout"),
@@ -361,129 +341,3 @@ def conv2d_bias_last(x, w, b, stride, padding, dilation, groups):
         return product(x, w, "OHWI", steps, b)
     image, window = _geometry(_image(x, "NHWC"), stride, padding, dilation)
     return _laid_out(_convolve(image, _kernel(w, "OHWI"), b, window, groups), "NCHW", "NHWC")
-
-
-# Convolutions on the CPU that are products of matrices: by 1x1, with the channels last.
-#
-# What oneDNN does to call a convolution, laying the kernel out anew among it, costs more than such
-# a product of few pixels: from 96 to 16 channels of [4, 8, 8, 96] it takes 67 us of CPU time and
-# the product 17, the gradients 72 and 78 beside 18 and 16; of [4, 16, 16, 64] to 256 channels 319
-# and 261 (AMD EPYC, 2 threads, float32). With a stride, the pixels that are read are copied
-# before: from 128 to 256 channels of [4, 8, 8, 128] by steps of 2 a convolution takes 91 us and
-# the product 101, but its gradients 127 and 122 beside 65 and 52 (one thread).
-
-
-ROWS = 256
-"""Pixels of one product for the gradient of a kernel: MKL cuts a longer sum of products up for its
-threads, which then wait for each other.
-"""
-
-CHANNELS_LAST = {1: "NWC", 2: "NHWC", 3: "NDHWC"}
-"""By how many axes images have: the layout of which a pixel is a row, and strides are in order."""
-
-
-def steps_of(
-    image: Tensor,
-    extents: Sequence[int],
-    kernel_layout: str,
-    stride: object,
-    padding: object,
-    groups: int,
-    *layouts: str,
-) -> tuple[int, ...] | None:
-    """Return the strides of a convolution that is a product of an image's pixels by the kernel, or
-    None.
-
-    image: whichever is given of x and dy, as it lies in memory. extents: of the kernel, in its
-    layout. layouts: those of x and of the result.
-    """
-    if groups != 1 or image.is_cuda or image.dtype not in (torch.float32, torch.float64):
-        return None
-    count = prod(extents)
-    outputs, inputs = _channels(kernel_layout)
-    if not count or count != extents[outputs] * extents[inputs] or not image.numel():
-        return None
-    return _steps(stride, padding, image.ndim - 2, layouts)
-
-
-@lru_cache(maxsize=1024)
-def _steps(
-    stride: Any, padding: Any, count: int, layouts: tuple[str, ...]
-) -> tuple[int, ...] | None:
-    as_read = all(layout == CHANNELS_LAST.get(count) for layout in layouts)
-    return pair(stride, "stride", count) if as_read and not any(pads(padding, count)) else None
-
-
-@lru_cache(maxsize=64)
-def _channels(kernel_layout: str) -> tuple[int, int]:
-    """Return the axes of the channels after and before."""
-    return kernel_layout.index("O"), kernel_layout.index("I")
-
-
-def product(
-    image: Tensor,
-    kernel: Tensor,
-    kernel_layout: str,
-    steps: tuple[int, ...],
-    bias: Tensor | None = None,
-) -> Tensor:
-    """Return the convolution of an image whose channels come last."""
-    rows, matrix = _read(image, steps), _matrix(kernel, kernel_layout)
-    if image.dtype is torch.float32 and onednn.is_large(rows.numel() * len(matrix)):
-        return onednn.product(rows, matrix, bias)
-    return F.linear(rows, matrix, bias)
-
-
-def product_dx(
-    dy: Tensor, kernel: Tensor, kernel_layout: str, steps: tuple[int, ...], shape: Sequence[int]
-) -> Tensor:
-    """Return the gradient of the image, of ``shape``: 0 of pixels that are not read."""
-    matrix = _matrix(kernel, kernel_layout)
-    if dy.dtype is torch.float32 and onednn.is_large(dy.numel() * matrix.shape[1]):
-        dx = onednn.product(dy, matrix.t())
-    else:
-        dx = torch.matmul(dy, matrix)
-    if set(steps) == {1}:
-        return dx
-    spread = dx.new_zeros(shape)
-    _read(spread, steps).copy_(dx)
-    return spread
-
-
-def product_dw(
-    dy: Tensor, image: Tensor, kernel_layout: str, steps: tuple[int, ...], shape: Sequence[int]
-) -> Tensor:
-    """Return the gradient of the kernel, of ``shape``."""
-    rows, columns = _rows(dy), _rows(_read(image, steps))
-    outputs, inputs = _channels(kernel_layout)
-    if inputs < outputs:
-        rows, columns = columns, rows
-    if dy.dtype is torch.float32 and onednn.is_large(rows.numel() * columns.shape[1] // 2):
-        if rows.shape[1] <= columns.shape[1]:  # the wider one may be a view
-            return onednn.product(rows.t(), columns.t()).view(shape)
-        return onednn.product(columns.t(), rows.t()).t().contiguous().view(shape)
-    parts, rest = divmod(len(rows), ROWS)
-    if rest or parts < 2:
-        return torch.mm(rows.t(), columns).view(shape)
-    cut = rows.view(parts, ROWS, -1).transpose(1, 2), columns.view(parts, ROWS, -1)
-    return torch.bmm(*cut).sum(0).view(shape)
-
-
-def _matrix(kernel: Tensor, layout: str) -> Tensor:
-    """Return a row for each channel after."""
-    outputs, inputs = _channels(layout)
-    if outputs < inputs:
-        return kernel.reshape(kernel.shape[outputs], kernel.shape[inputs])
-    return kernel.reshape(kernel.shape[inputs], kernel.shape[outputs]).t()
-
-
-def _read(image: Tensor, steps: tuple[int, ...]) -> Tensor:
-    """Return a view of the pixels that are read."""
-    if set(steps) == {1}:
-        return image
-    return image[(slice(None), *[slice(None, None, step) for step in steps])]
-
-
-def _rows(image: Tensor) -> Tensor:
-    """Return a row for each pixel."""
-    return image.reshape(-1, image.shape[-1])

@@ -1,10 +1,10 @@
 """Matrix products of float32 by oneDNN, and where it is faster than MKL, which ATen calls for them.
 
-With what follows a product, oneDNN is 1.1 to 1.2 times as fast where it is large, and slower where
-it is small. But MKL has vectors of 512 bits for Intel's processors only: on others that have them,
-oneDNN takes half the time of all but small products. On an AMD EPYC of family 26, one thread,
-2026-11-29: 142 us beside 305 for 256 x 128 x 512, 27 beside 41 for 64 x 256 x 128, and 13 beside 7
-for 64 x 64 x 64.
+oneDNN is 1.05 to 1.4 times as fast where a product is large (2**26 multiplications and more, of 30
+shapes), as fast from 2**23 on, and slower where it is small (AMD EPYC, one thread). But MKL has
+vectors of 512 bits for Intel's processors only: on others that have them, oneDNN takes half the
+time of all but small products. On an AMD EPYC of family 26, one thread, 2026-11-29: 142 us beside
+305 for 256 x 128 x 512, 27 beside 41 for 64 x 256 x 128, and 13 beside 7 for 64 x 64 x 64.
 """
 
 from functools import cache, partial
@@ -13,7 +13,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-LARGE, MEDIUM = 2**27, 2**20
+LARGE, MEDIUM = 2**26, 2**20
 """Multiplications from which on oneDNN is faster: anywhere, and where it is by far."""
 
 
