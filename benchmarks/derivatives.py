@@ -1,13 +1,15 @@
 """Composed derivatives on the CPU beside torch.func, eager and under torch.compile, and JAX, in one
 run.
 
-    python benchmarks/derivatives.py [--rows gradients-cnn,hvp] [--threads 2] [--check] [--json]
+    python benchmarks/derivatives.py [--rows gradients-cnn,hvp] [--threads 1] [--check] [--json]
+        [--markdown]    # also rewrite the table in docs/performance.md
 
 Each row is a function of arrays, written three times: with `meta.grad` and `meta.vmap` (compiled by
 `meta.vm.compile`), with torch.func, and with JAX (under ``jax.jit``; left out where JAX is not
 installed). Results are compared before anything is timed. JAX takes as many threads as it has
-cores, so all have as many cores as threads. The goals, which ``--check`` holds: at least 1.3 times
-as fast as torch.func under torch.compile, and as fast as JAX.
+cores, so all have as many cores as threads; with one, a call's time is that of the process. The
+goals, which ``--check`` holds: at least 1.3 times as fast as torch.func under torch.compile, and as
+fast as JAX.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import os
 import statistics
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +32,7 @@ from turns import add_threads, in_turns, set_threads
 
 import meta
 
+BEGIN = "<!-- written by benchmarks/derivatives.py --markdown -->"
 TO_COMPILE, TO_JAX = 1.3, 1.0
 TOLERANCE = 2e-3
 
@@ -223,13 +227,14 @@ def undisturbed(seconds: Sequence[float]) -> float:
     return statistics.quantiles(seconds, n=20)[0]
 
 
-def measure(name: str, compiled: bool, rounds: int) -> dict[str, Any]:
+def measure(name: str, compiled: bool, rounds: int, threads: int) -> dict[str, Any]:
     """Return one record: milliseconds by contender, and how often `meta` is as fast."""
     row = ROWS[name]
     torch._dynamo.reset()
     calls = contenders(row, compiled)
     compare(name, {who: call() for who, call in calls.items()})
-    ms = in_turns(calls, rounds, of=undisturbed)
+    clock = time.process_time if threads == 1 else time.perf_counter
+    ms = in_turns(calls, rounds, of=undisturbed, clock=clock)
     goals = {"torch.compile": TO_COMPILE, "jax": TO_JAX}
     speed = {who: ms[who] / ms["meta"] for who in calls if who != "meta"}
     missed = [who for who, goal in goals.items() if who in speed and speed[who] < goal]
@@ -242,13 +247,13 @@ def main() -> int:
     add_names(parser, "--rows", ROWS)
     add_threads(parser)
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
-    add_outputs(parser, page=False)
+    add_outputs(parser)
     options = parser.parse_args()
     set_threads(options.threads)
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.threads])
     compiler = not options.no_compile and has_compiler()
-    records = [measure(name, compiler, options.rounds) for name in options.rows]
+    records = [measure(name, compiler, options.rounds, options.threads) for name in options.rows]
     names = list(dict.fromkeys(who for r in records for who in r["ms"]))
     table = [["row", "what", *(f"{n}, ms" for n in names), *(f"to {n}" for n in names[1:])]]
     for r in records:
@@ -256,7 +261,7 @@ def main() -> int:
         speeds = [f"{r['speed'][n]:.2f}x" if n in r["speed"] else "" for n in names[1:]]
         table.append([r["row"], r["what"], *times, *speeds])
     where = conditions(compiler, f"the fifth percentile of {options.rounds} turns")
-    write(options, where, {"rows": records}, table)
+    write(options, where, {"rows": records}, table, begin=BEGIN)
     return int(options.check and any(r["missed"] for r in records))
 
 

@@ -19,7 +19,8 @@ def unknown_attribute(module: str, name: str, known: Iterable[str]) -> Attribute
     """Return the error for an attribute that a module has not, with what to write instead."""
     if name.startswith("__"):
         return AttributeError(name)
-    return UnknownName(f"{module} has no {name!r}", hint=nearest(name, known, BY_MODULE.get(module, {})))
+    hint = nearest(name, known, BY_MODULE.get(module, {}))
+    return UnknownName(f"{module} has no {name!r}", hint=hint)
 
 
 class UnknownModule(MetaError, ModuleNotFoundError):
