@@ -54,8 +54,9 @@ each, so that the tangent of the place is their sum, and in its forward mode tha
 Tangents are compared with the transpose of its gradient.
 """
 INEXACT = {"cholesky_inverse": 1e-4, "logcumsumexp": 1e-5}
-"""Entries of which torch's forward mode differs from the derivative, in 60 digits: by 2e-5 of the
-inverse, and by 3e-6 beside elements of 1e4. The tolerance of their tangents.
+"""Entries of which torch's forward mode differs from the derivative, and the tolerance of their
+tangents: by 2e-5 of that in 60 digits, and by 3e-6 at a first element, whose tangent is its
+direction, beside elements of 1e4.
 """
 
 
