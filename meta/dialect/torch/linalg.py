@@ -39,15 +39,22 @@ def _define(base, t1, t2):
         x1, x2, batch = x1.mT if t1 else x1, x2.mT if t2 else x2, len(out)
         _bmm(x1.expand(batch, -1, -1), x2.expand(batch, -1, -1), out=out)  # 1: expanded, not copied
 
+    def outer(x1, x2, out):
+        # A sum of one term: 64 products of 32 by 10 take 11 us, and as products of matrices 64
+        # (AMD EPYC, one thread, float32; of half precision they take longer).
+        torch.mul(x1.mT if t1 else x1, x2.mT if t2 else x2, out=out)
+
     def large_on_cpu(x1, x2):
         return onednn.product(x1.mT if t1 else x1, x2 if t2 else x2.mT)
 
     def make(call):
         if reason := _no_integers(call):
             raise Unsupported(reason)
+        (x1, x2), is_cpu = call.args, call.device.kind == "cpu"
         run = batches if call.out.ndim > 2 else matrices
-        if call.out.ndim == 2 and call.device.kind == "cpu":
-            x1, x2 = call.args
+        if is_cpu and x1.shape[-2 if t1 else -1] == 1 and single_or_double(x1) is None:
+            return OpEnv(bind_kernel(outer, call), allocates=False, strided=True)
+        if is_cpu and call.out.ndim == 2:
             single = x1.dtype == "float32" and x1.is_static and x2.is_static
             if single and onednn.is_large(call.out.size * x1.shape[0 if t1 else 1]):
                 return OpEnv(bind_kernel(large_on_cpu, call), allocates=True, strided=True)
