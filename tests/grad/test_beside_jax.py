@@ -193,7 +193,7 @@ def power_iteration(m: Any, x: Any, v: Any, w: Any) -> Any:
 
 
 def recurrent(m: Any, w: Any, u: Any, x: Any) -> Any:
-    """The results of a scan of each row, their changes, and the gradient of a scan."""
+    """Gradients and changes of a scan of each row, and the gradient of all."""
 
     def total(w: Any, u: Any, row: Any) -> Any:
         def step(h: Any, a: Any) -> Any:
@@ -203,9 +203,11 @@ def recurrent(m: Any, w: Any, u: Any, x: Any) -> Any:
         h, sums = m.scan(step, m.np.zeros_like(u), row)
         return m.np.sum(h * h) + m.np.sum(sums[1:] * sums[:-1])
 
-    each = m.vmap(lambda w, u, row: m.jvp(total, (w, u, row), (w, u, row)), (None, None, 0))
+    each = m.vmap(m.value_and_grad(total, (0, 1, 2)), (None, None, 0))
+    changes = m.vmap(lambda w, u, row: m.jvp(total, (w, u, row), (w, u, row)), (None, None, 0))
     mean = lambda w: m.np.mean(m.vmap(total, (None, None, 0))(w, u, x) ** 2)  # noqa: E731
-    return each(w, u, x), m.value_and_grad(mean)(w)
+    along = m.jvp(m.grad(mean), (w,), (m.np.sin(w),))  # forward mode through a loop's gradient
+    return each(w, u, x), changes(w, u, x), m.value_and_grad(mean)(w), along
 
 
 def branches(m: Any, x: Any, w: Any) -> Any:
