@@ -36,6 +36,8 @@ from meta.frontend import explain_compile as explain_compile
 from meta.model.control_flow import cond as cond
 from meta.model.control_flow import scan as scan
 from meta.model.control_flow import while_loop as while_loop
+from meta.model.custom_rule import custom_jvp as custom_jvp
+from meta.model.custom_rule import custom_vjp as custom_vjp
 from meta.model.model import Model as Model
 from meta.model.vmap import vmap as vmap
 from meta.op.core.promotion import strict_dtypes as strict_dtypes
@@ -1314,7 +1316,9 @@ def depth_to_space(
     """Spread channels over blocks of ``block_size`` * ``block_size`` places (pixel shuffle)."""
 
 def detach(x: ArrayLike, *, out: ndarray | None = None) -> ndarray:
-    """The values of ``x``, any shape and dtype, which no gradient reaches through the result."""
+    """The values of ``x``, any shape and dtype, which no gradient reaches through the result, and
+    of which no tangent leaves: what JAX calls stop_gradient.
+    """
 
 device = Device
 

@@ -36,7 +36,7 @@ from meta.base.registry import FUNCTIONS, OPERATORS
 from meta.dialect.core.catalog import discover
 from meta.frontend import explain_compile
 from meta.grad.core import no_grad
-from meta.model import Model, cond, scan, vmap, while_loop
+from meta.model import Model, cond, custom_jvp, custom_vjp, scan, vmap, while_loop
 from meta.op.core.promotion import strict_dtypes
 from meta.runtime.ndarray import array, asarray, from_dlpack, ndarray
 from meta.vm.benchmark.measure import measure
@@ -64,6 +64,8 @@ __all__ = [
     "can_cast",
     "compile_model",
     "cond",
+    "custom_jvp",
+    "custom_vjp",
     "dialect",
     "distributed",
     "e",

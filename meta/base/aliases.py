@@ -138,6 +138,7 @@ MODULE: dict[str, str] = {
     "savetxt": "numpy.savetxt(path, x.numpy())",
     "set_device": 'with meta.device("cuda:1"):',
     "spacing": "meta.nextafter(x, meta.inf) - x",
+    "stop_gradient": "meta.detach(x)",
     "summary": "print(model), or meta.explain(executable)",
     "to_numpy": "x.numpy()",
     "trapezoid": "meta.sum((y[1:] + y[:-1]) / 2 * meta.diff(x))",

@@ -31,6 +31,7 @@ _SETTINGS = (
     "numbers",
     "devices",
     "defers_values",
+    "transposes",
 )
 
 
@@ -55,7 +56,8 @@ class CallContext:
     their floor is imported. numbers: what answers the questions of the kernel that is being made
     (`dialect/core/knobs.py`); None: nothing does. devices: the default ones of the blocks around
     (`base/device.py`). defers_values: whether initial values of models are drawn later, if they are
-    not loaded (`runtime/deferred_values.py`).
+    not loaded (`runtime/deferred_values.py`). transposes: whether gradients are computed to be
+    transposed, which goes forwards (`grad/core/transforms.py`).
     alone, pairs: by operator, what runs a call of one array, by its key, and of two operands, by
     their keys: the key alone where both have the same, as most have. They are the preference's
     where nothing else is to be asked, else empty dicts, which stay empty.
@@ -77,6 +79,7 @@ class CallContext:
     numbers: Any
     devices: tuple[Any, ...]
     defers_values: bool
+    transposes: bool
 
     def __init__(self) -> None:
         self.handler = self.knobs = self.preference = None
@@ -84,7 +87,7 @@ class CallContext:
         self.cast_rules = MappingProxyType({})
         self.random = self.mesh = self.sharded_trace = self.scope = None
         self.chooser = self.numbers = None
-        self.compiles = self.defers_values = False
+        self.compiles = self.defers_values = self.transposes = False
         self.devices = ()
         self.alone: dict[Any, Any] = {}
         self.pairs: dict[Any, Any] = {}

@@ -264,8 +264,13 @@ EXACT: dict[Op, Count] = {
 """Operations of the operators that are made of products."""
 
 
+def is_product(called: object) -> bool:
+    """Whether an operator is one of them: products of matrices, convolutions, attention."""
+    return called in EXACT
+
+
 def is_of_products(subject: object) -> bool:
     """Whether this is a call of one of them. How long it takes is hard to tell unless measured: it
     depends on the library. Whatever else there is moves its bytes.
     """
-    return isinstance(subject, CallValues) and subject.op in EXACT
+    return isinstance(subject, CallValues) and is_product(subject.op)

@@ -13,7 +13,12 @@ to Graphviz.
 
 from meta.ir.builder import BlockBuilder
 from meta.ir.expr import (
+    BWD,
     CHECKPOINT,
+    CLOSED_OVER,
+    DERIVATIVE_ATTRS,
+    FWD,
+    JVP,
     Binding,
     Block,
     Call,
@@ -67,7 +72,12 @@ from meta.ir.visit import (
 )
 
 __all__ = [
+    "BWD",
     "CHECKPOINT",
+    "CLOSED_OVER",
+    "DERIVATIVE_ATTRS",
+    "FWD",
+    "JVP",
     "OP_RESOLVERS",
     "PRIMITIVES",
     "UNKNOWN",

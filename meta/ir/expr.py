@@ -227,8 +227,12 @@ class Function(Expr):
 
 
 CHECKPOINT = "checkpoint"
-"""Attribute of a global function that is called again for its gradients, so that nothing which it
-computes is kept until then. It says nothing else of the function."""
+"""Attribute of a global function that is called again for its gradients, so that of what it
+computes "nothing" is kept until then, or "products"."""
+FWD, BWD, JVP, CLOSED_OVER = "fwd", "bwd", "jvp", "closed_over"
+"""Attributes of a global function with a derivative of its own; see `meta.passes.autodiff`."""
+DERIVATIVE_ATTRS = frozenset((CHECKPOINT, FWD, BWD, JVP, CLOSED_OVER))
+"""Attributes that say nothing of what a function computes."""
 
 
 @dataclass(frozen=True, slots=True)

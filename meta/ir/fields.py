@@ -233,10 +233,15 @@ class Parameters(NodeField):
 
 
 class Attributes(NodeField):
-    """Literals by name: `` attrs(rate=0.5)``, nothing where there are none."""
+    """Literals and global names by name: `` attrs(rate=0.5, bwd=@f_bwd)``, nothing where there are
+    none.
+    """
 
     def text(self, value: Any, printer: NodePrinter, depth: int) -> str:
-        shown = [f"{name_text(key)}={literal_text(item)}" for key, item in value.items()]
+        shown = [
+            f"{name_text(k)}={printer.expr(v) if hasattr(v, 'spec') else literal_text(v)}"
+            for k, v in value.items()
+        ]
         return f" attrs({', '.join(shown)})" if shown else ""
 
     def read(self, parser: NodeParser) -> Any:
@@ -251,16 +256,20 @@ class Attributes(NodeField):
         if key in found:
             cursor.fail("attributes with different names", repr(key), at=at)
         cursor.expect("=")
-        found[key] = parser.literal()
+        found[key] = parser.atom() if cursor.kind == "global" else parser.literal()
 
     def words(self, value: Any, words: NodeWords) -> None:
         words.add(str(len(value)))
         for key in sorted(value):
-            words.add(f"{quote(key)}={literal_text(value[key])}")
+            item = value[key]
+            shown = words.atom(item) if hasattr(item, "spec") else literal_text(item)
+            words.add(f"{quote(key)}={shown}")
 
     def check(self, value: Any, verifier: NodeVerifier) -> None:
         for key, item in value.items():
-            if not isinstance(key, str) or not is_literal(item):
+            if hasattr(item, "name") and hasattr(item, "spec"):
+                verifier.atom(item, f"the attribute {key!r}")
+            elif not isinstance(key, str) or not is_literal(item):
                 verifier.fail(f"the attribute {key!r} is not a literal", expected="name=literal")
 
 

@@ -171,6 +171,9 @@ class _AtomRewriter:
     def function(self, function: Function) -> Function:
         new = self.inner(function)
         assert isinstance(new, Function)
+        attrs = {k: self.leaf(v) if isinstance(v, Expr) else v for k, v in new.attrs.items()}
+        if attrs != new.attrs:
+            new = replace(new, attrs=attrs)
         return replace(new, result_type=self.type(new.result_type)) if self.data else new
 
 

@@ -8,6 +8,7 @@ from meta.base.did_you_mean import unknown_attribute
 from meta.model import init, layers, zoo
 from meta.model.checkpoint import checkpoint
 from meta.model.control_flow import cond, scan, while_loop
+from meta.model.custom_rule import custom_jvp, custom_vjp
 from meta.model.functional_call import functional_call
 from meta.model.gradient import value_and_grad
 from meta.model.init import parameter
@@ -27,6 +28,8 @@ __all__ = [
     "Traced",
     "checkpoint",
     "cond",
+    "custom_jvp",
+    "custom_vjp",
     "empty_init",
     "functional_call",
     "init",

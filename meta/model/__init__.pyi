@@ -9,6 +9,8 @@ from meta.model.checkpoint import checkpoint as checkpoint
 from meta.model.control_flow import cond as cond
 from meta.model.control_flow import scan as scan
 from meta.model.control_flow import while_loop as while_loop
+from meta.model.custom_rule import custom_jvp as custom_jvp
+from meta.model.custom_rule import custom_vjp as custom_vjp
 from meta.model.functional_call import functional_call as functional_call
 from meta.model.gradient import value_and_grad as value_and_grad
 from meta.model.init import parameter as parameter

@@ -17,7 +17,7 @@ from typing import Any, cast
 import torch
 
 from meta import op
-from meta.base.call_context import current
+from meta.base.call_context import context, current
 from meta.base.errors import GradientError
 from meta.dialect.core.ir_calls import has_effect
 from meta.grad.core import functional, transforms
@@ -42,7 +42,7 @@ from meta.model.trace import trace
 from meta.op.core import tree
 from meta.op.core.tracing import FunctionTrace, Symbol, Trace, Value
 from meta.passes import autodiff, dead_code, infer_type, jvp, simplify
-from meta.passes.autodiff import depends
+from meta.passes.autodiff import depends, require_forward_mode
 from meta.passes.autodiff.activity import carries_gradient, known_type
 from meta.passes.distributed import gather_parameters as gather_pass
 from meta.runtime.array_key import array_key, key_of
@@ -248,6 +248,8 @@ def _vjp_in_trace(
     def pull(dys: Arrays) -> Arrays:
         here = current()
         assert isinstance(here, Trace)
+        if context.get().transposes:
+            require_forward_mode(module, wrt)
         written = next((b for b in trace.builder.bindings[after:] if has_effect(b)), None)
         if written is not None:
             raise GradientError(

@@ -86,8 +86,8 @@ class Model:
     # What `meta.amp.autocast` makes of a model; set once by `meta.model.wrapper`.
     __autocast__: ClassVar[Callable[[Model, str, str | None], Model]]
 
-    # Whether gradients are computed by calling it again; see `meta.model.checkpoint`.
-    _checkpointed = False
+    # What is kept for gradients, which are computed by calling it again; `meta.model.checkpoint`.
+    _checkpointed = "everything"
     # Whether ranks have parts of its arrays; see `meta.distributed.tensor_parallel`.
     _sharded = False
     _training = True
@@ -173,9 +173,11 @@ class Model:
         if self._refused is not None:
             self.require_callable()
         entry = self.entry()
-        if not self._checkpointed:
+        policy = self._checkpointed
+        if policy == "everything":
             return entry(*args, **kwargs)
-        return call_checkpointed(entry, args, kwargs, self.state().values(), type(self).__name__)
+        state, name = self.state().values(), type(self).__name__
+        return call_checkpointed(entry, args, kwargs, state, name, policy)
 
     def program(self, *args: Any, **kwargs: Any) -> Program:
         """Return the traced program for arguments of these types (see `meta.vm.compile`)."""

@@ -74,7 +74,8 @@ def copy(x: Scalar | Tensor) -> Tensor:
 
 @op(elementwise=True, float8=True)
 def detach(x: Scalar | Tensor) -> Tensor:
-    """The values of ``x``, any shape and dtype, which no gradient reaches through the result.
+    """The values of ``x``, any shape and dtype, which no gradient reaches through the result, and
+    of which no tangent leaves: what JAX calls stop_gradient.
 
     ``x.detach()`` of an array shares its memory.
     """

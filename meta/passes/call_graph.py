@@ -18,6 +18,11 @@ def callees(function: Function) -> list[str]:
     return list(dict.fromkeys(a.name for a in used_atoms(function) if isinstance(a, GlobalVar)))
 
 
+def _rule_functions(function: Function) -> list[str]:
+    """Return the functions of the module that a function has in attributes: of its derivative."""
+    return [v.name for v in function.attrs.values() if isinstance(v, GlobalVar)]
+
+
 def used_as_values(module: Module) -> set[str]:
     """Return the names of the functions that are used in another way than to be called."""
     found: set[str] = set()
@@ -29,6 +34,12 @@ def used_as_values(module: Module) -> set[str]:
     return found
 
 
+def reached_from(module: Module, *roots: str) -> set[str]:
+    """Return the functions that functions refer to, directly or not, in attributes too."""
+    graph = {n: [*callees(f), *_rule_functions(f)] for n, f in module.functions.items()}
+    return {name for root in roots for name in _reachable(graph, root)}
+
+
 def remove_unreachable(module: Module) -> Module:
     """Return the module without functions that neither main nor what prepares it reaches; all of
     them without a main.
@@ -36,9 +47,8 @@ def remove_unreachable(module: Module) -> Module:
     main = module.functions.get("main")
     if main is None:
         return module
-    graph = _graph(module)
     roots = ["main", *([main.attrs[PREPARED_BY]] if PREPARED_BY in main.attrs else [])]
-    reached = {*roots, *(name for root in roots for name in _reachable(graph, root))}
+    reached = {*roots, *reached_from(module, *roots)}
     return module.with_functions({n: f for n, f in module.functions.items() if n in reached})
 
 

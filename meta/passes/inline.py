@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 from meta.ir import (
-    CHECKPOINT,
+    DERIVATIVE_ATTRS,
     Binding,
     Block,
     Call,
@@ -33,14 +33,14 @@ from meta.passes.rewrite import with_blocks, with_value
 _MAX_CHAIN = 8
 
 
-def inline(module: Module, *, max_bindings: int = 16) -> Module:
+def inline(module: Module, *, max_bindings: int = 16, to_differentiate: bool = False) -> Module:
     """Inline calls of closures and global functions that are used once or have at most
     ``max_bindings`` bindings; and variables that are bound to variables, constants and functions.
 
     Recursive functions, main, and functions with attributes (fused ones) stay calls; so does a call
-    whose arguments have not exactly the types of the parameters. A checkpointed function is inlined
-    whatever its size: differentiate first. A function that is not called any
-    more is left to `dead_code`.
+    whose arguments have not exactly the types of the parameters. A checkpointed function, or one
+    with a derivative of its own, is inlined whatever its size, but ``to_differentiate`` not at all.
+    A function that is not called any more is left to `dead_code`.
 
     >>> from meta.ir import parse
     >>> from meta.passes import dead_code
@@ -74,7 +74,9 @@ def inline(module: Module, *, max_bindings: int = 16) -> Module:
         function = _Inliner(module.functions[name], callees, max_bindings).function()
         done[name] = function
         small = count[name] == 1 or _size(function) <= max_bindings
-        if name not in stay and (small or CHECKPOINT in function.attrs):
+        if not DERIVATIVE_ATTRS.isdisjoint(function.attrs):
+            small = not to_differentiate
+        if name not in stay and small:
             callees[name] = function
     return module.with_functions({name: done[name] for name in module.functions})
 
@@ -124,7 +126,7 @@ class _Inliner:
             function = self.callees.get(call.callee.name)
         else:
             function = self.closures.get(call.callee)
-        if function is None or set(function.attrs) - {CHECKPOINT}:
+        if function is None or set(function.attrs) - DERIVATIVE_ATTRS:
             return None
         if depth + _nesting(function) > MAX_NESTING:
             return None

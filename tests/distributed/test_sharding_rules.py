@@ -63,6 +63,15 @@ def thirds(x: Any, w: Any) -> Any:
     return op.concat((a * b, c - d, e, f), 1) + op.tile(op.reshape(g, (4, 4)), (1, 5))
 
 
+@meta.custom_vjp
+def doubled(x: Any) -> Any:
+    for part in (x, x * 2.0):
+        x = x + op.sum(part)
+    return x
+
+
+doubled.defvjp(lambda x: (doubled(x), None), lambda _, dy: (dy * 2.0,))
+
 SHAPES: dict[str, tuple[Callable[..., Any], Any, dict[str, Any], int]] = {
     "columns": (op.matmul, [(6, 8)], {"w": 1}, 1),
     "rows": (lambda x, w: op.matmul(x[:, :4], w), [(4, 8)], {"w": 0}, 0),
@@ -231,6 +240,12 @@ SHAPES: dict[str, tuple[Callable[..., Any], Any, dict[str, Any], int]] = {
         [(6, 8), (8, 4)],
         {"w": 1, "v": 0},
         0,
+    ),
+    "a function with a rule": (
+        lambda x, w: doubled(op.matmul(x, w)),
+        [(6, 8)],
+        {"w": 1},
+        1,
     ),
 }
 """By name: a function of x [4, 6], the shapes of its parameters, the axes along which they are

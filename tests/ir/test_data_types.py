@@ -229,13 +229,15 @@ def test_no_pass_forgets_the_data_types() -> None:
     """A module is made by readers and tracers; whatever changes one says `with_functions`.
 
     What `vm/run/preparation.py` makes computes one tensor of others; `testing/run.py` wraps a
-    function; `model/gradient.py` takes along those of the trace that it differentiates a part of.
+    function; `model/gradient.py` and `model/custom_rule.py` take along those of the trace that they
+    differentiate a part of.
     What `vm/benchmark/` makes is of one kernel, which takes tensors. `passes/distributed/
     tensor_parallel.py` and `passes/batching/` write a program anew, and take its data types along.
     What `passes/autodiff/transposed_rule.py` makes is of one call of an operator.
     """
     makers = {"ir/expr.py", "ir/parser.py", "model/trace.py"}
     makers |= {"vm/run/preparation.py", "testing/run.py", "model/gradient.py"}
+    makers |= {"model/custom_rule.py"}
     makers |= {"passes/distributed/tensor_parallel.py", "passes/batching/__init__.py"}
     makers |= {"passes/autodiff/transposed_rule.py"}
     makers |= {f"vm/benchmark/{name}.py" for name in ("gradient", "isolated", "workload")}

@@ -37,8 +37,8 @@ class Block(Model):
 class Row(Model):
     """Blocks in a row."""
 
-    def build(self, on: bool) -> None:
-        self.blocks = [checkpoint(Block(), on) for _ in range(2)]
+    def build(self, policy: str) -> None:
+        self.blocks = [checkpoint(Block(), policy) for _ in range(2)]
 
     @trace
     def forward(self, x: Any) -> Any:
@@ -50,9 +50,9 @@ class Row(Model):
 class Nested(Model):
     """Blocks in a block."""
 
-    def build(self, on: bool) -> None:
-        self.first, self.rows = Block(), checkpoint(Row(on), on)
-        checkpoint(self.first, on)
+    def build(self, policy: str) -> None:
+        self.first, self.rows = Block(), checkpoint(Row(policy), policy)
+        checkpoint(self.first, policy)
 
     @trace
     def forward(self, x: Any) -> Any:
@@ -62,8 +62,8 @@ class Nested(Model):
 class Functions(Model):
     """Functions of nested containers, which close over parameters and computed values."""
 
-    def build(self, on: bool) -> None:
-        self.on, self.w = on, parameter(meta.random.normal((WIDTH,)))
+    def build(self, policy: str) -> None:
+        self.policy, self.w = policy, parameter(meta.random.normal((WIDTH,)))
 
     @trace
     def forward(self, x: Any) -> Any:
@@ -74,15 +74,15 @@ class Functions(Model):
             dropped = op.dropout(op.add(a, outside), 0.3)
             return {"sum": op.add(dropped, shift), "same": [pair["b"]]}
 
-        found = checkpoint(inner, self.on)({"a": x, "b": outside}, 0.7, shift=self.w)
+        found = checkpoint(inner, self.policy)({"a": x, "b": outside}, 0.7, shift=self.w)
         return op.multiply(found["sum"], found["same"][0])
 
 
 class InLoop(Model):
     """A block in each step of a loop."""
 
-    def build(self, on: bool) -> None:
-        self.block = checkpoint(Block(), on)
+    def build(self, policy: str) -> None:
+        self.block = checkpoint(Block(), policy)
 
     @trace
     def forward(self, x: Any) -> Any:
@@ -97,8 +97,8 @@ class InLoop(Model):
 class Statistics(Model):
     """A block that writes to an array and reads it, again and again."""
 
-    def build(self, on: bool) -> None:
-        self.on = on
+    def build(self, policy: str) -> None:
+        self.policy = policy
         self.w, self.v = parameter(meta.random.normal((WIDTH,))), meta.array(np.ones(WIDTH, "f"))
         self.mean = meta.array(np.zeros(WIDTH, "f"))
 
@@ -109,7 +109,7 @@ class Statistics(Model):
             op.sgd(self.mean, op.mean(x, 0), self.v, 0.5, 0.9)
             return op.multiply(op.add(x, before), op.add(self.w, op.multiply(self.mean, 2.0)))
 
-        block = checkpoint(block, self.on)
+        block = checkpoint(block, self.policy)
         return block(block(x))
 
 

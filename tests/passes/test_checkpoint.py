@@ -10,7 +10,7 @@ from meta.base.device import CPU
 from meta.base.errors import GradientError
 from meta.dialect.core.ir_calls import base_op
 from meta.ir import bindings, first_difference, parse, structural_equal, verify
-from meta.passes import autodiff, dead_code, inline
+from meta.passes import autodiff, dead_code, eliminate_common_subexpressions, inline, simplify
 from meta.vm.compiler.pipeline import pipeline
 
 BLOCK = """
@@ -20,7 +20,7 @@ func @main(%x: float32[4], %w: float32[4]) -> float32[4] {
   return %z
 }
 
-func @block(%x: float32[4], %w: float32[4]) -> float32[4] attrs(checkpoint=True) {
+func @block(%x: float32[4], %w: float32[4]) -> float32[4] attrs(checkpoint="nothing") {
   %a: float32[4] = exp(%x)
   %b: float32[4] = multiply(%a, %w)
   return %b
@@ -45,7 +45,7 @@ func @main(%dy: float32[4], %x: float32[4], %w: float32[4])
   return (%z, (%4, %6))
 }
 
-func @block(%x: float32[4], %w: float32[4]) -> float32[4] attrs(checkpoint=True) {
+func @block(%x: float32[4], %w: float32[4]) -> float32[4] attrs(checkpoint="nothing") {
   %a: float32[4] = exp(%x)
   %b: float32[4] = multiply(%a, %w)
   return %b
@@ -73,7 +73,8 @@ func @main(%x: float32[4], %m: float32[4], %v: float32[4]) -> float32[4] {
   return %y
 }
 
-func @block(%x: float32[4], %m: float32[4], %v: float32[4]) -> float32[4] attrs(checkpoint=True) {
+func @block(%x: float32[4], %m: float32[4], %v: float32[4]) -> float32[4]
+attrs(checkpoint="nothing") {
   %0: () = sgd(%m, %x, %v, learning_rate=0.5, mu=0.0)
   %1: float32[4] = multiply(%x, %m)
   return %1
@@ -102,13 +103,13 @@ def test_no_pass_merges_the_two(level: int) -> None:
     module = autodiff(parse(BLOCK), wrt=["x", "w"])
     compiled = pipeline(CPU, level)(module)
     assert exps(compiled) == (2 if level < 2 else 4)
-    plain = autodiff(parse(BLOCK.replace(" attrs(checkpoint=True)", "")), wrt=["x", "w"])
+    plain = autodiff(parse(BLOCK.replace(' attrs(checkpoint="nothing")', "")), wrt=["x", "w"])
     assert exps(pipeline(CPU, 2)(plain)) == 2
 
 
 def test_a_checkpointed_function_is_inlined_whatever_its_size() -> None:
     long = "\n".join(f"  %{i}: float32[4] = exp(%{i - 1})" for i in range(1, 40))
-    head = "func @block(%0: float32[4]) -> float32[4] attrs(checkpoint=True) {"
+    head = 'func @block(%0: float32[4]) -> float32[4] attrs(checkpoint="nothing") {'
     block = f"{head}\n{long}\n  return %39\n}}"
     main = """
 func @main(%x: float32[4]) -> float32[4] {
@@ -130,7 +131,7 @@ func @main(%x: float32[4], %m: float32[4], %v: float32[4]) -> float32[4] {
 }
 
 func @block(%x: float32[4], %m: float32[4], %v: float32[4], %r: float32[2, 2]) -> float32[4]
-    attrs(checkpoint=True) {
+    attrs(checkpoint="nothing") {
   %0: () = sgd(%m, %x, %v, learning_rate=0.5, mu=0.0)
   %1: float32[4] = reshape(%r, shape=(4,))
   %2: float32[4] = multiply(%x, %1)
@@ -139,3 +140,35 @@ func @block(%x: float32[4], %m: float32[4], %v: float32[4], %r: float32[2, 2]) -
 """)
     with pytest.raises(GradientError, match="memory that it is given twice"):
         autodiff(module, wrt=["x"])
+
+
+def test_products_are_kept() -> None:
+    module = parse("""
+func @main(%x: float32[4, 4], %w: float32[4, 4]) -> float32[4, 4] {
+  %y: float32[4, 4] = @block(%x, %w)
+  %z: float32[4, 4] = @block(%y, %w)
+  return %z
+}
+
+func @block(%x: float32[4, 4], %w: float32[4, 4]) -> float32[4, 4] attrs(checkpoint="products") {
+  %a: float32[4, 4] = exp(%x)
+  %b: float32[4, 4] = matmul(%a, %w)
+  %c: float32[4, 4] = sin(%b)
+  %d: float32[4, 4] = matmul(%c, %w)
+  %e: float32[4, 4] = cos(%d)
+  return %e
+}
+""")
+    found = autodiff(module, wrt=["x", "w"])
+    verify(found, typed=True)
+    assert str(parse(str(found))) == str(found)
+    again = dead_code(found).functions["block_backward"]
+    assert [p.name for p in again.params] == ["dy", "b", "d", "x", "w"]
+    names = [
+        base_op(b.value.callee).name for b in again.body.bindings if hasattr(b.value, "callee")
+    ]
+    assert "matmul" not in names and names.count("matmul_nt") == 2, "only those of the gradients"
+    assert names.count("exp") == 1 and names.count("optimization_barrier") == 4
+    flat = dead_code(eliminate_common_subexpressions(simplify(inline(found, max_bindings=99))))
+    assert list(flat.functions) == ["main"]
+    assert [exps(flat, name) for name in ("matmul", "exp", "sin", "cos")] == [4, 4, 6, 4]

@@ -7,6 +7,7 @@ are checked when it is registered.
 from meta.grad.core import torch_autograd
 from meta.grad.core.checkpoint import run_checkpointed
 from meta.grad.core.collapse import collapse, in_dtype, onto
+from meta.grad.core.custom_rule import run_with_rule
 from meta.grad.core.functional import grad, pullback, value_and_grad
 from meta.grad.core.holomorphic import conjugated, holomorphic
 from meta.grad.core.jacobians import hessian, hvp, jacfwd, jacobian, jacrev
@@ -38,6 +39,7 @@ __all__ = [
     "record",
     "rule_of",
     "run_checkpointed",
+    "run_with_rule",
     "torch_autograd",
     "value_and_grad",
     "vjp",

@@ -6,7 +6,7 @@ Chen et al., "Training deep nets with sublinear memory cost", arXiv:1604.06174.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import copy_context
 from typing import Any
 
@@ -16,10 +16,19 @@ from meta.base.call_context import Default, current, use
 from meta.base.dtype import has_gradient
 from meta.base.errors import GradientError
 from meta.base.source import Span, user_line
-from meta.grad.core.tape import Edge, next_order, propagate, source_id, source_of
+from meta.grad.core.tape import (
+    Edge,
+    detach_result,
+    next_order,
+    propagate,
+    source_id,
+    source_of,
+    version_of,
+)
 from meta.op.core import tree
 from meta.op.core.call import written_args
 from meta.op.core.op import Op
+from meta.op.core.promotion import cast_together, common_dtype, with_complex
 from meta.runtime import random
 from meta.runtime.array_key import ArrayKey
 from meta.runtime.buffer_replacement import replace_buffer
@@ -27,19 +36,24 @@ from meta.runtime.ndarray import as_array, ndarray
 from meta.runtime.no_gradient import is_recording, set_recording
 from meta.runtime.torch_leaf import TorchLeaf
 
+Keeps = Callable[[object], bool]
 
-def run_checkpointed(run: Callable[[], Any], held: Iterable[ndarray]) -> Any:
+
+def run_checkpointed(
+    run: Callable[[], Any], held: Iterable[ndarray], keeps: Keeps | None = None
+) -> Any:
     """Return ``run()``, of which the tape keeps nothing; the backward pass runs it again.
 
     The second run sees what the first one saw: the same random keys, and what the first one wrote
     in place as it was before; its own writes are lost. held: arrays that ``run`` may write to,
     through views of them too; what it writes to without having made it is found in any case.
+    keeps: says of a base operator whether its results are kept, and not computed again.
 
     ``run`` must compute the same each time, and return nested tuples, lists and dicts of arrays.
     """
     if not is_recording():
         return run()
-    watch = _Recorder(held)
+    watch = _Recorder(held, keeps if current() is None else None)
     with set_recording(False), use(watch), random.record_keys() as keys:
         result = run()
     if not watch.sources:
@@ -47,7 +61,7 @@ def run_checkpointed(run: Callable[[], Any], held: Iterable[ndarray]) -> Any:
     leaves, structure = tree.flatten(result)
     leaves = [ndarray(a.tensor, a.key) if has_gradient(a.key.dtype) else a for a in leaves]
     sources = list(watch.sources.values())
-    node = _Node(run, watch.saved, keys, sources, tuple(a.key for a in leaves))
+    node = _Node(run, watch, keys, sources, tuple(a.key for a in leaves))
     for i, array in enumerate(leaves):
         if has_gradient(array.key.dtype):
             array.tracked = True
@@ -82,7 +96,10 @@ class _Recorder:
     requires a gradient.
     """
 
-    def __init__(self, held: Iterable[ndarray]) -> None:
+    def __init__(self, held: Iterable[ndarray], keeps: Keeps | None) -> None:
+        self.keeps = keeps
+        # Results of calls of what is kept, in order, and how often each had been written.
+        self.kept: list[tuple[Any, Any]] = []
         # By place.
         self.sources: dict[Any, Any] = {}
         self.saved: dict[int, _MemorySnapshot] = {}
@@ -108,6 +125,8 @@ class _Recorder:
         known = {_storage_address(a.tensor) for a in given}
         results = [a for a in tree.flatten(result)[0] if isinstance(a, ndarray)]
         self._made.update({_storage_address(a.tensor) for a in results} - known)
+        if self.keeps is not None and self.keeps(getattr(op, "base", op)):
+            self.kept.append((result, version_of(result)))
         return result
 
     def _save(self, array: ndarray) -> None:
@@ -130,12 +149,13 @@ class _Node:
     def __init__(
         self,
         run: Callable[[], Any],
-        saved: dict[int, _MemorySnapshot],
+        watch: _Recorder,
         keys: list[int],
         sources: list[Any],
         outputs: tuple[ArrayKey, ...],
     ) -> None:
-        self.run, self.saved, self.keys, self.outputs = run, saved, keys, outputs
+        self.run, self.keys, self.outputs = run, keys, outputs
+        self.saved, self.keeps, self.kept = watch.saved, watch.keeps, watch.kept
         self.sources = sources
         self.context = copy_context()  # which dialects are preferred, ...
         self.line = user_line()
@@ -167,5 +187,25 @@ class _Node:
 
     def _run_again(self) -> list[ndarray]:
         """Return the results, recorded; called in the context of the first run."""
-        with set_recording(True), random.replay_keys(self.keys):
+        again = nullcontext() if self.keeps is None else use(_Replay(self.keeps, self.kept))
+        with set_recording(True), random.replay_keys(self.keys), again:
             return tree.flatten(self.run())[0]
+
+
+class _Replay:
+    """A call handler that records calls of what was kept with their results, in the order in which
+    they were computed; what follows, and all else, it runs.
+    """
+
+    def __init__(self, keeps: Keeps, kept: list[tuple[Any, Any]]) -> None:
+        self._keeps, self._kept = keeps, iter(kept)
+
+    def __call__(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        found = next(self._kept, None) if self._keeps(getattr(op, "base", op)) else None
+        if found is None or version_of(found[0]) != found[1]:  # written since
+            return Default.handler(op, args, kwargs)
+        args, kwargs = with_complex(op, args, kwargs)
+        bound = op.schema.bind(args, kwargs, as_array)
+        common = common_dtype(op, bound) if op.promotes else None
+        bound = bound if common is None else cast_together(op, bound, common)
+        return Default.recorded(op, bound, detach_result(found[0]))

@@ -15,7 +15,16 @@ from meta.base.dtype import COMPLEX, has_gradient
 from meta.base.errors import ArgumentError, GradientError
 from meta.base.registry import OPERATORS
 from meta.grad.core.arguments import Argument, Arrays, ByArguments, with_aux, zeros_for
-from meta.grad.core.tape import Edge, next_order, propagate, source_id, source_of, sources_of, zeros
+from meta.grad.core.tape import (
+    Edge,
+    Node,
+    next_order,
+    propagate,
+    source_id,
+    source_of,
+    sources_of,
+    zeros,
+)
 from meta.op.core import tree
 from meta.op.core.tracing import Trace
 from meta.runtime.ndarray import as_array, ndarray
@@ -85,7 +94,7 @@ def value_and_grad(
             given = [handler.lift(leaf) for leaf in call.leaves]
             (value, *others), gradients = gradient_in_trace[0](handler, of_leaves, given, by.name)
         else:
-            (value, *others), pull = _by_tape(of_leaves, list(map(as_array, call.leaves)))
+            (value, *others), pull = by_tape(of_leaves, list(map(as_array, call.leaves)))
             require_number(value.shape, value.dtype, by.name)
             gradients = pull([OPERATORS["ones_like"](value), *(None for _ in others)])
         if all(g is None for g in gradients):
@@ -151,10 +160,15 @@ def differentiate(run: Callable[[Arrays], Arrays], given: Arrays) -> tuple[Array
     handler = current()
     if isinstance(handler, Trace):
         return in_trace[0](handler, run, [handler.lift(value) for value in given])
-    return _by_tape(run, list(map(as_array, given)))
+    return by_tape(run, list(map(as_array, given)))
 
 
-def _by_tape(run: Callable[[Arrays], Arrays], given: Arrays) -> tuple[Arrays, Linear]:
+def by_tape(
+    run: Callable[[Arrays], Arrays], given: Arrays, prunes: bool = False
+) -> tuple[Arrays, Linear]:
+    """Return what `differentiate` does, of the tape. prunes: whether the pullback leaves out nodes
+    that do not lead to ``given``, whose gradients nobody asks for.
+    """
     records, since = is_recording(), next_order()
     with set_recording(True):
         xs = [_alias(a, records) if has_gradient(a.dtype) else a for a in given]
@@ -162,6 +176,8 @@ def _by_tape(run: Callable[[Arrays], Arrays], given: Arrays) -> tuple[Arrays, Li
     sources = [source_of(x) for x in xs]
     edges = {(s.node, s.index) for s in sources if isinstance(s, Edge)}
     own = {source_id(s) for s in sources}
+    starting = [source_of(y) for y in ys if y.tracked]
+    useful = _nodes_leading_to(own, starting, since) if prunes else None
     linked = records and any(_leads_elsewhere(source_of(y), own, since) for y in ys if y.tracked)
 
     def pull(dys: Arrays) -> Arrays:
@@ -174,7 +190,7 @@ def _by_tape(run: Callable[[Arrays], Arrays], given: Arrays) -> tuple[Arrays, Li
             if dy is not None and source_of(y) is not None:
                 starts.append((source_of(y), y.seed(dy, again)))
         with set_recording(again), use(None):
-            ends = propagate(starts, leaves.add, edges, since)
+            ends = propagate(starts, leaves.add, edges, since, useful)
             leaves.through_torch(again)
         found = [
             None
@@ -199,6 +215,19 @@ def _alias(array: ndarray, records: bool) -> ndarray:
     alias = ndarray(array.tensor, array.key)
     alias.requires_grad = True
     return alias
+
+
+def _nodes_leading_to(own: set[Any], starts: Arrays, since: int) -> set[Node]:
+    """Return the nodes from ``since`` on through which gradients of ``starts`` go to the sources of
+    ``own``, which are known by their places.
+    """
+    edges = (s for s in sources_of(tuple(starts), since) if isinstance(s, Edge))
+    found = set[Node]()
+    for node in sorted({e.node for e in edges if e.node.order >= since}, key=lambda n: n.order):
+        direct = sources_of(tuple(node.sources), node.order)
+        if any(source_id(s) in own or (isinstance(s, Edge) and s.node in found) for s in direct):
+            found.add(node)
+    return found
 
 
 def _leads_elsewhere(start: Any, own: set[Any], since: int) -> bool:

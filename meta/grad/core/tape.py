@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Protocol
 
 import torch
@@ -83,7 +83,7 @@ class TapeNode:
     ) -> None:
         self.op, self.rule = op, rule
         self.sources, self.saved, self.outputs = sources, saved, outputs
-        self.versions = [_version(v) for v in saved.values()]
+        self.versions = [version_of(v) for v in saved.values()]
         self.line = user_line()
         self.order = next_order()
 
@@ -139,7 +139,7 @@ class TapeNode:
 
     def linked(self, value: Any) -> Any:
         """Return an alias of the result, or of the tuple of them, that leads to this node."""
-        aliases = tuple(map(_detach_result, value if isinstance(value, tuple) else (value,)))
+        aliases = tuple(map(detach_result, value if isinstance(value, tuple) else (value,)))
         for i, alias in enumerate(aliases):
             if has_gradient(alias.key.dtype):
                 alias.tracked = True
@@ -149,7 +149,7 @@ class TapeNode:
     def check_versions(self) -> None:
         """Raise GradientError if a value that the rule needs was written since the call."""
         for (name, value), version in zip(self.saved.items(), self.versions, strict=True):
-            if _version(value) != version:
+            if version_of(value) != version:
                 raise GradientError(
                     f"{name!r}, which the gradient needs, was written in place after the call",
                     op=self.op.name,
@@ -234,11 +234,13 @@ def propagate(
     accumulate: Callable[[ndarray, ndarray], None],
     wanted: Iterable[tuple[Node, int]] = (),
     since: int = -1,
+    only: Collection[Node] | None = None,
 ) -> dict[tuple[Node, int], ndarray | None]:
     """Give every leaf that the sources in ``starts`` lead to its gradients.
 
     Returns the gradients of the ``wanted`` results of nodes, as far as the sweep reached them. An
-    edge to a node of an order less than ``since`` counts as a leaf.
+    edge to a node of an order less than ``since`` counts as a leaf. only: the nodes to go through,
+    if not all.
     """
     add = OPERATORS["add"]
     pending: dict[Node, list[ndarray | None]] = {}
@@ -253,6 +255,8 @@ def propagate(
             if isinstance(source, NoGradient):
                 raise source.error()
             accumulate(source, _without_copy_mark(gradient))
+            return
+        if only is not None and source.node not in only:
             return
         if source.node not in pending:
             pending[source.node] = [None] * len(source.node.outputs)
@@ -294,12 +298,12 @@ def zeros(key: ArrayKey) -> ndarray:
     return ndarray(torch.zeros(key.shape, dtype=TO_TORCH[key.dtype], device=str(key.device)))
 
 
-def _version(value: Any) -> Any:
+def version_of(value: Any) -> Any:
     """Return torch's counter of in-place writes to an array; all views of a buffer share it."""
     if isinstance(value, ndarray):
         # Inference tensors have no counter.
         return None if value.tensor.is_inference() else value.tensor._version
-    return tuple(_version(v) for v in value) if isinstance(value, tuple) else None
+    return tuple(version_of(v) for v in value) if isinstance(value, tuple) else None
 
 
 def source_of(value: Any) -> Any:
@@ -327,12 +331,12 @@ def _key_of(source: Any) -> ArrayKey | None:
     return source.key if source.__class__ is ndarray else None
 
 
-def _detach_result(value: Any) -> Any:
+def detach_result(value: Any) -> Any:
     """Alias of a result that does not hold the node which is about to hold it (no reference
     cycle).
     """
     if isinstance(value, tuple):
-        return tuple(_detach_result(v) for v in value)
+        return tuple(detach_result(v) for v in value)
     return ndarray(value.tensor, value.key)
 
 
@@ -360,9 +364,7 @@ def record(op: Op, args: tuple[Any, ...], result: Any) -> None:
     saved: dict[str, Any] = {}
     for name, index, type_only in rule.kept:
         value = result if index < 0 else args[index]
-        saved[name] = (
-            _type_of(value) if type_only else _detach_result(value) if index < 0 else value
-        )
+        saved[name] = _type_of(value) if type_only else detach_result(value) if index < 0 else value
     node = TapeNode(op, rule, sources, saved, tuple([r.key for r in results]))
     for i, r in enumerate(results):
         if has_gradient(r.key.dtype):

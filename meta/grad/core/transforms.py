@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from meta.base.call_context import current
+from meta.base.call_context import current, override_context
 from meta.base.errors import ArgumentError
 from meta.base.registry import OPERATORS
 from meta.grad.core.arguments import Arrays, is_leaf, with_aux, zeros_for
@@ -181,7 +181,8 @@ def transposed(pull: Linear, ys: Arrays) -> Linear:
     reached = list[int]()
 
     def run(dys: Arrays) -> Arrays:
-        gradients = pull(dys)
+        with override_context(transposes=True):
+            gradients = pull(dys)
         reached[:] = [i for i, g in enumerate(gradients) if g is not None]
         return [gradients[i] for i in reached]
 

@@ -59,7 +59,7 @@ from meta.passes.autocast.casts import (
     with_floats,
 )
 from meta.passes.autocast.hoist import hoist, narrow
-from meta.passes.call_graph import recursive, used_as_values
+from meta.passes.call_graph import reached_from, recursive, used_as_values
 from meta.passes.dead_code import dead_code
 from meta.passes.infer_type import infer_type
 from meta.passes.lambda_lift import lambda_lift
@@ -173,6 +173,8 @@ class _Autocast:
             self.instances[key] = new, FuncType(tuple(types), result)
         self.functions[new] = function
         made = function if function.attrs else self._rewritten(name, new, types)
+        for other in reached_from(self.source, name) if function.attrs else ():
+            self.functions.setdefault(other, self.source.functions[other])
         assert made.result_type is not None
         self.functions[new] = made
         self.instances[key] = new, FuncType(tuple(types), made.result_type)

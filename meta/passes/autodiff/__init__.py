@@ -16,6 +16,8 @@ pass merges the second computation with the first or moves it forward. The rando
 are drawn outside of it (`random_key`) and are arguments. What it writes in place is copied before
 the call, and the second call writes to the copy. Afterwards such functions are inlined like others.
 
+A function with a derivative of its own says in its attributes which: see ``custom_rule``.
+
 The files, in the order of use: ``activity`` says what depends on the wanted parameters, and has the
 vocabulary for tuples; ``data`` says what gradients of data values are; ``vjp`` writes the
 differentiated functions, ``sweep`` the backward computation of one block.
@@ -29,7 +31,7 @@ from meta.base.errors import ArgumentError, GradientError, UnknownName
 from meta.base.registry import nearest
 from meta.base.source import Span
 from meta.dialect.core.ir_calls import called_op, leaf_types
-from meta.ir import Expr, Function, Module, TensorType, Var, operands, with_fresh_vars
+from meta.ir import BWD, Expr, Function, Module, TensorType, Var, operands, with_fresh_vars
 from meta.ir.names import Names
 from meta.ir.visit import rename_globals
 from meta.passes.autodiff.activity import (
@@ -41,6 +43,7 @@ from meta.passes.autodiff.activity import (
     target_leaves,
     target_of,
 )
+from meta.passes.autodiff.custom_rule import transposed, with_transposed
 from meta.passes.autodiff.pushforward import Pushforward
 from meta.passes.autodiff.vjp import Differentiator
 from meta.passes.call_graph import callees, remove_unreachable
@@ -114,11 +117,10 @@ def autodiff(module: Module, *, wrt: Sequence[int | str], result: str = "inline"
         raise ArgumentError(
             "unknown form of the result", expected="'inline' or 'closure'", found=repr(result)
         )
-    module = _first_order(module)
-    wanted = [target_of(_parameter(module.main, p)) for p in wrt]
-    activity = Activity(module, [leaf for w in wanted for leaf in target_leaves(w)])
+    module, wanted, activity = _prepared(module, wrt)
     _require_active_result(module.main, activity, wanted)
-    made = Differentiator(module, activity)
+    module, rules = with_transposed(module, activity.ruled.values(), False, _differentiated)
+    made = Differentiator(module, activity, rules)
     main = made.inlined_main(wanted) if result == "inline" else made.main_with_pullback(wanted)
     functions = {**module.functions, **made.functions(), "main": main}
     return remove_unreachable(module.with_functions(functions, made.types()))
@@ -149,10 +151,9 @@ def jvp(module: Module, *, wrt: Sequence[int | str]) -> Module:
       return (%y, (%0,))
     }
     """
-    module = _first_order(module)
-    wanted = [target_of(_parameter(module.main, p)) for p in wrt]
-    activity = Activity(module, [leaf for w in wanted for leaf in target_leaves(w)])
-    made = Pushforward(module, activity)
+    module, wanted, activity = _prepared(module, wrt)
+    module, rules = with_transposed(module, activity.ruled.values(), True, _differentiated)
+    made = Pushforward(module, activity, rules)
     main = made.main(wanted)
     functions = {**module.functions, **made.functions(), "main": main}
     return remove_unreachable(module.with_functions(functions, made.types()))
@@ -179,10 +180,33 @@ def _parameter(main: Function, key: int | str) -> Var:
 
 def depends(module: Module, wrt: Sequence[int | str]) -> bool:
     """Whether the result of main depends differentiably on parameters of it."""
+    module, _, activity = _prepared(module, wrt)
+    return bool(activity.of(module.main.body.result))
+
+
+def _prepared(module: Module, wrt: Sequence[int | str]) -> tuple[Module, list[Target], Activity]:
+    """Return a module without closures, what derivatives are wanted of, and what depends on it."""
     module = _first_order(module)
     wanted = [target_of(_parameter(module.main, p)) for p in wrt]
-    activity = Activity(module, [leaf for w in wanted for leaf in target_leaves(w)])
-    return bool(activity.of(module.main.body.result))
+    return module, wanted, Activity(module, [leaf for w in wanted for leaf in target_leaves(w)])
+
+
+def require_forward_mode(module: Module, wrt: Sequence[int | str]) -> None:
+    """Raise GradientError if a function that has a rule to go backwards has none to go forwards."""
+    if any(BWD in function.attrs for function in module.functions.values()):
+        module, _, activity = _prepared(module, wrt)
+        with_transposed(module, activity.ruled.values(), True, _differentiated)
+
+
+def require_linear(name: str, module: Module, function: Function, count: int) -> None:
+    """Raise GradientError unless a function is linear in its first parameters, so many. name: of
+    what it is the rule of; module: of what it calls.
+    """
+    transposed(module, name, function, range(count), slice(None), _differentiated)
+
+
+def _differentiated(module: Module, wrt: Sequence[int]) -> Module | None:
+    return autodiff(module, wrt=wrt) if depends(module, wrt) else None
 
 
 def _require_active_result(main: Function, activity: Activity, wanted: list[Target]) -> None:

@@ -46,6 +46,12 @@ from meta.ir import (
     type_of,
 )
 from meta.ir.primitives import field_types
+from meta.passes.autodiff.custom_rule import (
+    CustomRule,
+    closed_over_error,
+    custom_rule,
+    missing_error,
+)
 
 Leaf = tuple[Var, int]
 
@@ -146,11 +152,13 @@ class Activity:
     """The active leaves of a module.
 
     functions: those that main reaches with an active argument, in the order of discovery.
+    ruled: those among what is reached that have a derivative of their own, by name.
     """
 
     def __init__(self, module: Module, wrt: Iterable[Leaf]) -> None:
         self.module = module
         self.functions: dict[str, Function] = {}
+        self.ruled: dict[str, CustomRule] = {}
         self._active: set[Leaf] = set(wrt)
         self._results: dict[str, set[int]] = {}
         # By data type and constructor: a field's number, and that of its leaf.
@@ -297,6 +305,9 @@ class Activity:
         # A closure may put what it is given, and what it captured, into a reference.
         self._refs_are_active |= self._has_refs and not isinstance(call.callee, GlobalVar)
         if isinstance(call.callee, GlobalVar):
+            rule = custom_rule(self.module, call.callee.name)
+            if rule is not None:
+                return self._ruled(rule, call, binding, types)
             return [(binding.var, i) for i in self._enter(call.callee.name, call)]
         if following:
             raise GradientError(
@@ -308,6 +319,19 @@ class Activity:
                 span=binding.span,
             )
         return []
+
+    def _ruled(
+        self, rule: CustomRule, call: Call, binding: Binding, types: list[Type]
+    ) -> list[Leaf]:
+        """Return the leaves that a rule gives a derivative, whatever the function does."""
+        if any(map(self._any, rule.closed_args(call))):
+            raise closed_over_error(rule, binding)
+        if not any(map(self._any, rule.own_args(call))):
+            return []
+        if rule.missing is not None:
+            raise missing_error(rule, binding.span)
+        self.ruled[rule.name] = rule
+        return [(binding.var, i) for i, t in enumerate(types) if carries_gradient(t)]
 
     def _any(self, argument: object) -> bool:
         return any(map(self.is_active, leaves(argument)))

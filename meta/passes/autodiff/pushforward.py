@@ -9,7 +9,7 @@ of its result beside it. The tangent of a data value is a value of the type of i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -53,6 +53,7 @@ from meta.passes.autodiff.activity import (
     result_type,
     target_leaves,
 )
+from meta.passes.autodiff.custom_rule import ResidualCalls, inline_into
 from meta.passes.autodiff.data import DataGradients
 from meta.passes.autodiff.transposed_rule import flat_args, transposed_rule
 
@@ -63,8 +64,10 @@ Tangents = dict[Leaf, Expr]
 class Pushforward:
     """Writes functions and blocks of a module that yield tangents beside their results."""
 
-    def __init__(self, module: Module, activity: Activity) -> None:
-        self.module, self.activity = module, activity
+    def __init__(
+        self, module: Module, activity: Activity, transposed: Mapping[str, Function]
+    ) -> None:
+        self.module, self.activity, self._transposed = module, activity, transposed
         taken = Names(module.functions)
         self._data = DataGradients(activity, taken)
         self._names = {
@@ -72,6 +75,7 @@ class Pushforward:
             for name in activity.functions
             if activity.results(name)
         }
+        self._kept = ResidualCalls(taken)
 
     def types(self) -> dict[str, TypeDefinition]:
         """Return the data types of tangents."""
@@ -94,7 +98,7 @@ class Pushforward:
             made[new] = with_fresh_vars(
                 self._function(function, starts, self.activity.results(name))
             )
-        return made
+        return made | self._kept.functions
 
     def _function(
         self, function: Function, starts: Sequence[Leaf], outputs: Sequence[int]
@@ -150,6 +154,9 @@ class Pushforward:
             self._both(If(value.condition, then, other), binding, outputs, trace, tangents)
             return
         if isinstance(value, Call) and isinstance(value.callee, GlobalVar) and outputs:
+            if value.callee.name in self.activity.ruled:
+                self._ruled(value, binding, trace, tangents)
+                return
             self._both(self._call(value, trace, tangents), binding, outputs, trace, tangents)
             return
         trace.builder.append(binding)
@@ -218,6 +225,28 @@ class Pushforward:
         for k, i in enumerate(outputs):
             of = TupleGetItem(found, k)
             tangents[var, i] = builder.emit(of, type=own.fields[k], span=span)
+
+    def _ruled(self, call: Call, binding: Binding, trace: Trace, tangents: Tangents) -> None:
+        """Append a call of a function with a derivative of its own, and the tangents."""
+        assert isinstance(call.callee, GlobalVar)
+        rule, var, builder = self.activity.ruled[call.callee.name], binding.var, trace.builder
+        moves = [
+            self._tangent(leaf, arg, n, trace, tangents)
+            for arg in rule.own_args(call)
+            for n, leaf in enumerate(leaves(arg))
+            if carries_gradient(leaf_types(known_type(arg))[n])
+        ]
+        known, call = self._kept.call(builder, rule, call)
+        builder.append(Binding(var, call, binding.span))
+        outputs = self.activity.outputs(var)
+        if rule.jvp is not None:
+            found = inline_into(builder, rule.jvp, (*call.args, *moves))[-len(outputs) :]
+        else:
+            results = _flat(trace.unpack(var, known_type(var)))
+            kept = known.kept_args(call, [y.atom for y in results])
+            args = (*moves, *kept, *(results[i].atom for i in outputs))
+            found = inline_into(builder, self._transposed[rule.name], args)
+        tangents.update(zip([(var, i) for i in outputs], found, strict=True))
 
     def _call(self, call: Call, trace: Trace, tangents: Tangents) -> Call:
         """Return the call of a function's ``_jvp``."""

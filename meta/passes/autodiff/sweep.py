@@ -24,6 +24,7 @@ from meta.ir import (
     DataType,
     Effect,
     Expr,
+    Function,
     FuncType,
     GlobalVar,
     If,
@@ -39,6 +40,7 @@ from meta.op.core import Op
 from meta.op.core.tracing import Symbol, Trace, Value
 from meta.passes.alias_analysis import AliasSets, AliasSummaries
 from meta.passes.autodiff.activity import Leaf, Target, known_type, leaf_type, leaves, path
+from meta.passes.autodiff.custom_rule import inline_into
 from meta.passes.autodiff.data import DataGradients
 from meta.runtime.ndarray import ndarray
 
@@ -81,13 +83,14 @@ class LaterWrites:
 @dataclass(frozen=True, slots=True)
 class Pullback:
     """A function from gradients of results to gradients of what they were computed from: a closure,
-    or a global function that takes what it needs besides as ``args``.
+    a global function that takes what it needs besides as ``args``, or one that becomes a part of
+    the code.
 
     ``outputs`` are the leaves, by number, of the computed variable that it takes gradients of;
     ``targets`` say, for each gradient that it returns, whose it is (None: nobody asks).
     """
 
-    callee: Var | GlobalVar
+    callee: Var | GlobalVar | Function
     outputs: Sequence[int]
     targets: Sequence[Leaf | None]
     args: Sequence[Any] = ()
@@ -209,9 +212,13 @@ class BackwardSweep:
             )
         y = binding.var
         given = [self._zeros((y, i)) if (d := dys[i]) is None else d for i in pullback.outputs]
-        assert isinstance(pullback.callee.type, FuncType)
-        call = Call(pullback.callee, (*(d.atom for d in given), *pullback.args))
-        gradients = self.trace.emit(call, pullback.callee.type.result)
+        args = (*(d.atom for d in given), *pullback.args)
+        if isinstance(pullback.callee, Function):
+            found = inline_into(self.trace.builder, pullback.callee, args)
+            gradients = self.trace.symbols(Tuple(tuple(found)))
+        else:
+            assert isinstance(pullback.callee.type, FuncType)
+            gradients = self.trace.emit(Call(pullback.callee, args), pullback.callee.type.result)
         for target, gradient in zip(pullback.targets, gradients, strict=True):
             self._accumulate(target, gradient)
 

@@ -7,12 +7,14 @@ Siskind, "Reverse-mode AD in a functional framework: Lambda the ultimate backpro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from meta import op
 from meta.base.errors import GradientError
-from meta.dialect.core.ir_calls import atom_type, leaf_types
+from meta.cost.flops import is_product
+from meta.dialect.core.ir_calls import atom_type, called_op, leaf_types
 from meta.ir import (
     CHECKPOINT,
     Binding,
@@ -38,7 +40,7 @@ from meta.ir import (
 from meta.ir.names import Names, is_identifier
 from meta.ir.types import call_type, with_declared_names
 from meta.op.core.tracing import Trace
-from meta.passes.alias_analysis import AliasSummaries
+from meta.passes.alias_analysis import AliasSets, AliasSummaries
 from meta.passes.autodiff.activity import (
     Activity,
     Leaf,
@@ -49,6 +51,7 @@ from meta.passes.autodiff.activity import (
     leaves,
     result_type,
 )
+from meta.passes.autodiff.custom_rule import CustomRule, ResidualCalls, fields_of
 from meta.passes.autodiff.data import DataGradients
 from meta.passes.autodiff.sweep import BackwardSweep, LaterWrites, Pullback
 
@@ -91,8 +94,13 @@ _ValueAndPullback = tuple[Expr, Type, Sequence[int], Sequence[Leaf | None]]
 class Differentiator:
     """Writes the differentiated form of functions and blocks of a module."""
 
-    def __init__(self, module: Module, activity: Activity) -> None:
-        self.module, self.activity = module, activity
+    def __init__(
+        self,
+        module: Module,
+        activity: Activity,
+        transposed: Mapping[str, Function] = MappingProxyType({}),
+    ) -> None:
+        self.module, self.activity, self._transposed = module, activity, transposed
         self._writes = LaterWrites(module)
         self._summaries = AliasSummaries(module)
         taken = Names(module.functions)
@@ -101,6 +109,11 @@ class Differentiator:
             name: taken.unique(f"{name}_backward" if self._is_again(name) else f"{name}_vjp")
             for name in activity.functions
             if activity.results(name)
+        }
+        self._kept = ResidualCalls(taken)
+        # By checkpointed function of which products are kept: the one that returns them, too.
+        self._keeping = {
+            name: taken.unique(f"{name}_kept") for name in self._names if self._products(name)
         }
 
     def functions(self) -> dict[str, Function]:
@@ -118,7 +131,13 @@ class Differentiator:
             made[new] = with_fresh_vars(
                 Function(function.params, body, self._type(name).result, dict(function.attrs))
             )
-        return made | self._data.functions
+        for name, new in self._keeping.items():
+            function, kept = self.module.functions[name], Tuple(tuple(self._products(name)))
+            body = Block(function.body.bindings, Tuple((function.body.result, kept)))
+            made[new] = with_fresh_vars(
+                Function(function.params, body, type_of(body.result), dict(function.attrs))
+            )
+        return made | self._data.functions | self._kept.functions
 
     def types(self) -> dict[str, TypeDefinition]:
         """Return the data types of gradients."""
@@ -143,9 +162,22 @@ class Differentiator:
         """Whether a function is called again for its gradients."""
         return CHECKPOINT in self.module.functions[name].attrs
 
+    def _products(self, name: str) -> list[Var]:
+        """Return the products in a checkpointed function that are kept: not what is written."""
+        function = self.module.functions[name]
+        if function.attrs.get(CHECKPOINT) != "products":
+            return []
+        buffers = AliasSets(function, self._summaries)
+        return [
+            b.var
+            for b in function.body.bindings
+            if is_product(called_op(b.value)) and buffers.of(b.var) not in buffers.written
+        ]
+
     def _again(self, name: str) -> Function:
-        """Return a function as ``(dys..., params...) -> gradients``: it does the same again, on
-        arguments that count as known only when the gradients are, and goes back.
+        """Return a function as ``(dys..., kept..., params...) -> gradients``: it does the same
+        again, but for what is kept, on arguments that count as known only when the gradients are,
+        and goes back.
 
         What the function writes to is a copy here, so that it is written once.
         """
@@ -156,18 +188,25 @@ class Differentiator:
         known = tuple(d for d in dys if isinstance(d.type, TensorType))
         params = tuple(Var(p.name, p.type) for p in function.params)
         written = self._summaries[name].written
+
+        def later(value: Var) -> Expr:
+            is_tensor = isinstance(value.type, TensorType) and known
+            return Call(op.optimization_barrier, (value, Tuple(known))) if is_tensor else value
+
         for i, (old, new) in enumerate(zip(function.params, params, strict=True)):
-            value: Expr = new
-            if isinstance(new.type, TensorType) and known:
-                value = Call(op.optimization_barrier, (new, Tuple(known)))
+            value = later(new)
             if i in written:
                 held = trace.builder.emit(value, type=new.type, name=new.name)
                 value = Call(op.copy, (held,))
             trace.builder.append(Binding(old, value))
-        pullbacks.update(self._forward(function.body, trace.builder))
+        kept = {v: Var(v.name, v.type) for v in self._products(name)}
+        made = {v: later(new) for v, new in kept.items()}
+        pullbacks.update(self._forward(function.body, trace.builder, made))
         sweep.back(function.body.bindings)
         gradients = trace.atom(sweep.gradients(backward.targets))
-        return Function((*dys, *params), trace.builder.finish(gradients), backward.type.result)
+        return Function(
+            (*dys, *kept.values(), *params), trace.builder.finish(gradients), backward.type.result
+        )
 
     def _main_backward(self, wrt: Sequence[Target]) -> _Backward:
         result = known_type(self.module.main.body.result)
@@ -203,16 +242,25 @@ class Differentiator:
         sweep.back(block.bindings)
         return dys, trace.atom(sweep.gradients(backward.targets))
 
-    def _forward(self, block: Block, builder: BlockBuilder) -> dict[Var, Pullback]:
-        """Append a block's bindings, those that yield a pullback in their differentiated form."""
+    def _forward(
+        self, block: Block, builder: BlockBuilder, known: Mapping[Var, Expr] = MappingProxyType({})
+    ) -> dict[Var, Pullback]:
+        """Append a block's bindings, those that yield a pullback in their differentiated form, and
+        those that are known as what they are.
+        """
         pullbacks = {}
         for binding in block.bindings:
             value, var = binding.value, binding.var
-            if not self.activity.outputs(var):
+            if var in known:
+                builder.append(Binding(var, known[var], binding.span))
+            elif not self.activity.outputs(var):
                 builder.append(binding)
             elif isinstance(value, If):
                 pullbacks[var] = self._append(builder, binding, self._conditional(value, var))
             elif isinstance(value, Call) and isinstance(value.callee, GlobalVar):
+                if value.callee.name in self.activity.ruled:
+                    pullbacks[var] = self._append_ruled(builder, binding, value)
+                    continue
                 if self._is_again(value.callee.name):
                     pullbacks[var] = self._append_kept(builder, binding)
                     continue
@@ -269,11 +317,67 @@ class Differentiator:
                 hint="give it a copy (meta.copy)",
                 span=binding.span,
             )
-        builder.append(binding)
         backward, params = self._backward_of(name), self.module.functions[name].params
-        types = (*backward.types, *map(known_type, params))
+        kept = [Var(v.name, v.type) for v in self._products(name)]
+        if not kept:
+            builder.append(binding)
+        else:
+            if self._writes.overwritten(binding, binding.var):
+                raise GradientError(
+                    "the result of a checkpointed function, of which products are kept, is written",
+                    hint='write to a copy (meta.copy), or keep "nothing"',
+                    span=binding.span,
+                )
+            own = tuple(map(known_type, (binding.var, *kept)))
+            result = TupleType((own[0], TupleType(own[1:])))
+            keeping = FuncType(tuple(map(known_type, params)), result)
+            callee = GlobalVar(self._keeping[name], keeping)
+            both = builder.emit(Call(callee, call.args), type=result, span=binding.span)
+            builder.append(Binding(binding.var, TupleGetItem(both, 0), binding.span))
+            tuple_ = builder.emit(TupleGetItem(both, 1))
+            for i, var in enumerate(kept):
+                builder.append(Binding(var, TupleGetItem(tuple_, i), binding.span))
+        types = (*backward.types, *map(known_type, (*kept, *params)))
         callee = GlobalVar(self._names[name], FuncType(types, backward.type.result))
-        return Pullback(callee, backward.outputs, self._targets(call), args)
+        return Pullback(callee, backward.outputs, self._targets(call), [*kept, *args])
+
+    def _append_ruled(self, builder: BlockBuilder, binding: Binding, call: Call) -> Pullback:
+        """Append a call of a function with a derivative of its own."""
+        assert isinstance(call.callee, GlobalVar)
+        rule = self.activity.ruled[call.callee.name]
+        self._require_unwritten(rule, call, binding)
+        targets = [
+            leaf
+            for arg in rule.own_args(call)
+            for leaf, type_ in zip(leaves(arg), leaf_types(known_type(arg)), strict=True)
+            if carries_gradient(type_)
+        ]
+        known, call = self._kept.call(builder, rule, call)
+        builder.append(Binding(binding.var, call, binding.span))
+        back, args = known.bwd, call.args
+        if back is not None:
+            args = known.kept_args(call, fields_of(builder, binding.var))
+        else:
+            moving = [a for a in rule.own_args(call) if carries_gradient(known_type(a))]
+            back, args = self._transposed[rule.name], (*args, *moving)
+        return Pullback(back, self.activity.outputs(binding.var), targets, args)
+
+    def _require_unwritten(self, rule: CustomRule, call: Call, binding: Binding) -> None:
+        """Raise GradientError if what a rule keeps is written later, or by the function itself."""
+        read = set(range(len(call.args)))
+        if rule.fwd is not None:
+            kept = AliasSets(rule.fwd, self._summaries)
+            params = kept.sharing([rule.fwd.body.result])
+            read = {i for i, p in enumerate(rule.fwd.params) if p in params}
+        atoms = [*(call.args[i] for i in read), binding.var]
+        if self._summaries[rule.name].written or any(
+            isinstance(a, Expr) and self._writes.overwritten(binding, a) for a in atoms
+        ):
+            raise GradientError(
+                f"what the rule of {rule.name} needs is written in place",
+                hint="write to a copy (meta.copy)",
+                span=binding.span,
+            )
 
     def _call(self, call: Call, var: Var) -> _ValueAndPullback:
         assert isinstance(call.callee, GlobalVar)

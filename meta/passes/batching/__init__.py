@@ -13,7 +13,7 @@ are; which constructor made it does not depend on the example.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -23,6 +23,9 @@ from meta.base.device import CPU, Device
 from meta.base.errors import TraceError
 from meta.dialect.core.ir_calls import called_op, has_effect, leaf_types
 from meta.ir import (
+    BWD,
+    FWD,
+    JVP,
     Binding,
     Block,
     Call,
@@ -48,6 +51,8 @@ from meta.ir import (
 from meta.ir.names import Names
 from meta.ir.printer import first_line
 from meta.op.core.tracing import BlockTrace, Trace
+from meta.passes.autodiff.activity import carries_gradient
+from meta.passes.autodiff.custom_rule import CustomRule, custom_rule
 from meta.passes.batching import indices, layers  # noqa: F401
 from meta.passes.batching.rules import batched_call
 from meta.passes.batching.site import Operand, Site, looped
@@ -113,7 +118,7 @@ def batch(
         main = found.main(tuple(batched))
         if not found.changed:
             break
-    functions = {"main": main, **dict(found.functions.values())}
+    functions = {**module.functions, **dict(found.functions.values()), "main": main}
     result = remove_unreachable(Module(functions, found.types()))
     return Batched(result, found.of_main, tuple(dict.fromkeys(found.loops)), found.random)
 
@@ -202,9 +207,73 @@ class _Batching:
         self._block(function.body, trace, env)
         self._inside.pop()
         found = self._leaves(function.body.result, trace, env)
+        attrs, rule = dict(function.attrs), custom_rule(self.module, name)
+        if rule is not None:
+            if any(o.batched for o in found) and not any(batched):
+                raise TraceError(
+                    "a function with a derivative of its own draws a number for each example",
+                    found=name,
+                    hint="draw outside of it, and hand the numbers in",
+                )
+            if any(batched):
+                found = trace.run(self._all_batched, found)
+                attrs |= self._rule(rule, batched)
         body = trace.builder.finish(Tuple(tuple(o.value.atom for o in found)))
-        made = Function(tuple(params), body, type_of(body.result), dict(function.attrs))
+        made = Function(tuple(params), body, type_of(body.result), attrs)
         return made, tuple(o.batched for o in found)
+
+    def _rule(self, rule: CustomRule, batched: tuple[bool, ...]) -> dict[str, Any]:
+        """Return the rule, as attributes, of a function whose parameters are batched like this and
+        whose results all are.
+        """
+        own, closed = batched[: rule.own], batched[rule.own : rule.own + rule.closed]
+        floats = [
+            flag
+            for p, flag in zip(rule.function.params, own, strict=False)
+            if carries_gradient(_known(p))
+        ]
+        attrs = dict[str, Any]()
+
+        def write(
+            attr: str, flags: Sequence[bool], change: Callable[[Leaves], Leaves]
+        ) -> tuple[bool, ...]:
+            old, trace = rule.function.attrs[attr].name, Trace(self.device)
+            params, given = [], []
+            for p, flag in zip(self.module.functions[old].params, flags, strict=True):
+                var, value = trace.parameter(batched_type(_known(p), [flag], self.size), p.name)
+                params.append(var)
+                given.append([Operand(value, flag)])
+            found = trace.run(lambda: change(self._apply(old, given, trace)))
+            body = trace.builder.finish(Tuple(tuple(o.value.atom for o in found)))
+            key = f"{rule.name} {attr}", tuple(flags)
+            if key not in self._called:
+                self._called[key] = self._names.unique(f"{old}_batch")
+            made = with_fresh_vars(Function(tuple(params), body, type_of(body.result)))
+            self.functions[key] = self._called[key], made
+            attrs[attr] = GlobalVar(self._called[key], made.type)
+            return tuple(o.batched for o in found)
+
+        def of_shared(found: Leaves) -> Leaves:
+            """Return gradients, those of what all examples share summed over these."""
+            every = zip(self._all_batched(found), floats, strict=True)
+            return [o if flag else Operand(op.sum(o.value, (0,)), False) for o, flag in every]
+
+        def results(found: Leaves) -> Leaves:
+            return [*self._all_batched(found[: rule.results]), *found[rule.results :]]
+
+        if rule.jvp is not None:
+            write(JVP, (*batched, *floats), self._all_batched)
+        if rule.bwd is not None:
+            kept = batched[rule.own + rule.closed + rule.results :]
+            if rule.fwd is not None:
+                kept = write(FWD, batched, results)[rule.results :]
+            write(BWD, ((True,) * rule.floats + kept + closed), of_shared)
+        return attrs
+
+    def _all_batched(self, leaves: Leaves) -> Leaves:
+        """Return leaves, those repeated for each example that are the same for all."""
+        values = self._with_flags(leaves, [True] * len(leaves))
+        return [Operand(v, True) for v in values]
 
     def _block(self, block: Block, trace: Trace, env: dict[Var, Leaves]) -> None:
         for binding in block.bindings:
@@ -337,7 +406,10 @@ class _Batching:
         return [Operand(y, False) for y in _flat(found)][: len(site.types)]
 
     def _call(self, name: str, call: Call, trace: Trace, env: dict[Var, Leaves]) -> Leaves:
-        given = [self._leaves(a, trace, env) for a in call.args]
+        return self._apply(name, [self._leaves(a, trace, env) for a in call.args], trace)
+
+    def _apply(self, name: str, given: list[Leaves], trace: Trace) -> Leaves:
+        """Return what a function of the module gives for leaves of its arguments."""
         flags = tuple(o.batched for leaves in given for o in leaves)
         key = name, flags
         types = leaf_types(self._result(name))

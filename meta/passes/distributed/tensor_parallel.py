@@ -24,13 +24,13 @@ from meta.ir import (
     TupleGetItem,
     TupleType,
     Type,
-    bindings,
     type_of,
 )
 from meta.ir.visit import substitute, uses
 from meta.op.core import Op
 from meta.op.core.tracing import Trace
-from meta.passes.call_graph import recursive, remove_unreachable
+from meta.passes.autodiff.custom_rule import custom_rule
+from meta.passes.call_graph import reached_from, recursive, remove_unreachable
 from meta.passes.deduplicate import eliminate_common_subexpressions
 from meta.passes.distributed.sharding import (
     InsertedCollective,
@@ -91,7 +91,8 @@ class Sharder:
         if isinstance(value, Call) and isinstance(value.callee, GlobalVar):
             name = value.callee.name
             args = [self._atom(a) for a in value.args]
-            if name not in self._recursive and any(p.cut for a in args for p in leaves(a)):
+            whole = name in self._recursive or custom_rule(self.module, name) is not None
+            if not whole and any(p.cut for a in args for p in leaves(a)):
                 return self._function(name, args)
         return self._with_whole(binding)
 
@@ -156,10 +157,8 @@ class Sharder:
     def _take_along(self, value: Expr) -> None:
         """Keep the functions that a value refers to, as they are."""
         names = list(_names(value))
-        for name in names:  # which grows
-            function = self.trace.functions[name] = self.module.functions[name]
-            for binding in bindings(function):
-                names += [n for n in _names(binding.value) if n not in names]
+        for name in (*names, *reached_from(self.module, *names)):
+            self.trace.functions[name] = self.module.functions[name]
 
     def _function(self, name: str, args: list[Any]) -> Any:
         """Call a function that is written for these parts, at its first call."""

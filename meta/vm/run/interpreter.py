@@ -10,14 +10,18 @@ place of the block's frame: a loop, which is such a recursion, runs in constant 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from meta.base import config
+from meta.base.dtype import has_gradient
 from meta.base.errors import IRError, MetaError
+from meta.cost.flops import is_product
 from meta.dialect.core.ir_calls import base_op
-from meta.grad.core import run_checkpointed
+from meta.grad.core import run_checkpointed, run_with_rule
+from meta.grad.core.custom_rule import transposed_gradients
 from meta.ir import (
     CHECKPOINT,
     Binding,
@@ -36,9 +40,11 @@ from meta.ir import (
     Var,
     free_vars,
 )
-from meta.ir.types import TensorType
+from meta.ir.types import TensorType, TupleType
 from meta.op.core import tree
 from meta.op.core.op import by_schema
+from meta.passes.autodiff import require_linear
+from meta.passes.autodiff.custom_rule import custom_rule, missing_error
 from meta.runtime import view_copies
 from meta.runtime.allocate import storage_address
 from meta.runtime.master_weights import master_pairs, synchronize_masters
@@ -151,6 +157,10 @@ class _Machine:
             args = [self.atom(a, env) if isinstance(a, Expr) else a for a in value.args]
             if isinstance(callee, _Closure) and CHECKPOINT in callee.function.attrs:
                 frame.bind(self.checkpointed(callee, args))
+            elif isinstance(value.callee, GlobalVar) and custom_rule(
+                self.module, value.callee.name
+            ):
+                frame.bind(self.ruled(value.callee.name, value, args))
             elif isinstance(callee, _Closure):
                 self.replace_last(frame)
                 self.call(callee, args)
@@ -186,9 +196,49 @@ class _Machine:
     def checkpointed(self, closure: _Closure, args: Sequence[Any]) -> Any:
         """Call a function of which the tape keeps nothing."""
         held = [a for a in tree.flatten(args)[0] if isinstance(a, ndarray)]
+        keeps = is_product if closure.function.attrs[CHECKPOINT] == "products" else None
         return run_checkpointed(
-            lambda: _Machine(self.module, self.closed_over).apply(closure, args), held
+            lambda: _Machine(self.module, self.closed_over).apply(closure, args), held, keeps
         )
+
+    def ruled(self, name: str, call: Call, args: Sequence[Any]) -> Any:
+        """Call a function with a derivative of its own."""
+        rule = custom_rule(self.module, name)
+        assert rule is not None
+        given = replace(call, args=tuple(args))
+        own, closed = rule.own_args(given), rule.closed_args(given)
+
+        def apply(function: Function, *args: Any) -> Any:
+            return _Machine(self.module, self.closed_over).apply(_Closure(function, {}), args)
+
+        def run(keeps: bool) -> tuple[Any, Any]:
+            if not keeps or rule.fwd is None:
+                kept = own if rule.bwd is None else rule.kept_args(given)
+                return apply(rule.function, *args), kept if keeps else ()
+            found = apply(rule.fwd, *args)
+            ys = found[: rule.results]
+            whole = isinstance(rule.function.result_type, TupleType)
+            return (ys if whole else ys[0]), found[rule.results :]
+
+        def pull(kept: Any, dys: list[Any]) -> list[Any]:
+            if rule.missing is not None:
+                raise missing_error(rule, self.span())
+            moving = [dy for dy in dys if dy is not None]
+            if (jvp := rule.jvp) is not None:
+                return transposed_gradients(
+                    lambda dxs: apply(jvp, *args, *dxs)[rule.results :], own, moving
+                )
+            held = kept if rule.fwd is None else (*kept, *closed)
+            assert rule.bwd is not None
+            found = iter(apply(rule.bwd, *moving, *held))
+            return [next(found) if has_gradient(x.dtype) else None for x in own]
+
+        def check(_: Any, dys: list[Any]) -> None:
+            moving = sum(dy is not None for dy in dys)
+            if rule.bwd is not None:
+                require_linear(name, self.module, rule.bwd, moving)
+
+        return run_with_rule(name, own, run, pull, check)
 
     def push(self, frame: _Frame) -> None:
         if len(self.stack) >= self.max_depth:
