@@ -14,14 +14,13 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.autograd import Function
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
-from torch.utils.checkpoint import CheckpointFunction
 
 from meta.base.errors import MetaError
 from meta.frontend.aten.graph import missing_converters
 from meta.frontend.aten.registry import AtenError
+from meta.frontend.torch.autograd_function import imported_functions
 from meta.frontend.torch.containers import flatten, is_leaf, register_classes, register_containers
 from meta.model.host_rng import refuse_host_rng
 from meta.op.core import tree
@@ -93,9 +92,8 @@ def export_module(
             torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes)
         )
 
-    functions = _differentiable_functions() if training else contextlib.nullcontext()
     mode, own = _mode(module, training), _with_forward(module, flattened)
-    with LOCK, mode, own, _convert_errors(), functions:
+    with LOCK, mode, own, _convert_errors(), imported_functions():
         program = refuse_host_rng(run, lambda: forward(*inputs, **keywords), forward, None)
     return ExportedModule(program, objects, lambda leaves: tree.unflatten(structures[-1], leaves))
 
@@ -168,34 +166,6 @@ def _convert_errors() -> Iterator[None]:
                 hint="call the module with the example inputs; if that works, write what is named "
                 "with other operators of torch",
             ) from error
-
-
-@contextlib.contextmanager
-def _differentiable_functions() -> Iterator[None]:
-    """Let no backward of a `torch.autograd.Function` get lost in a block: torch.export has the
-    operators of its forward only, which would be differentiated in its place. A checkpoint is what
-    it computes.
-    """
-    own, thread = vars(Function)["apply"], threading.get_ident()
-
-    def apply(cls: type[Function], *args: Any, **kwargs: Any) -> Any:
-        if threading.get_ident() != thread or not torch.is_grad_enabled():
-            return own.__func__(cls, *args, **kwargs)
-        if issubclass(cls, CheckpointFunction):
-            function, _, *inputs = args
-            return function(*inputs)
-        raise AtenError(
-            f"{cls.__name__} is an autograd function, whose backward torch.export loses",
-            found=f"{cls.__module__}.{cls.__qualname__}",
-            hint="write it with operators of torch, x + (f(x) - x).detach() for a straight-through "
-            "one; torch.compile(model, backend='meta') takes it",
-        )
-
-    Function.apply = classmethod(apply)  # type: ignore[method-assign, assignment]
-    try:
-        yield
-    finally:
-        Function.apply = own  # type: ignore[method-assign]
 
 
 @contextlib.contextmanager
