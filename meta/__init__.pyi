@@ -55,6 +55,7 @@ from meta.runtime.ndarray import ndarray as ndarray
 from meta.runtime.no_gradient import no_grad as no_grad
 from meta.vm.benchmark.measure import measure as measure
 from meta.vm.compiler.pipeline import PassContext as PassContext
+from meta.vm.eager.nan_checks import debug_nans as debug_nans
 from meta.vm.inspect.explain import explain as explain
 from meta.vm.modules.module import compile_model as compile_model
 from meta.vm.modules.module import load_module as load_module

@@ -41,6 +41,7 @@ from meta.op.core.promotion import strict_dtypes
 from meta.runtime.ndarray import array, asarray, from_dlpack, ndarray
 from meta.vm.benchmark.measure import measure
 from meta.vm.compiler.pipeline import PassContext
+from meta.vm.eager.nan_checks import debug_nans
 from meta.vm.inspect.explain import explain
 from meta.vm.modules import compile_model, load_module
 
@@ -60,6 +61,7 @@ __all__ = [
     "array",
     "array_api",
     "asarray",
+    "debug_nans",
     "device",
     "can_cast",
     "compile_model",

@@ -170,7 +170,7 @@ MODULE: dict[str, str] = {
     "convolve": "meta.conv1d",
     "divmod": "divmod(x, y)",
     "ediff1d": "meta.diff",
-    "errstate": "META_CHECK_FINITE=1, which makes NaN and infinity errors",
+    "errstate": "meta.debug_nans(infinities=True), which makes them errors",
     "export": "meta.vm.compile(model, x).save(folder)",
     "extract": "x[mask]",
     "fill_diagonal": "x[i, i] = value, with i = meta.arange(n)",

@@ -38,6 +38,15 @@ def _choice(*words: str) -> Callable[[str], str]:
     return parse
 
 
+def _nans(text: str) -> str:
+    if text.lower() in ("nan", "inf"):
+        return text.lower()
+    return "nan" if _flag(text) else ""
+
+
+_nans.__name__ = "one of 1, inf, 0"
+
+
 @dataclass(frozen=True, slots=True)
 class Knob:
     """One environment variable."""
@@ -59,8 +68,9 @@ KNOBS: dict[str, Knob] = {
         ("META_CHECK_ACCESS", _flag, False,
          "check that kernels of eager calls, and tasks, write what they are to write and nothing "
          "else, and that tasks ask for what they declare"),
-        ("META_CHECK_FINITE", _flag, False,
-         "stop at the first operator that makes a NaN or an infinity of values without them"),
+        ("META_DEBUG_NANS", _nans, "",
+         "stop at the first operator that makes a NaN of values without one, and name it: 1; or an "
+         "infinity, too: inf"),
         ("META_CHECK_INDICES", _flag, False,
          "look for indices out of range on CUDA, too, where each look waits for the device"),
         ("META_DEBUG", _flag, False, "print the module after every pass"),

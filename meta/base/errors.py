@@ -163,7 +163,7 @@ class OutOfMemory(MetaError, MemoryError):
 
 
 class NonFiniteError(MetaError, FloatingPointError):
-    """A NaN or an infinity where there should be none: found by META_CHECK_FINITE, or a training
+    """A NaN or an infinity where there should be none: found by META_DEBUG_NANS, or a training
     run.
     """
 

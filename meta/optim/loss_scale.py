@@ -82,7 +82,7 @@ class LossScale(Model):
                 f"the gradients were not finite in {bad} steps in a row",
                 expected=f"fewer than {self.max_bad_steps}",
                 found=f"a loss scale of {self.scale.item():g}",
-                hint="look for the first result that is not finite with META_CHECK_FINITE=1; the "
+                hint="look for the first result that is not finite with META_DEBUG_NANS=inf; the "
                 "learning rate may be too high, or the data not finite",
             )
 

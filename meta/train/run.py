@@ -34,7 +34,7 @@ from meta.train.objective import MeanOverRanks, loss_dtype
 from meta.train.process_group import SINGLE_PROCESS, ProcessGroup, SyncInterval
 from meta.train.record import Meter, Record
 from meta.train.run_state import RunState
-from meta.vm.eager.launch_checks import kinds_of
+from meta.vm.eager.nan_checks import kinds_of
 
 
 class InterruptHandler:
@@ -99,16 +99,16 @@ def divergence_error(
         return NonFiniteError(
             what,
             found=f"arrays that are not finite now: {names}",
-            hint="lower the learning rate or clip gradients; run with META_CHECK_FINITE=1, from "
+            hint="lower the learning rate or clip gradients; run with META_DEBUG_NANS=inf, from "
             "the last checkpoint, to stop at the operator that begins it",
         )
     if not group.alone:  # one rank would stop, and the others wait for it
         return NonFiniteError(
-            what, hint="run with META_CHECK_FINITE=1 to stop at the operator that begins it"
+            what, hint="run with META_DEBUG_NANS=inf to stop at the operator that begins it"
         )
     own = copy.deepcopy(training_step)
     try:
-        with random_state.fork_rng(), no_grad(), config.override(META_CHECK_FINITE=True):
+        with random_state.fork_rng(), no_grad(), config.override(META_DEBUG_NANS="inf"):
             own(dy, batch.inputs, batch.targets)
     except NonFiniteError as error:
         error.note(what)
@@ -116,7 +116,7 @@ def divergence_error(
     return NonFiniteError(
         what,
         found="the last batch, run once more, gives finite values",
-        hint="run with META_CHECK_FINITE=1 to stop at the operator that begins it",
+        hint="run with META_DEBUG_NANS=inf to stop at the operator that begins it",
     )
 
 

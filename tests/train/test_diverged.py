@@ -20,7 +20,7 @@ from tests.train.problem import arrays, network, train, weights
 def test_a_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
     with pytest.raises(NonFiniteError, match="the loss of step") as caught:
         train(steps=50, optimizer=with_sgd(1e30), checkpoint=tmp_path, checkpoint_every=1)
-    assert "META_CHECK_FINITE=1" in str(caught.value)
+    assert "META_DEBUG_NANS=inf" in str(caught.value)
     for folder in tmp_path.glob("step-*"):  # nothing that is not finite was kept
         kept = read_checkpoint(folder)
         assert all(t.isfinite().all() for t in kept.model.values())
@@ -72,6 +72,6 @@ def test_check_finite_names_the_operator_in_a_run() -> None:
     def wrong(scores: Any, labels: Any) -> Any:
         return op.mean(op.sqrt(op.subtract(scores, 100.0)))
 
-    with config.override(META_CHECK_FINITE=True), pytest.raises(NonFiniteError) as caught:
+    with config.override(META_DEBUG_NANS="inf"), pytest.raises(NonFiniteError) as caught:
         train(loss=wrong, steps=2, executor="vm")
     assert caught.value.op == "sqrt"

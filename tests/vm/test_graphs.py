@@ -386,11 +386,11 @@ def test_another_precision_of_products_is_not_that_of_the_graph(tape: TapeRecord
 
 
 def test_finite_checks_come_first(tape: TapeRecorder) -> None:
-    with meta.base.config.override(META_CHECK_FINITE=True):
+    with meta.base.config.override(META_DEBUG_NANS="inf"):
         run = meta.vm.compile(trace(chain), random(3))
         for _ in range(3):
             run(random(3))
-    assert tape.recorded == 0 and "META_CHECK_FINITE" in run.cuda_graph.why_not
+    assert tape.recorded == 0 and "META_DEBUG_NANS" in run.cuda_graph.why_not
 
 
 def test_keys_drawn_together_are_those_drawn_one_by_one() -> None:

@@ -36,7 +36,7 @@ def _singular(base):
 
 
 def _not_converging(base):
-    hint = "look for NaN and infinity in the matrix: META_CHECK_FINITE=1 names where they come from"
+    hint = "look for NaN and infinity in the matrix: META_DEBUG_NANS=inf names where they come from"
     return _failing(base, "a decomposition does not converge", hint)
 
 

@@ -106,14 +106,24 @@ def map_tensors(op: Op, args: tuple[Any, ...], function: Callable[[Any], Any]) -
     return tuple(result)
 
 
-def _argument_positions(call: CallValues) -> Iterator[tuple[int, range]]:
+def _argument_positions(op: Op, args: tuple[Any, ...]) -> Iterator[tuple[int, range]]:
     """Iterate over the slots that `runtime_args` has, with the positions of each among them."""
     count = 0
-    for i, (slot, value) in enumerate(zip(call.op.schema.slots, call.args, strict=True)):
+    for i, (slot, value) in enumerate(zip(op.schema.slots, args, strict=True)):
         if slot.kind != "attribute" and value is not None:
             width = len(value) if slot.kind == "tensors" else 1
             yield i, range(count, count + width)
             count += width
+
+
+def argument_names(op: Op, args: tuple[Any, ...]) -> list[str]:
+    """Return the name of each of `runtime_args`: ``x``, or ``xs[0]`` of several tensors."""
+    names, kinds = op.schema.names, op.schema.kinds
+    return [
+        f"{names[i]}[{p - places.start}]" if kinds[i] == "tensors" else names[i]
+        for i, places in _argument_positions(op, args)
+        for p in places
+    ]
 
 
 def slot_positions(call: CallValues) -> dict[str, int | slice]:
@@ -122,21 +132,28 @@ def slot_positions(call: CallValues) -> dict[str, int | slice]:
         call.op.schema.names[i]: slice(at.start, at.stop)
         if call.op.schema.kinds[i] == "tensors"
         else at.start
-        for i, at in _argument_positions(call)
+        for i, at in _argument_positions(call.op, call.args)
     }
 
 
 def written_positions(call: CallValues) -> tuple[int, ...]:
     """Return the positions, among `runtime_args`, of the arguments that the operator writes."""
     return tuple(
-        p for i, places in _argument_positions(call) if i in call.op.schema.written for p in places
+        p
+        for i, places in _argument_positions(call.op, call.args)
+        if i in call.op.schema.written
+        for p in places
     )
 
 
 def number_positions(call: CallValues) -> list[tuple[int, str]]:
     """Return, of the Python numbers that take a dtype, the position in `runtime_args` and which."""
     dtypes = call.op.schema.number_dtypes(call.args, call.out)
-    return [(places.start, dtypes[i]) for i, places in _argument_positions(call) if i in dtypes]
+    return [
+        (places.start, dtypes[i])
+        for i, places in _argument_positions(call.op, call.args)
+        if i in dtypes
+    ]
 
 
 def number_bounds(call: CallValues) -> Iterator[tuple[int, int, int, int | None]]:

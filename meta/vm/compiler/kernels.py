@@ -85,7 +85,8 @@ class ByExtents:
             raise IRError(
                 "a value that is known while tracing is no operator call", op=self.op.name
             )
-        with override_context(preference=self.preference):
+        # An observer looks for NaN; the plan is used without one, too.
+        with override_context(preference=self.preference), config.override(META_DEBUG_NANS=""):
             # Alias analysis knows what a program's own copies are.
             return DecidedCall(call, strided=False, marks=False)
 

@@ -40,7 +40,7 @@ Maker = Callable[[], torch.Tensor]
 _CONTRACTS = ("META_VERIFY", "META_CHECK_ACCESS")
 KNOBS = (
     *_CONTRACTS,
-    *("META_CHECK_FINITE", "META_CHECK_INDICES", "META_TRITON_INTERPRET", "META_TUNE"),
+    *("META_DEBUG_NANS", "META_CHECK_INDICES", "META_TRITON_INTERPRET", "META_TUNE"),
     "META_VENDOR",
 )
 """What a call is decided with: part of its key where a block has changed a knob."""
@@ -108,7 +108,7 @@ class DecidedCall:
         verifies = any(map(config.get, _CONTRACTS))
         others = is_of_others(env) and not verifies
         run = with_contract_checked(env, call) if verifies else env.run
-        self.kernel = checked(run, call, env.allocates)
+        self.kernel = checked(run, env, call)
         self.compacts = strided and not env.strided
         self.capturable = not env.not_capturable
         if env.dialect_op is not None:
@@ -121,7 +121,7 @@ class DecidedCall:
         if others:
             decided = self.kernel, self.simple
             run = first_run(env, call, partial(self._settle, decided))
-            self._settle((checked(run, call, env.allocates), None))
+            self._settle((checked(run, env, call), None))
 
     def _simplify(self, env: OpEnv, call: CallValues, fresh: bool) -> None:
         """Set what is `simple`; ``fresh``: whether the kernel may be the one that serves all shapes

@@ -1,23 +1,17 @@
-"""What is checked around the launch of a kernel: its indices, and whether its results are finite.
-What kernels promise is in `kernel_contracts.py`.
+"""What is checked around the launch of a kernel: its indices. What kernels promise is in
+`kernel_contracts.py`, whether results are numbers is looked at in `nan_checks.py`.
 
 **Indices** (`with_indices_checked`): IndexOutOfRange for an index that names no element, before a
 kernel reads it. What the indices of an operator are, and may be, it says itself
 (`meta.op.core.indices`). Eager calls, and so the interpreter, look at the arguments of every such
 call; a compiled program has an instruction for it, where the indices are not known to be in range.
 A look is one pass over the indices; where the first bad one is, is looked for when there is one.
-
-**Finite numbers** (META_CHECK_FINITE, `with_finite_checked`): the first operator that makes a NaN
-or an infinity. An operator is told of if its result has a NaN and its arguments have none, or an
-infinity and its arguments have neither: what is handed on, such as the infinities of a mask, is not
-of its making. Eager calls check every operator; a compiled program checks every kernel, and looks
-for the operator inside of a fused one (`observers.py`). Checking waits for the device at each step.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,11 +20,12 @@ import numpy as np
 import torch
 
 from meta.base import config
-from meta.base.errors import DivisionByZero, IndexOutOfRange, NonFiniteError
+from meta.base.errors import DivisionByZero, IndexOutOfRange
 from meta.base.source import Span
-from meta.op.core.call import CallValues, written_positions
+from meta.dialect.core.openv import Kernel, OpEnv
+from meta.op.core.call import CallValues
 from meta.op.core.indices import IndexRange, checks_indices
-from meta.vm.eager.kernel_contracts import results_of
+from meta.vm.eager.nan_checks import with_nans_named
 
 FEW = 32
 """Elements that are looked at in Python, which takes less time than ATen does to begin."""
@@ -222,77 +217,11 @@ def with_indices_checked(run: Callable[..., Any], call: CallValues) -> Callable[
     return all_checked
 
 
-def checked(run: Callable[..., Any], call: CallValues, allocates: bool) -> Callable[..., Any]:
-    """Return an eager call's kernel, whose indices and results are looked at as far as is wanted;
-    ``allocates``: whether it returns its results.
+def checked(run: Kernel, env: OpEnv, call: CallValues) -> Kernel:
+    """Return an eager call's kernel, whose indices and results are looked at as far as is wanted.
+
+    run: what runs the kernel ``env``, and takes what `OpEnv.run` takes.
     """
-    if config.get("META_CHECK_FINITE"):
-        run = with_finite_checked(run, call, allocates)
+    if config.get("META_DEBUG_NANS"):
+        run = with_nans_named(run, env, call)
     return with_indices_checked(run, call)
-
-
-def with_finite_checked(
-    run: Callable[..., Any], call: CallValues, allocates: bool
-) -> Callable[..., Any]:
-    """Return an eager call's kernel, checked. It takes what `OpEnv.run` takes."""
-    written = written_positions(call)
-    constants = [a for a in call.args if isinstance(a, float)]
-    fresh = 0 if allocates else len(call.outputs)
-
-    def checked(*values: Any) -> Any:
-        inputs = values[: len(values) - fresh]
-        before = kinds_of((*inputs, *constants))
-        result = run(*values)
-        outs = results_of(result) if allocates else values[len(inputs) :]
-        require_finite(
-            before, (*outs, *(values[i] for i in written)), call.op.name, str(call), None
-        )
-        return result
-
-    return checked
-
-
-def kinds_of(values: Iterable[Any]) -> tuple[bool, bool]:
-    """Return whether there is a NaN, and whether there is an infinity, among values."""
-    nan = infinite = False
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            if value.is_floating_point() or value.is_complex():
-                own = _readable(value)
-                nan = nan or bool(own.isnan().any())
-                infinite = infinite or bool(own.isinf().any())
-        elif isinstance(value, float):
-            nan, infinite = nan or math.isnan(value), infinite or math.isinf(value)
-    return nan, infinite
-
-
-def require_finite(
-    before: tuple[bool, bool], outs: Iterable[Any], op: str, call: str, span: Span | None
-) -> None:
-    """Raise NonFiniteError if one of ``outs`` is not finite and the arguments, of which `kinds_of`
-    said ``before``, do not explain it. ``call``: the call with the types of its arguments.
-    """
-    had_nan, had_infinity = before
-    for i, out in enumerate(outs):
-        if not isinstance(out, torch.Tensor) or not out.is_floating_point():
-            continue
-        nan, infinite = kinds_of((out,))
-        if not ((nan and not had_nan) or (infinite and not (had_nan or had_infinity))):
-            continue
-        wrong = _readable(out).isfinite().logical_not()
-        place = tuple(wrong.nonzero()[0].tolist())
-        raise NonFiniteError(
-            "this operator made a value that is not finite",
-            op=op,
-            expected="finite results of finite arguments",
-            found=f"{out[place].item()} at {list(place)} of result {i}, "
-            f"{int(wrong.sum())} of {out.numel()} elements are not finite, in {call}",
-            hint="look at the values that it was given: the argument of a logarithm or a root, a "
-            "divisor, numbers too large for the dtype",
-            span=span,
-        )
-
-
-def _readable(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor that torch can examine: it cannot do so with 8-bit floats."""
-    return tensor.float() if tensor.is_floating_point() and tensor.itemsize == 1 else tensor

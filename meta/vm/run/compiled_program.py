@@ -37,10 +37,11 @@ from meta.runtime.torch_leaf import TorchLeaf
 from meta.vm.compiler.calling_convention import Convention, DimRange, require_in_range
 from meta.vm.compiler.code import KernelRef
 from meta.vm.compiler.kernels import BoundProgram
+from meta.vm.eager.nan_checks import with_arguments_named
 from meta.vm.graphs.capture import GraphReport, Graphs, graphs_for, report
 from meta.vm.run.launch_errors import launch_error, passed_on
 from meta.vm.run.link import Linked, link
-from meta.vm.run.observers import finite_observer, observed
+from meta.vm.run.observers import nan_observer, observed
 from meta.vm.run.preparation import Preparation
 from meta.vm.run.verify_values import ComparedProgram, verified
 from meta.vm.run.workspace import MEMORY_HINT, Workspace
@@ -92,7 +93,7 @@ class CompiledProgram:
         self._graphs, self._why_no_graph = graphs_for(code, kept, device, cuda_graph)
         self.workspace = Workspace(device) if workspace is None else workspace
         self._linked = link(program, self._graphs, self.workspace)
-        self._checking = config.get("META_CHECK_FINITE")
+        self._nans = config.get("META_DEBUG_NANS")
         self._verifying = config.get("META_VERIFY")
         self._compared: set[Any] = set()
         self.arena_bytes = self._linked.arena_bytes
@@ -135,10 +136,9 @@ class CompiledProgram:
         return self.program.module()
 
     @cached_property
-    def _checked(self) -> Linked:
-        """The program with every kernel checked (META_CHECK_FINITE)."""
-        observer = finite_observer(lambda: self.module)
-        return observed(self.program, observer, self.workspace)
+    def _observed(self) -> Linked:
+        """The program with every kernel looked at (META_DEBUG_NANS)."""
+        return observed(self.program, nan_observer(lambda: self.module), self.workspace)
 
     @cached_property
     def _one_by_one(self) -> Linked:
@@ -256,14 +256,12 @@ class CompiledProgram:
         try:
             if self._in_order is not None:
                 self._in_order()
-            checks = (
-                self._checking if current_overrides() is None else config.get("META_CHECK_FINITE")
-            )
-            later = self._prepared_before(at_once=checks)
+            nans = self._nans if current_overrides() is None else config.get("META_DEBUG_NANS")
+            if nans:
+                return self._with_nans_named(inputs, nans)
+            later = self._prepared_before()
             linked = self._linked
-            if checks:
-                linked = self._checked
-            elif self._graphs is not None and self._needs_kernels(self._graphs):
+            if self._graphs is not None and self._needs_kernels(self._graphs):
                 linked = self._one_by_one
             arrays = self._kept_tensors() if self._bound is None else self._bound
             run = partial(linked.fill, into=into) if into and linked.fill else linked.run
@@ -282,6 +280,16 @@ class CompiledProgram:
             )
         raise failure  # behind the block: what the first error holds is free by then
 
+    def _with_nans_named(self, inputs: list[Any], nans: str) -> Any:
+        """Run the program, and what prepares it, looking at all results; ``nans``: for what."""
+        with config.override(META_DEBUG_NANS=nans):
+            if self._preparation is not None:
+                self._preparation.forget()
+            self._prepared_before(at_once=True)
+            arguments = [*inputs, *self._kept_tensors()]
+            names = (name for name, _ in self.code.params)
+            return with_arguments_named(names, arguments, lambda: self._observed.run(arguments))
+
     def _needs_kernels(self, graphs: Graphs) -> bool:
         """Whether this call is not one of those that graphs are recorded for."""
         if self._bound is None or graphs.recorder.is_busy():
@@ -289,7 +297,7 @@ class CompiledProgram:
         # A graph keeps the precision that its kernels were recorded with.
         return current_overrides() is not None and config.get("META_TF32") != self._tf32
 
-    def _prepared_before(self, at_once: bool) -> Preparation | None:
+    def _prepared_before(self, at_once: bool = False) -> Preparation | None:
         """Update what is prepared; unless ``at_once``, return it if that may follow the launch."""
         if self._seen != replaced.replacement_count:
             self._bind()
@@ -387,8 +395,8 @@ class CompiledProgram:
     def cuda_graph(self) -> GraphReport:
         """Whether the program runs as CUDA graphs, and what does not and why; prints as a list."""
         why_not = self._why_no_graph
-        if self._checking:
-            why_not = "META_CHECK_FINITE looks at the result of every kernel"
+        if self._nans:
+            why_not = "META_DEBUG_NANS looks at the result of every kernel"
         elif self._graphs is not None and self._seen >= 0 and self._bound is None:
             why_not = "a parameter is not contiguous, and is made so for each call"
         return report(self._graphs, why_not)

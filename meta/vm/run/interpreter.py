@@ -51,6 +51,7 @@ from meta.runtime.master_weights import master_pairs, synchronize_masters
 from meta.runtime.ndarray import ndarray
 from meta.runtime.no_gradient import ClosureConstant, is_recording
 from meta.vm.compiler.calling_convention import Program
+from meta.vm.eager.nan_checks import with_arguments_named
 
 
 def interpret(program: Program, *args: Any, **kwargs: Any) -> Any:
@@ -64,9 +65,15 @@ def interpret(program: Program, *args: Any, **kwargs: Any) -> Any:
     [2.0, 2.0]
     """
     program.require_end()
-    inputs = program.convention.flatten(*args, **kwargs)
+    given = [*program.convention.flatten(*args, **kwargs), *program.arrays]
+
+    def run() -> Any:
+        return run_module(program.module, given, program.closed_over)
+
+    names = [p.name for p in program.module.main.params]
     with synchronize_masters(master_pairs(program.arrays)):
-        result = run_module(program.module, [*inputs, *program.arrays], program.closed_over)
+        looks = config.get("META_DEBUG_NANS")
+        result = with_arguments_named(names, given, run) if looks else run()
     return program.convention.unflatten(result)
 
 

@@ -3,32 +3,32 @@
 The program is linked anew, with a kernel of its own for every instruction that launches one, so
 that what is linked for speed pays nothing.
 
-With META_CHECK_FINITE every kernel is checked (`finite_observer`). A fused kernel that fails is
-looked into: its operators are run one by one, on the same arguments. What a fused kernel keeps to
-itself is not seen.
+With META_DEBUG_NANS every kernel is looked at (`nan_observer`). Where a fused one makes a NaN, its
+operators are run one by one, on the same arguments. What a fused kernel keeps to itself is not
+seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 
-from meta.base import config
-from meta.base.dtype import FROM_TORCH
 from meta.base.errors import NonFiniteError
+from meta.base.registry import OPERATORS
 from meta.dialect.core import OpEnv
-from meta.ir import Module, TensorType
+from meta.dialect.core.ir_calls import called_op
+from meta.ir import Module, bindings
 from meta.runtime.ndarray import ndarray
 from meta.vm.compiler.bytecode import Invoke
-from meta.vm.compiler.code import Block, FusedRef, KernelRef
+from meta.vm.compiler.code import Block, FusedRef
 from meta.vm.compiler.kernels import BoundProgram
 from meta.vm.compiler.launch_sites import LaunchSite, launch_sites
 from meta.vm.eager.kernel_contracts import results_of
-from meta.vm.eager.launch_checks import kinds_of, require_finite
+from meta.vm.eager.nan_checks import numbers_of, require_handed_on, what_is_read
 from meta.vm.run.interpreter import run_module
 from meta.vm.run.link import Linked, link
 from meta.vm.run.workspace import Workspace
@@ -84,45 +84,41 @@ def operands(
     return arguments, (*outs, *written)
 
 
-def finite_observer(module: Callable[[], Module]) -> Observer:
-    """Return an observer that checks kernels; ``module`` returns the program they are of."""
+def nan_observer(module: Callable[[], Module]) -> Observer:
+    """Return an observer that looks for NaN; ``module`` returns the program the kernels are of."""
 
     def observe(site: LaunchSite, run: Callable[..., Any], values: tuple[Any, ...]) -> Any:
-        given = values[: len(site.instruction.args)]
-        fused = isinstance(site.kernel, FusedRef)
-        # A fused kernel may write over what it was given.
-        kept = (
-            tuple(v.clone() if isinstance(v, torch.Tensor) else v for v in given) if fused else ()
-        )
-        before = kinds_of((*given, *_constants(site)))
-        described = ", ".join(map(_described, given))
+        i, kernel = site.instruction, site.kernel
+        given = values[: len(i.args)]
+        if isinstance(kernel, FusedRef):
+            kept = [ndarray(v.clone()) if isinstance(v, torch.Tensor) else v for v in given]
+            read = {f"argument {n}": numbers_of(v) for n, v in enumerate(given)}
+        else:
+            op = OPERATORS[kernel.base]
+            if op.collective:
+                return run(*values)
+            read = what_is_read(op, kernel.args, given)
         result = run(*values)
         try:
             outs = operands(site, values, result)[1]
-            require_finite(before, outs, site.operator, f"{site.operator}({described})", site.span)
+            require_handed_on(read, outs, site.operator, kernel.name, site.span)
         except NonFiniteError as error:
-            if fused:
-                # Its operators are run one by one, checked: the first that fails is the error.
+            if isinstance(kernel, FusedRef):
+                # Its operators are run one by one, looked at: the first that makes one is the
+                # error. The kernel may have written over what it was given.
                 program = module()
-                main = program.functions[site.operator]
-                inner = program.with_functions({**program.functions, "main": main})
-                arrays = [ndarray(v) if isinstance(v, torch.Tensor) else v for v in kept]
-                with config.override(META_CHECK_FINITE=True):
-                    run_module(inner, arrays)
-                error.hint = "it is a fused kernel, and its operators, one by one, do not do this"
+                fused = program.functions[kernel.function]
+                inner = program.with_functions({**program.functions, "main": fused})
+                called = filter(None, (called_op(b.value) for b in bindings(fused)))
+                within = f"within {kernel}, which is {', '.join(op.name for op in called)}"
+                try:
+                    run_module(inner, kept)
+                except NonFiniteError as first:
+                    first.note(within)
+                    raise first from None
+                error.note(within)
+                error.hint = "its operators, run one by one, do not do this"
             raise
         return result
 
     return observe
-
-
-def _constants(site: LaunchSite) -> Iterable[float]:
-    if not isinstance(site.kernel, KernelRef):
-        return ()
-    return (a for a in site.kernel.args if isinstance(a, float))
-
-
-def _described(value: Any) -> str:
-    if isinstance(value, torch.Tensor):
-        return str(TensorType(tuple(value.shape), FROM_TORCH[value.dtype]))
-    return repr(value)

@@ -112,6 +112,10 @@ class Preparation:
         self._state = None if recorded else state
         return True
 
+    def forget(self) -> None:
+        """Let the next use compute the results once more."""
+        self._state = None
+
     def _is_recorded(self) -> bool:
         return self.tensors[0].is_cuda and torch.cuda.is_current_stream_capturing()
 

@@ -155,9 +155,9 @@ def test_results_are_apart_from_inputs_and_constants() -> None:
     assert [float(v.sum()) for v in module.run_with_tensors([x]).values()] == [6.0, 30.0, 30.0]
 
 
-@pytest.mark.parametrize("knob", ["META_CHECK_FINITE", "META_VERIFY"])
-def test_it_is_checked_as_any_program(knob: str) -> None:
-    with config.override(**{knob: True}):
+@pytest.mark.parametrize("knob", [{"META_DEBUG_NANS": "inf"}, {"META_VERIFY": True}])
+def test_it_is_checked_as_any_program(knob: dict[str, Any]) -> None:
+    with config.override(**knob):
         module = meta.compile_model(of_views, *arguments())
         buffers = {k: torch.empty_like(v) for k, v in wanted_of_views().items()}
         module.run_with_tensors(arguments(), buffers)
