@@ -1922,6 +1922,7 @@ def glu(x: ArrayLike, axis: int = -1, *, out: ndarray | None = None) -> ndarray:
 
 class _Grad:
     __call__ = staticmethod(_grad.grad)
+    gauss_newton_product = staticmethod(_grad.gauss_newton_product)
     grad = staticmethod(_grad.grad)
     hessian = staticmethod(_grad.hessian)
     hvp = staticmethod(_grad.hvp)

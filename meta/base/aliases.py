@@ -439,7 +439,7 @@ _SCHEDULE = "meta.optim.schedule, or torch's class, which takes our optimizers, 
 OPTIM: dict[str, str] = {
     **dict.fromkeys(("CosineAnnealingLR", "LambdaLR", "OneCycleLR", "StepLR"), _SCHEDULE),
     "Adamax": "meta.optim.Adam, or AdamW",
-    "LBFGS": "meta.optim.AdamW, or scipy.optimize: there is no line search",
+    "LBFGS": "meta.optim.lbfgs, a function that minimizes another",
     "lr_scheduler": "meta.optim.schedule, whose functions give a factor by the number of the step",
 }
 """By a name of `meta.optim`: what to write."""

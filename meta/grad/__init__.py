@@ -14,6 +14,7 @@ from typing import Any
 
 from meta.base.did_you_mean import unknown_attribute
 from meta.grad.core import (
+    gauss_newton_product,
     grad,
     hessian,
     hvp,
@@ -27,6 +28,7 @@ from meta.grad.core import (
 )
 
 __all__ = [
+    "gauss_newton_product",
     "grad",
     "hessian",
     "hvp",

@@ -3,6 +3,7 @@
 Written by `python -m tools.stubs`.
 """
 
+from meta.grad.core import gauss_newton_product as gauss_newton_product
 from meta.grad.core import grad as grad
 from meta.grad.core import hessian as hessian
 from meta.grad.core import hvp as hvp

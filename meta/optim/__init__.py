@@ -15,18 +15,24 @@ from meta.optim import algorithms, schedule
 
 # A new algorithm is exported where it is written.
 from meta.optim.algorithms import *  # noqa: F403
+from meta.optim.conjugate_gradients import LinearSolution, conjugate_gradient
 from meta.optim.loss_scale import DynamicLossScale, LossScale, StaticLossScale
 from meta.optim.optimizer import Optimizer
+from meta.optim.quasi_newton import Minimum, lbfgs
 from meta.optim.step import StepMaker, TrainingStep, training_step
 
 __all__ = [
     *algorithms.__all__,
     "DynamicLossScale",
+    "LinearSolution",
     "LossScale",
+    "Minimum",
     "Optimizer",
     "StaticLossScale",
     "StepMaker",
     "TrainingStep",
+    "conjugate_gradient",
+    "lbfgs",
     "schedule",
     "training_step",
 ]

@@ -24,10 +24,14 @@ from meta.optim.algorithms import with_lion as with_lion
 from meta.optim.algorithms import with_muon as with_muon
 from meta.optim.algorithms import with_rmsprop as with_rmsprop
 from meta.optim.algorithms import with_sgd as with_sgd
+from meta.optim.conjugate_gradients import LinearSolution as LinearSolution
+from meta.optim.conjugate_gradients import conjugate_gradient as conjugate_gradient
 from meta.optim.loss_scale import DynamicLossScale as DynamicLossScale
 from meta.optim.loss_scale import LossScale as LossScale
 from meta.optim.loss_scale import StaticLossScale as StaticLossScale
 from meta.optim.optimizer import Optimizer as Optimizer
+from meta.optim.quasi_newton import Minimum as Minimum
+from meta.optim.quasi_newton import lbfgs as lbfgs
 from meta.optim.step import StepMaker as StepMaker
 from meta.optim.step import TrainingStep as TrainingStep
 from meta.optim.step import training_step as training_step

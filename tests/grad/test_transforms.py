@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 import meta
 from meta.base.errors import ArgumentError, GradientError
 from meta.grad import (
+    gauss_newton_product,
     grad,
     hessian,
     hvp,
@@ -148,6 +149,35 @@ def test_matrices(mode: str, transform: str, both: Any) -> None:
     made = getattr(meta.grad, transform)(f, (0, 1))
     expected = getattr(torch.func, transform.replace("jacobian", "jacrev"))(g, (0, 1))(*ARGS)
     close(run(mode, made, *ours(ARGS)), expected)
+
+
+def cross_entropy_of(m: Any, y: Any) -> Any:
+    return -m.sum(m.softmax(y[0], -1)[..., 0] ** 2) + m.sum(m.exp(y[1]))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_gauss_newton_products(mode: str) -> None:
+    def f(m: Any, x: Any, w: Any) -> Any:
+        return m.tanh(m.matmul(x, w)), m.sin(x)
+
+    flat = torch.cat([v.reshape(-1) for v in ARGS])
+
+    def of_flat(z: torch.Tensor) -> torch.Tensor:
+        ys = f(torch, z[:6].reshape(2, 3), z[6:].reshape(3, 2))
+        return torch.cat([y.reshape(-1) for y in ys])
+
+    def loss(y: torch.Tensor) -> torch.Tensor:
+        return cross_entropy_of(torch, (y[:4].reshape(2, 2), y[4:].reshape(2, 3)))
+
+    J, H = torch.func.jacrev(of_flat)(flat), torch.func.hessian(loss)(of_flat(flat))
+    wanted = J.T @ H @ J @ torch.cat([v.reshape(-1) for v in TANGENTS])
+
+    def product(*given: Any) -> Any:
+        mine = lambda x, w: f(meta, x, w)  # noqa: E731
+        return gauss_newton_product(mine, lambda y: cross_entropy_of(meta, y), given[:2], given[2:])
+
+    found = run(mode, product, *ours((*ARGS, *TANGENTS)))
+    close(found, (wanted[:6].reshape(2, 3), wanted[6:].reshape(3, 2)))
 
 
 def energy(m: Any, x: Any, w: Any) -> Any:

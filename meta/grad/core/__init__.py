@@ -10,7 +10,7 @@ from meta.grad.core.collapse import collapse, in_dtype, onto
 from meta.grad.core.custom_rule import run_with_rule
 from meta.grad.core.functional import grad, pullback, value_and_grad
 from meta.grad.core.holomorphic import conjugated, holomorphic
-from meta.grad.core.jacobians import hessian, hvp, jacfwd, jacobian, jacrev
+from meta.grad.core.jacobians import gauss_newton_product, hessian, hvp, jacfwd, jacobian, jacrev
 from meta.grad.core.rule import Rule, gradient, gradients, not_differentiable, rule_of
 from meta.grad.core.tape import record
 from meta.grad.core.transforms import jvp, linearize, vjp
@@ -20,6 +20,7 @@ __all__ = [
     "Rule",
     "collapse",
     "conjugated",
+    "gauss_newton_product",
     "grad",
     "gradient",
     "gradients",

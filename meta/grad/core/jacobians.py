@@ -13,7 +13,7 @@ from meta.base.errors import GradientError
 from meta.base.registry import OPERATORS
 from meta.grad.core.arguments import Argument, Arrays, ByArguments, dtype_of, zeros_for
 from meta.grad.core.functional import Linear, differentiate, grad
-from meta.grad.core.transforms import Call, jvp, tangents_in_trace, transposed
+from meta.grad.core.transforms import Call, jvp, tangents_in_trace, transposed, vjp
 from meta.op.core.function import device_of
 from meta.op.core.tracing import Trace
 from meta.runtime.ndarray import as_array
@@ -98,6 +98,32 @@ def hvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
         return jvp(f, given, vector)[1]
 
     found: tuple[Any, ...] = grad(along, wrt=tuple(range(len(primals))))(*primals)
+    return found
+
+
+def gauss_newton_product(
+    f: Callable[..., Any],
+    loss: Callable[[Any], Any],
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+) -> tuple[Any, ...]:
+    """Return the product of the Gauss-Newton matrix ``J^T H J`` of ``loss(f(*primals))`` with a
+    vector: J is f's Jacobian, H the Hessian of the loss by f's result. Where the loss is convex it
+    is positive semidefinite, as the Hessian need not be (Schraudolph, 2002).
+
+    f: a function of the ``primals`` with floating point results. loss: a function of f's result
+    that returns one number. tangents: the vector, for each argument of its structure. Returns a
+    tuple of the same structure. Raises what `vjp` and `hvp` raise.
+
+    >>> import meta
+    >>> f, loss = (lambda x: x * x), (lambda y: meta.sum(y * y))
+    >>> x, v = meta.array([1.0, 2.0]), meta.array([1.0, 10.0])
+    >>> gauss_newton_product(f, loss, (x,), (v,))[0].tolist()
+    [8.0, 320.0]
+    """
+    y, pull = vjp(f, *primals)
+    change = jvp(f, primals, tangents)[1]
+    found: tuple[Any, ...] = pull(*hvp(loss, (y,), (change,)))
     return found
 
 
