@@ -269,6 +269,27 @@ def test_gradients_of_gradients() -> None:
     np.testing.assert_array_equal(found[0], found[1])
 
 
+def test_derivatives_in_a_block() -> None:
+    """What is differentiated by in it requires no gradient outside; what it stands for may."""
+    w = meta.array([1.0, 2.0], "float64")
+
+    def slope(x: Any) -> Any:
+        return meta.grad(lambda x: op.sum(op.multiply(w, op.multiply(x, op.multiply(x, x)))))(x)
+
+    x = meta.array([3.0, 4.0], "float64")
+    assert not checkpoint(slope)(x).tracked
+    assert not checkpoint(lambda x: checkpoint(slope)(x))(x).tracked
+    for array in (x, w):
+        array.requires_grad = True
+        for block in (slope, lambda x: checkpoint(slope)(x)):
+            found = checkpoint(block)(x)
+            assert found.tracked
+            op.sum(found).backward()
+        factor = 6 * w * x if array is x else 3 * x * x
+        np.testing.assert_allclose(array.grad.numpy(), 2 * factor.detach().numpy())
+        array.requires_grad = False
+
+
 def test_backward_twice_and_of_one_result() -> None:
     x = meta.array([1.0, 2.0])
     x.requires_grad = True

@@ -53,7 +53,7 @@ def run_checkpointed(
     """
     if not is_recording():
         return run()
-    watch = _Recorder(held, keeps if current() is None else None)
+    watch = Recorder(held, keeps if current() is None else None)
     with set_recording(False), use(watch), random.record_keys() as keys:
         result = run()
     if not watch.sources:
@@ -91,7 +91,7 @@ class _MemorySnapshot:
                 replace_buffer(array, tensor)
 
 
-class _Recorder:
+class Recorder:
     """A call handler that runs calls as usual, saves what they are about to write, and notes what
     requires a gradient.
     """
@@ -108,6 +108,8 @@ class _Recorder:
         for array in held:
             self._held.setdefault(_storage_address(array.tensor), []).append(array)
         self._made: set[int] = set()
+        self._since = next_order()
+        self._aliases: dict[int, ndarray] = {}
 
     def __call__(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         found = tree.flatten((args, kwargs))[0]
@@ -116,7 +118,7 @@ class _Recorder:
         sources = [source_of(a) for a in given]
         if tensors and torch.is_grad_enabled():
             sources += map(TorchLeaf, tensors)
-        self.sources.update((source_id(s), s) for s in sources if s is not None)
+        self._note(sources)
         if op.schema.written:
             bound = op.schema.bind(args, kwargs, as_array)
             for array in written_args(op, bound):
@@ -128,6 +130,20 @@ class _Recorder:
         if self.keeps is not None and self.keeps(getattr(op, "base", op)):
             self.kept.append((result, version_of(result)))
         return result
+
+    def alias(self, alias: ndarray, array: ndarray) -> None:
+        """Take an alias, by which a derivative inside of the block is, for what it stands for."""
+        self._aliases[id(alias)] = alias
+        self._note([source_of(array)])
+        if isinstance(self._inner, Recorder):
+            self._inner.alias(alias, array)
+
+    def _note(self, sources: Iterable[Any]) -> None:
+        """Note sources; not what was recorded in the block, by a derivative inside of it."""
+        for s in sources:
+            inside = isinstance(s, Edge) and s.node.order > self._since
+            if s is not None and not inside and id(s) not in self._aliases:
+                self.sources[source_id(s)] = s
 
     def _save(self, array: ndarray) -> None:
         memory = _storage_address(array.tensor)
@@ -149,7 +165,7 @@ class _Node:
     def __init__(
         self,
         run: Callable[[], Any],
-        watch: _Recorder,
+        watch: Recorder,
         keys: list[int],
         sources: list[Any],
         outputs: tuple[ArrayKey, ...],

@@ -15,6 +15,7 @@ from meta.base.dtype import COMPLEX, has_gradient
 from meta.base.errors import ArgumentError, GradientError
 from meta.base.registry import OPERATORS
 from meta.grad.core.arguments import Argument, Arrays, ByArguments, with_aux, zeros_for
+from meta.grad.core.checkpoint import Recorder
 from meta.grad.core.tape import (
     Edge,
     Node,
@@ -214,6 +215,9 @@ def _alias(array: ndarray, records: bool) -> ndarray:
         return copied
     alias = ndarray(array.tensor, array.key)
     alias.requires_grad = True
+    handler = current()
+    if isinstance(handler, Recorder):
+        handler.alias(alias, array)
     return alias
 
 
