@@ -41,9 +41,10 @@ from meta.model.model import Model
 from meta.model.trace import trace
 from meta.op.core import tree
 from meta.op.core.tracing import FunctionTrace, Symbol, Trace, Value
-from meta.passes import autodiff, dead_code, infer_type, jvp, simplify
+from meta.passes import autodiff, dead_code, infer_type, inline, jvp, simplify
 from meta.passes.autodiff import depends, require_forward_mode
 from meta.passes.autodiff.activity import carries_gradient, known_type
+from meta.passes.call_graph import remove_unreachable
 from meta.passes.distributed import gather_parameters as gather_pass
 from meta.runtime.array_key import array_key, key_of
 from meta.runtime.buffer_replacement import replace_shard
@@ -221,7 +222,11 @@ def subprogram(
     inside = tuple(cast(Var, v.atom) for v in (*params, *scope.captured.values()))
     result = TupleType(tuple(v.type for v in values))
     main = Function(inside, scope.finish(tuple(values)), result)
-    return Module({"main": main, **trace.functions}, trace.types), list(scope.captured)
+    # Other functions may be half done, as the rule of one that is being traced. A call of one that
+    # is no loop would be differentiated by a closure, which has no batches.
+    module = remove_unreachable(Module({"main": main, **trace.functions}, trace.types))
+    module = inline(module, max_bindings=1 << 20, to_differentiate=True)
+    return module, list(scope.captured)
 
 
 def _vjp_in_trace(

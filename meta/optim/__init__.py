@@ -15,7 +15,8 @@ from meta.optim import algorithms, schedule
 
 # A new algorithm is exported where it is written.
 from meta.optim.algorithms import *  # noqa: F403
-from meta.optim.conjugate_gradients import LinearSolution, conjugate_gradient
+from meta.optim.conjugate_gradients import Solution, conjugate_gradient
+from meta.optim.implicit import custom_root, dense_solve, fixed_point
 from meta.optim.loss_scale import DynamicLossScale, LossScale, StaticLossScale
 from meta.optim.optimizer import Optimizer
 from meta.optim.quasi_newton import Minimum, lbfgs
@@ -24,7 +25,7 @@ from meta.optim.step import StepMaker, TrainingStep, training_step
 __all__ = [
     *algorithms.__all__,
     "DynamicLossScale",
-    "LinearSolution",
+    "Solution",
     "LossScale",
     "Minimum",
     "Optimizer",
@@ -32,6 +33,9 @@ __all__ = [
     "StepMaker",
     "TrainingStep",
     "conjugate_gradient",
+    "custom_root",
+    "dense_solve",
+    "fixed_point",
     "lbfgs",
     "schedule",
     "training_step",

@@ -24,8 +24,11 @@ from meta.optim.algorithms import with_lion as with_lion
 from meta.optim.algorithms import with_muon as with_muon
 from meta.optim.algorithms import with_rmsprop as with_rmsprop
 from meta.optim.algorithms import with_sgd as with_sgd
-from meta.optim.conjugate_gradients import LinearSolution as LinearSolution
+from meta.optim.conjugate_gradients import Solution as Solution
 from meta.optim.conjugate_gradients import conjugate_gradient as conjugate_gradient
+from meta.optim.implicit import custom_root as custom_root
+from meta.optim.implicit import dense_solve as dense_solve
+from meta.optim.implicit import fixed_point as fixed_point
 from meta.optim.loss_scale import DynamicLossScale as DynamicLossScale
 from meta.optim.loss_scale import LossScale as LossScale
 from meta.optim.loss_scale import StaticLossScale as StaticLossScale

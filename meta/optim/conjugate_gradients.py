@@ -10,16 +10,16 @@ from meta.model.control_flow import while_loop
 from meta.model.loop import require_functions
 from meta.optim.vectors import TreeSpace, dot
 
-__all__ = ["LinearSolution", "conjugate_gradient"]
+__all__ = ["Solution", "conjugate_gradient"]
 
 
-class LinearSolution(NamedTuple):
-    """What a linear solver found.
+class Solution(NamedTuple):
+    """What an iteration found.
 
     Attributes
     ----------
-    x: in the structure of the right side. residual: the norm of ``b - A(x)``, as the iteration has
-    it. iterations: int64[]. converged: bool[], whether the residual is within the tolerance.
+    x: the solution. residual: how far it is off, a norm: of ``b - A(x)``, or of the last step.
+    iterations: int64[]. converged: bool[], whether the residual is within the tolerance.
     """
 
     x: Any
@@ -46,7 +46,7 @@ def conjugate_gradient(
     rtol: float = 1e-5,
     atol: float = 0.0,
     max_iter: int | None = None,
-) -> LinearSolution:
+) -> Solution:
     """Solve ``A(x) = b`` by preconditioned conjugate gradients (Nocedal and Wright, Numerical
     Optimization, 2nd edition, algorithm 5.3).
 
@@ -100,4 +100,4 @@ def conjugate_gradient(
     first = _State(x, r, z, dot(r, z), iterations, zero <= zero)
     last = while_loop(goes_on, step, first)
     residual = op.sqrt(dot(last.r, last.r))
-    return LinearSolution(space.tree(last.x), residual, last.iterations, is_solved(last))
+    return Solution(space.tree(last.x), residual, last.iterations, is_solved(last))

@@ -139,9 +139,7 @@ def test_a_network_with_a_compiled_gradient() -> None:
     assert found.evaluations.item() <= 120
     assert found.value.item() < 1.15 * theirs < 0.5 * loss(state).item()
     model.load_state_dict(found.x)
-    np.testing.assert_allclose(
-        meta.mean((model(x) - y) ** 2).item(), found.value.item(), rtol=1e-5
-    )
+    np.testing.assert_allclose(meta.mean((model(x) - y) ** 2).item(), found.value.item(), rtol=1e-5)
 
 
 def test_parameters_that_require_gradients_stay_as_they_are() -> None:
