@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import meta
+from meta.base import config
 from meta.base.errors import ArgumentError, TraceError
 from meta.grad import grad, hessian, jacfwd, jacrev, jvp, value_and_grad
 from meta.ir import parse_type
@@ -352,3 +353,24 @@ XS = meta.zeros((2, 3))
 def test_errors(make: Callable[[], Any], error: type[Exception], match: str) -> None:
     with pytest.raises(error, match=match):
         make()
+
+
+def test_a_function_that_a_rule_calls_stays_what_it_is_where_nothing_is_batched() -> None:
+    @meta.custom_vjp
+    def cosine(x: Any) -> Any:
+        return meta.cos(x)
+
+    @meta.custom_vjp
+    def sine(x: Any) -> Any:
+        return meta.sin(x)
+
+    cosine.defvjp(lambda x: (cosine(x), x), lambda x, dy: (-dy * meta.sin(x),))
+    sine.defvjp(lambda x: (sine(x), x), lambda x, dy: (dy * cosine(x),))
+
+    def curvature(x: Any) -> Any:
+        return meta.grad.hessian(lambda x: meta.sum(sine(x) * sine(x)))(x)
+
+    x = meta.array([1.0, 2.0], "float64")
+    with config.override(META_VERIFY=True):
+        found = meta.vm.compile(meta.model.trace(curvature), x)(x)
+    close(found, torch.diag(2 * torch.cos(2 * x.torch())))

@@ -415,7 +415,7 @@ class _Batching:
         types = leaf_types(self._result(name))
         if key not in self.results:
             self.results[key] = (False,) * len(types)
-            self._called[key] = self._names.unique(f"{name}_batch") if any(flags) else name
+            self._called[key] = self._names.unique(f"{name}_batch")
         if key not in self.functions:
             self.functions[key] = self._called[key], self.module.functions[name]
             function, found = self._function(name, flags)
