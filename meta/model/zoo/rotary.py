@@ -139,7 +139,7 @@ def _attention_factor(parameters: Parameters) -> float:
         return float(given)
     if kind == "longrope" and factor is not None and factor > 1:
         return math.sqrt(1 + math.log(factor) / math.log(parameters[_ORIGINAL]))
-    if kind != "yarn":
+    if kind != "yarn" or factor is None:
         return 1.0
 
     def spread(weight: float) -> float:

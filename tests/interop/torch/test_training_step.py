@@ -15,7 +15,7 @@ from torch.optim.swa_utils import AveragedModel
 from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
-from meta.base.errors import ArgumentError, MetaError
+from meta.base.errors import ArgumentError
 from meta.interop.torch import training_step
 
 Make = Callable[[Iterable[Any]], optim.Optimizer]
