@@ -92,7 +92,7 @@ def test_place_and_expectation(line: str, column: int, expected: str, hint: str)
         ("func @main() { return (,) ", "'}'"),
         ("func @m() { return (,) } func @m() { return (,) }", "one function of each name"),
         ("func @m() attrs(a=1, a=2) { return (,) }", "attributes with different names"),
-        ("func @m() attrs(a=@m) { return (,) }", "a literal"),
+        ("func @m() attrs(a=@n) { return (,) }", "a function of this module"),
         ("func @m() attrs(%a=1) { return (,) }", "an attribute's name"),
         ('data @data.0 = float32[2] "AAAA"', "the bytes of a float32[2]"),
         ('data @data.0 = float32[99999999999999999] ""', "the bytes"),
