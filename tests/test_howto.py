@@ -42,14 +42,15 @@ from meta.amp.cast_rule import rule_of as cast_rule
 from meta.frontend.aten.registry import aten
 from meta.grad import grad
 from meta.interop.torch.overloads import overloads_of
-from meta.passes.distributed.sharding_rules import rule_of
+from meta.ir.types import TensorType
 from meta.testing.opcheck import dialects_of
 from tools.fuzz_models.records import record_of
 from tools.fuzz_models.torch_compile.overloads import calls
 op = meta.op.isru
 print(meta.array_api.isru is op, sorted(op.aspects.converters), sorted(dialects_of(op)))
 print(cast_rule(op).casts.word, aten["sinc"].becomes == (op,), overloads_of(op))
-print(rule_of(op).__name__, record_of("isru").smooth, "torch.ops.aten.sinc.default({0})" in calls())
+(axes,) = op.axes_of({"x": TensorType((2, 3), "float32")})
+print(axes.free(), record_of("isru").smooth, "torch.ops.aten.sinc.default({0})" in calls())
 """
 
 
@@ -86,7 +87,7 @@ def test_following_the_page_adds_an_operator(tmp_path: Path) -> None:
     assert printed == (
         "True ['aten sinc', 'onnx com.acme.Isru', 'relax isru', 'relay isru'] ['torch', 'tvm']\n"
         "never True ('sinc',)\n"
-        "elementwise True True\n"
+        "['0', '1'] True True\n"
     ), printed
 
 

@@ -109,15 +109,16 @@ def _launches_in_ranges(sites: list[dict[str, Any]]) -> Iterator[None]:
     # Programs that are checked are linked with an observer, in whichever thread they are called.
     compiled = compiled_program.CompiledProgram
     programs = [o for o in gc.get_objects() if issubclass(type(o), compiled)]
-    checks, compiled_program.finite_observer = compiled_program.finite_observer, lambda _: observer
+    checks, compiled_program.nan_observer = compiled_program.nan_observer, lambda _: observer
     for program in programs:
-        program._checking = True
+        program._nans = "nan"
     try:
         yield
     finally:
-        compiled_program.finite_observer = checks
+        compiled_program.nan_observer = checks
         for program in programs:
-            program._checking = False
+            program._nans = None
+            vars(program).pop("_observed", None)
 
 
 def _traced(call: Call, sites: list[dict[str, Any]]) -> list[Operation]:

@@ -262,7 +262,7 @@ class Decoder(Model):
     ...     vocab_size=11, hidden_size=8, inner=12, heads=2, key_value_heads=1, head_width=4,
     ...     windows=(None,), rotary=(rope,), experts=(None,), rotary_width=4, scale=0.5, eps=1e-6,
     ...     max_positions=32))
-    >>> meta.language.generate(model, [[1, 2, 3]], max_new_tokens=4)[0].shape
+    >>> meta.language.generate(model, [1, 2, 3], max_new_tokens=4).tokens.shape
     (4,)
     """
 

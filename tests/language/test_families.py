@@ -14,13 +14,22 @@ import meta
 from meta import language
 from tests.language.folders import FAMILIES, prompts, reference, written
 
+ORDINARY = ("gemma2", "gpt-neox", "mistral", "qwen3-moe")
+"""Those that have, together, every feature."""
+
+
+def families(*ordinary: str) -> list[Any]:
+    """Return all families, of which some are slow tests."""
+    slow = pytest.mark.slow
+    return [n if n in ordinary else pytest.param(n, marks=slow) for n in FAMILIES]
+
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     logging.getLogger("transformers").setLevel(logging.ERROR)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", families(*ORDINARY, "gpt2", "llama3", "olmo2", "qwen2-moe"))
 def test_greedy_tokens_are_those_of_transformers(tmp_path: Path, name: str) -> None:
     model = written(tmp_path, name)
     decoder = language.load(tmp_path)
@@ -36,7 +45,7 @@ def test_greedy_tokens_are_those_of_transformers(tmp_path: Path, name: str) -> N
             assert abs(logprobs - meta.array(completion.logprobs).torch()).max() < 2e-4
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", families(*ORDINARY[:2]))
 def test_a_text_that_is_continued_is_one_that_was_read_at_once(tmp_path: Path, name: str) -> None:
     written(tmp_path, name)
     decoder = language.load(tmp_path)
@@ -79,7 +88,7 @@ def test_ways_to_stretch_positions(tmp_path: Path, name: str) -> None:
         assert abs(float(logprobs[0]) - float(found.logprobs[0])) < 2e-4
 
 
-@pytest.mark.parametrize("name", ["llama3", "gemma2", "qwen3-moe", "gpt2"])
+@pytest.mark.parametrize("name", ["gemma2", "qwen3-moe"])
 def test_half_precision(tmp_path: Path, name: str) -> None:
     model = written(tmp_path, name, initializer_range=0.05)
     decoder = language.load(tmp_path, dtype="bfloat16")

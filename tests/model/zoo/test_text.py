@@ -151,7 +151,8 @@ def test_initial_values() -> None:
         (zoo.LlamaConfig, {"model_type": "qwen2"}, "model_type='llama'"),
         (zoo.GPT2Config, {"add_cross_attention": True}, "add_cross_attention"),
         (zoo.LlamaConfig, {"num_key_value_heads": 3}, "divide"),
-        (zoo.LlamaConfig, {"rope_scaling": {"type": "yarn"}}, "rope_type 'yarn'"),
+        (zoo.LlamaConfig, {"rope_scaling": {"type": "spiral"}}, "rope_type 'spiral'"),
+        (zoo.LlamaConfig, {"rope_scaling": {"type": "yarn"}}, "type 'yarn' lack factor"),
         (zoo.LlamaConfig, {"rope_scaling": {"rope_type": "linear"}}, "factor"),
     ],
 )
