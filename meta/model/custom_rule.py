@@ -14,7 +14,7 @@ from meta.base.errors import ArgumentError, GradientError
 from meta.base.registry import nearest
 from meta.base.source import definition_span
 from meta.grad.core import run_with_rule
-from meta.grad.core.arguments import Argument, Arrays, is_leaf
+from meta.grad.core.arguments import Argument, Arrays, bind_arguments, is_leaf
 from meta.grad.core.custom_rule import transposed_gradients
 from meta.ir import BWD, FWD, JVP, Module, TensorType, Type
 from meta.ir.dims import differ
@@ -158,14 +158,7 @@ class _Custom:
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return what the function computes."""
-        try:
-            bound = self.signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise ArgumentError(
-                f"{self.name} cannot be called like this: {error}",
-                expected=f"{self.name}{self.signature}",
-            ) from None
-        bound.apply_defaults()
+        bound = bind_arguments(self.name, self.signature, args, kwargs)
         if not self.has_rule():
             how = "fwd, bwd" if self.decorator == "custom_vjp" else "rule"
             raise ArgumentError(

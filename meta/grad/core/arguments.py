@@ -50,15 +50,23 @@ class ByArguments:
 
     def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BoundCall:
         """Return a call of the function; ArgumentError if it cannot be called like this."""
-        try:
-            bound = self.signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise ArgumentError(
-                f"{self.name} cannot be called like this: {error}",
-                expected=f"{self.name}{self.signature}",
-            ) from None
-        bound.apply_defaults()
-        return BoundCall(self, bound)
+        return BoundCall(self, bind_arguments(self.name, self.signature, args, kwargs))
+
+
+def bind_arguments(
+    name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> inspect.BoundArguments:
+    """Return the arguments of a call of a function, with its defaults; ArgumentError if it cannot
+    be called like this.
+    """
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise ArgumentError(
+            f"{name} cannot be called like this: {error}", expected=f"{name}{signature}"
+        ) from None
+    bound.apply_defaults()
+    return bound
 
 
 class BoundCall:
