@@ -1,15 +1,15 @@
-"""Composed derivatives on the CPU beside torch.func, eager and under torch.compile, and JAX, in one
-run.
+"""Composed derivatives beside torch.func, eager and under torch.compile, and JAX, in one run.
 
     python benchmarks/derivatives.py [--rows gradients-cnn,hvp] [--threads 1] [--check] [--json]
+    python benchmarks/derivatives.py --device cuda [--check] [--json]
         [--markdown]    # also rewrite the table in docs/performance.md
 
 Each row is a function of arrays, written three times: with `meta.grad` and `meta.vmap` (compiled by
 `meta.vm.compile`), with torch.func, and with JAX (under ``jax.jit``; left out where JAX is not
 installed). Results are compared before anything is timed. JAX takes as many threads as it has
-cores, so all have as many cores as threads; with one, a call's time is that of the process. The
-goals, which ``--check`` holds: at least 1.3 times as fast as torch.func under torch.compile, and as
-fast as JAX.
+cores, so all have as many cores as threads; with one, a call's time is that of the process. On CUDA
+a call is waited for, and Inductor has CUDA graphs (mode="reduce-overhead"). The goals, which
+``--check`` holds: at least 1.3 times as fast as torch.func under torch.compile, and as fast as JAX.
 """
 
 from __future__ import annotations
@@ -20,19 +20,21 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy
 import torch
 from command import add_names, add_outputs, parser_of
-from report import conditions, has_compiler, write
+from report import conditions, conditions_cuda, has_compiler, write
 from torch import func
 from torch.nn import functional
-from turns import add_threads, in_turns, set_threads
+from turns import add_threads, in_turns, set_threads, synchronize
 
 import meta
 
 BEGIN = "<!-- written by benchmarks/derivatives.py --markdown -->"
+BEGIN_CUDA = "<!-- written by benchmarks/derivatives.py --device cuda --markdown -->"
 TO_COMPILE, TO_JAX = 1.3, 1.0
 TOLERANCE = 2e-3
 
@@ -183,9 +185,9 @@ ROWS = {
 }
 
 
-def contenders(row: Row, compiled: bool) -> dict[str, Callable[[], Any]]:
+def contenders(row: Row, compiled: bool, device: str) -> dict[str, Callable[[], Any]]:
     """Return what is called, by name; each has been called before."""
-    arrays = row.arrays()
+    arrays = tuple(a.to(device) for a in row.arrays())
     given = list(map(meta.array, arrays))
     executable = meta.vm.compile(meta.model.trace(row.ours), *given)
     calls: dict[str, Callable[[], Any]] = {
@@ -193,7 +195,8 @@ def contenders(row: Row, compiled: bool) -> dict[str, Callable[[], Any]]:
         "torch.func": lambda: row.theirs(*arrays),
     }
     if compiled:
-        by_inductor = torch.compile(row.theirs)
+        mode = "reduce-overhead" if device == "cuda" else None
+        by_inductor = torch.compile(row.theirs, mode=mode)
         calls["torch.compile"] = lambda: by_inductor(*arrays)
     try:
         import jax
@@ -201,18 +204,25 @@ def contenders(row: Row, compiled: bool) -> dict[str, Callable[[], Any]]:
         jax = None
     if jax is not None:
         run = jax.jit(row.by_jax(jax))
-        for_jax = [jax.numpy.asarray(a.numpy()) for a in arrays]
+        for_jax = [jax.numpy.asarray(a.cpu().numpy()) for a in arrays]
         calls["jax"] = lambda: jax.block_until_ready(run(*for_jax))
-    return calls
+    return {name: partial(_waited_for, call, device) for name, call in calls.items()}
+
+
+def _waited_for(call: Callable[[], Any], device: str) -> Any:
+    found = call()
+    synchronize(device)
+    return found
 
 
 def compare(name: str, results: dict[str, Any]) -> None:
     """Exit unless all contenders have computed the same."""
-    expected = [torch.as_tensor(t) for t in _leaves(results["torch.func"])]
+    expected = [torch.as_tensor(t).cpu() for t in _leaves(results["torch.func"])]
     for who, result in results.items():
         for found, wanted in zip(_leaves(result), expected, strict=True):
+            values = found.cpu() if hasattr(found, "cpu") else found
             error = (
-                torch.from_numpy(numpy.asarray(found).copy()) - wanted
+                torch.from_numpy(numpy.asarray(values).copy()) - wanted
             ).abs().max() / wanted.abs().max()
             if not error < TOLERANCE:
                 raise SystemExit(f"{name}: {who} differs from torch.func by {error:.1e}")
@@ -227,13 +237,14 @@ def undisturbed(seconds: Sequence[float]) -> float:
     return statistics.quantiles(seconds, n=20)[0]
 
 
-def measure(name: str, compiled: bool, rounds: int, threads: int) -> dict[str, Any]:
+def measure(name: str, compiled: bool, rounds: int, threads: int, device: str) -> dict[str, Any]:
     """Return one record: milliseconds by contender, and how often `meta` is as fast."""
     row = ROWS[name]
     torch._dynamo.reset()
-    calls = contenders(row, compiled)
+    calls = contenders(row, compiled, device)
     compare(name, {who: call() for who, call in calls.items()})
-    clock = time.process_time if threads == 1 else time.perf_counter
+    alone = threads == 1 and device == "cpu"
+    clock = time.process_time if alone else time.perf_counter
     ms = in_turns(calls, rounds, of=undisturbed, clock=clock)
     goals = {"torch.compile": TO_COMPILE, "jax": TO_JAX}
     speed = {who: ms[who] / ms["meta"] for who in calls if who != "meta"}
@@ -246,22 +257,26 @@ def main() -> int:
     parser = parser_of(__doc__)
     add_names(parser, "--rows", ROWS)
     add_threads(parser)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     add_outputs(parser)
     options = parser.parse_args()
     set_threads(options.threads)
-    if hasattr(os, "sched_setaffinity"):
+    on_cpu = options.device == "cpu"
+    if on_cpu and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.threads])
     compiler = not options.no_compile and has_compiler()
-    records = [measure(name, compiler, options.rounds, options.threads) for name in options.rows]
+    given = compiler, options.rounds, options.threads, options.device
+    records = [measure(name, *given) for name in options.rows]
     names = list(dict.fromkeys(who for r in records for who in r["ms"]))
     table = [["row", "what", *(f"{n}, ms" for n in names), *(f"to {n}" for n in names[1:])]]
     for r in records:
         times = [f"{r['ms'][n]:.3f}" if n in r["ms"] else "" for n in names]
         speeds = [f"{r['speed'][n]:.2f}x" if n in r["speed"] else "" for n in names[1:]]
         table.append([r["row"], r["what"], *times, *speeds])
-    where = conditions(compiler, f"the fifth percentile of {options.rounds} turns")
-    write(options, where, {"rows": records}, table, begin=BEGIN)
+    figures = f"the fifth percentile of {options.rounds} turns"
+    where = conditions(compiler, figures) if on_cpu else conditions_cuda(figures)
+    write(options, where, {"rows": records}, table, begin=BEGIN if on_cpu else BEGIN_CUDA)
     return int(options.check and any(r["missed"] for r in records))
 
 

@@ -1,7 +1,7 @@
 """How soon a fresh process is ready: imports, the first operator, calls that were not made before,
 random numbers, models that appear, and models that are loaded.
 
-    python benchmarks/startup.py [--processes 5] [--json] [--check]
+    python benchmarks/startup.py [--processes 5] [--device cuda] [--json] [--check]
 
 Each figure is the median over processes of their own, one after the other, with warm disk caches
 and compiled bytecode, as an installed package has it; a first one, which writes both, is not
@@ -13,7 +13,8 @@ of them. *new integer*: ``x[i]`` with another ``i`` each time. *--help* is the w
 The rows of random numbers and models are the shortest of several calls, by turns with torch's, with
 one and two threads: a million numbers, a layer of a million parameters, BERT with one layer (31
 million) beside transformers', and a model of 110 million parameters that is built without values
-and loaded from a file, beside torch's on its device "meta" with ``assign=True``.
+and loaded from a file, beside torch's on its device "meta" with ``assign=True``. With ``--device
+cuda`` they are on the GPU, and each call is waited for.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def median_us(call: Callable[[int], Any]) -> float:
     return statistics.median(times) * 1e6
 
 
-def drawn(folder: Path) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
+def drawn(folder: Path, device: str) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
     """Return, by row, what draws or loads here, and what does in torch; a file is in ``folder``."""
     import safetensors.torch
     import torch
@@ -85,7 +86,8 @@ def drawn(folder: Path) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]
         config = transformers.BertConfig()
         with torch.device("meta"):
             model = transformers.BertModel(config)
-        state = {n: t.clone() for n, t in safetensors.torch.load_file(file).items()}
+        read = safetensors.torch.load_file(file, device=device)
+        state = {n: t.clone() for n, t in read.items()} if device == "cpu" else read
         model.load_state_dict(state, strict=False, assign=True)
 
     return {
@@ -130,18 +132,21 @@ def drawn(folder: Path) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]
     }
 
 
-for _row in (
-    *("normal", "normal in float64", "normal in bfloat16", "uniform", "randint", "bernoulli"),
-    *("exponential", "permutation", "multinomial", "dropout", "truncated normal"),
-    *("xavier_uniform", "kaiming_normal", "orthogonal", "Linear(1000, 1000)"),
-    *("BertForMaskedLM, 1 layer", "BertModel from a file"),
-):
-    for _threads in THREADS:
-        _name = f"{_row}, {_threads} threads" if _threads > 1 else _row
-        GOALS[f"{_name}, ms"] = (f"{_name} of torch, ms", 1.2)
+MOST_DRAWN = {"cpu": 1.2, "cuda": 1.1}
+"""Of random numbers and models: at most so many times torch's figure, by device."""
 
 
-def worker(folder: Path) -> dict[str, float]:
+def limits_of(figures: dict[str, float], device: str) -> dict[str, float]:
+    """Return the most that figures may be, by name."""
+    found = {name: (figures[of] if of else 1.0) * most for name, (of, most) in GOALS.items()}
+    for name, value in figures.items():
+        row, of_torch, _ = name.partition(" of torch, ms")
+        if of_torch:
+            found[f"{row}, ms"] = value * MOST_DRAWN[device]
+    return found
+
+
+def worker(folder: Path, device: str) -> dict[str, float]:
     """Return the figures of this process."""
     start = time.perf_counter()
     import torch
@@ -169,34 +174,41 @@ def worker(folder: Path) -> dict[str, float]:
     start = time.perf_counter()
     meta.random.normal(3)
     found["first draw, ms"] = (time.perf_counter() - start) * 1e3
-    contenders = drawn(folder)
-    for threads in THREADS:
-        torch.set_num_threads(threads)
-        for row, (ours, theirs) in contenders.items():
-            name = f"{row}, {threads} threads" if threads > 1 else row
-            pairs = [(milliseconds(theirs), milliseconds(ours)) for _ in range(TURNS)]
-            found[f"{name} of torch, ms"], found[f"{name}, ms"] = map(min, zip(*pairs, strict=True))
+    with torch.device(device), meta.device(device):
+        contenders = drawn(folder, device)
+        for threads in THREADS if device == "cpu" else (1,):
+            torch.set_num_threads(threads)
+            for row, (ours, theirs) in contenders.items():
+                name = f"{row}, {threads} threads" if threads > 1 else row
+                pairs = [(waited(theirs, device), waited(ours, device)) for _ in range(TURNS)]
+                best = map(min, zip(*pairs, strict=True))
+                found[f"{name} of torch, ms"], found[f"{name}, ms"] = best
     return found
 
 
-def milliseconds(call: Callable[[], Any]) -> float:
-    """Return how long a call takes."""
+def waited(call: Callable[[], Any], device: str) -> float:
+    """Return how many milliseconds a call takes until the device is done."""
+    from turns import synchronize  # imports torch, whose import is a figure
+
+    synchronize(device)
     start = time.perf_counter()
     call()
+    synchronize(device)
     return (time.perf_counter() - start) * 1e3
 
 
-def measure(processes: int) -> dict[str, float]:
+def measure(processes: int, device: str) -> dict[str, float]:
     """Return the median figures of so many processes."""
     with tempfile.TemporaryDirectory() as folder:
-        runs = [process_figures(folder) for _ in range(processes + 1)]
+        runs = [process_figures(folder, device) for _ in range(processes + 1)]
     return {name: statistics.median(run[name] for run in runs[1:]) for name in runs[0]}
 
 
-def process_figures(folder: str) -> dict[str, float]:
+def process_figures(folder: str, device: str) -> dict[str, float]:
     """Return the figures of one process, and how long another takes for ``--help``."""
     bytecode = {"PYTHONPYCACHEPREFIX": folder, "PYTHONDONTWRITEBYTECODE": ""}
-    (found,) = records_of(folder, __file__, "--worker", folder, **bytecode)
+    given = "--worker", folder, "--device", device
+    (found,) = records_of(folder, __file__, *given, **bytecode)
     start = time.perf_counter()
     list(records_of(folder, "-m", "meta", "--help", **bytecode))
     return {**found, "--help, s": time.perf_counter() - start}
@@ -205,15 +217,16 @@ def process_figures(folder: str) -> dict[str, float]:
 def main() -> int:
     """Print the figures; return 1 if ``--check`` finds a goal missed."""
     parser = parser_of(__doc__)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--processes", type=int, default=5, help="default 5")
     add_outputs(parser, page=False)
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        print(json.dumps(worker(options.worker)))
+        print(json.dumps(worker(options.worker, options.device)))
         return 0
-    figures = measure(options.processes)
-    limits = {name: (figures[of] if of else 1.0) * most for name, (of, most) in GOALS.items()}
+    figures = measure(options.processes, options.device)
+    limits = limits_of(figures, options.device)
     missed = [name for name, limit in limits.items() if figures[name] > limit]
     if options.json:
         print(json.dumps({"figures": figures, "limits": limits, "missed": missed}))
