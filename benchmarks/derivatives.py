@@ -8,7 +8,8 @@ Each row is a function of arrays, written three times: with `meta.grad` and `met
 `meta.vm.compile`), with torch.func, and with JAX (under ``jax.jit``; left out where JAX is not
 installed). Results are compared before anything is timed. JAX takes as many threads as it has
 cores, so all have as many cores as threads; with one, a call's time is that of the process. On CUDA
-a call is waited for, and Inductor has CUDA graphs (mode="reduce-overhead"). The goals, which
+a call is waited for, all compute in float32 and not in TF32, and Inductor has CUDA graphs
+(mode="reduce-overhead"). The goals, which
 ``--check`` holds: at least 1.3 times as fast as torch.func under torch.compile, and as fast as JAX.
 """
 
@@ -203,6 +204,7 @@ def contenders(row: Row, compiled: bool, device: str) -> dict[str, Callable[[], 
     except ImportError:
         jax = None
     if jax is not None:
+        jax.config.update("jax_default_matmul_precision", "highest")
         run = jax.jit(row.by_jax(jax))
         for_jax = [jax.numpy.asarray(a.cpu().numpy()) for a in arrays]
         calls["jax"] = lambda: jax.block_until_ready(run(*for_jax))
@@ -266,6 +268,7 @@ def main() -> int:
     if on_cpu and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.threads])
     compiler = not options.no_compile and has_compiler()
+    torch.backends.cudnn.allow_tf32 = False
     given = compiler, options.rounds, options.threads, options.device
     records = [measure(name, *given) for name in options.rows]
     names = list(dict.fromkeys(who for r in records for who in r["ms"]))

@@ -132,6 +132,10 @@ class _Idiom(ModuleType):
         if not isinstance(value, ModuleType):
             super().__setattr__(name, value)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Idiom:
+        """Triton 3.6 copies what a kernel reads, to see changes, but for plain modules."""
+        return self
+
 
 def _alias(name: str) -> str | None:
     """Return the module of the folder that goes by a name such as
