@@ -1,16 +1,16 @@
 """Composed derivatives beside torch.func, eager and under torch.compile, and JAX, in one run.
 
     python benchmarks/derivatives.py [--rows gradients-cnn,hvp] [--threads 1] [--check] [--json]
-    python benchmarks/derivatives.py --device cuda [--check] [--json]
         [--markdown]    # also rewrite the table in docs/performance.md
+    python benchmarks/derivatives.py --device cuda [--check] [--json] [--markdown]
 
 Each row is a function of arrays, written three times: with `meta.grad` and `meta.vmap` (compiled by
 `meta.vm.compile`), with torch.func, and with JAX (under ``jax.jit``; left out where JAX is not
 installed). Results are compared before anything is timed. JAX takes as many threads as it has
 cores, so all have as many cores as threads; with one, a call's time is that of the process. On CUDA
 a call is waited for, all compute in float32 and not in TF32, and Inductor has CUDA graphs
-(mode="reduce-overhead"). The goals, which
-``--check`` holds: at least 1.3 times as fast as torch.func under torch.compile, and as fast as JAX.
+(mode="reduce-overhead"). The goals, which ``--check`` holds: at least 1.3 times as fast as
+torch.func under torch.compile, and as fast as JAX.
 """
 
 from __future__ import annotations
