@@ -153,7 +153,8 @@ def _pattern(fused: FusedPattern, device: Device) -> Pattern:
             _prepared(fused, match, device)
         except Unsupported as refusal:
             return str(refusal)
-        return _hidden_indices(match, device) or _better(fused, match, device, current())
+        hidden = _hidden_argument(match) or _hidden_indices(match, device)
+        return hidden or _better(fused, match, device, current())
 
     return pattern(check=check)(fused.describes)
 
@@ -177,6 +178,13 @@ def _prepared(fused: FusedPattern, found: Match, device: Device) -> OpEnv:
         raise refusal
     finally:
         del refusal  # its traceback has this frame, and through it all that is being compiled
+
+
+def _hidden_argument(found: Match) -> str | None:
+    """Return which argument the pattern computes itself, as in ``y + y`` for a sum with c."""
+    made = {member.var for member in found.members}
+    inside = [name for name, value in found.captures.items() if value in made]
+    return f"it computes {inside[0]}, which is one of its arguments" if inside else None
 
 
 def _hidden_indices(found: Match, device: Device) -> str | None:

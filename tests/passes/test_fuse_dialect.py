@@ -34,6 +34,18 @@ def kernels(module: Module, *shapes: tuple[int, ...]) -> tuple[list[str], Any, A
     return list(compiled.kernels()), compiled(*arrays).torch(), plain(*arrays).torch()
 
 
+def test_a_call_of_what_the_pattern_computes_stays(acme: Dialect) -> None:
+    @acme.pattern(lambda x, w, c: op.add(op.dense(x, w), c))
+    def added(x, w, c):
+        raise AssertionError("there is no c")
+
+    text = "%a = dense(%x, %w)\n %r = add(%a, %a)"
+    assert "computes c" in explain_fusion(program(text), device=CPU)
+    names, found, expected = kernels(program(text), (4, 3), (5, 3))
+    assert "acme.added" not in names
+    torch.testing.assert_close(found, expected)
+
+
 CHAIN = "%a = dense(%x, %w)\n %b = sigmoid(%a)\n %r = multiply(%b, 3.0)"
 
 

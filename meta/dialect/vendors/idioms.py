@@ -105,7 +105,8 @@ def _idiom(name: str) -> ModuleType | None:
         return found
     if not flaggems.has_module(name):
         raise UnavailableName(f"needs {name}, which meta does not have")
-    found = _Idiom(name)
+    # Triton before 3.7 takes modules in kernels that are exactly of Python's class.
+    found = (_Idiom if name in _FUNCTIONS_FIRST else ModuleType)(name)
     found.__path__ = []
 
     def get(attribute: str) -> Any:
@@ -124,17 +125,16 @@ def _idiom(name: str) -> ModuleType | None:
 
 
 class _Idiom(ModuleType):
-    """A module of the idiom. Where a function has the name of a module, as ``libentry`` of
-    ``flag_gems.utils``, it has the function.
+    """A module that has the function where a module within it has the same name, as ``libentry``
+    of ``flag_gems.utils``.
     """
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not isinstance(value, ModuleType):
             super().__setattr__(name, value)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Idiom:
-        """Triton 3.6 copies what a kernel reads, to see changes, but for plain modules."""
-        return self
+
+_FUNCTIONS_FIRST = (FLAG_GEMS, f"{FLAG_GEMS}.utils")
 
 
 def _alias(name: str) -> str | None:
