@@ -18,6 +18,8 @@ from meta.runtime import cuda_driver as driver
 
 _CLUSTER_DIMENSION, _CLUSTER_POLICY, _SPREAD = 4, 5, 1
 """CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION and ..._SCHEDULING_POLICY_PREFERENCE, and a value."""
+_PROGRAMMATIC = 6
+"""CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION."""
 MOST_BLOCKS = (2**31 - 1, 65535, 65535)
 """Of a grid, along each axis."""
 
@@ -51,9 +53,10 @@ class _Memory:
         begin = ctypes.addressof(self.buffer)
         places = [begin + offset for offset in launch.offsets]
         self.addresses = (ctypes.c_void_p * max(1, len(places)))(*places)
-        attributes = [_Attribute(_CLUSTER_DIMENSION, 0, (launch.cluster, 1, 1)),
-                      _Attribute(_CLUSTER_POLICY, 0, (_SPREAD,))]  # fmt: skip
-        used = attributes if launch.cluster > 1 else []
+        used = [_Attribute(_PROGRAMMATIC, 0, (1,))] if launch.early else []
+        if launch.cluster > 1:
+            used.append(_Attribute(_CLUSTER_DIMENSION, 0, (launch.cluster, 1, 1)))
+            used.append(_Attribute(_CLUSTER_POLICY, 0, (_SPREAD,)))
         self.attributes = (_Attribute * max(1, len(used)))(*used)
         self.config = _Config(
             launch.grid, launch.block, launch.function.shared, None,
@@ -95,7 +98,9 @@ class Launch:
     formats: of each parameter, in order, how `struct` writes it. values: those that are known, by
     place; the others are given at each launch, in order. grid, block: blocks and threads of three
     axes. cluster: how many blocks form a cluster along the first axis; the grid counts clusters
-    there.
+    there. early: the kernel may begin while the ones before it still run, for it waits for them
+    itself before it reads or writes what they may (``griddepcontrol.wait``, CUDA's programmatic
+    dependent launch).
     """
 
     def __init__(
@@ -106,8 +111,10 @@ class Launch:
         grid: Sequence[int],
         block: Sequence[int],
         cluster: int = 1,
+        early: bool = False,
     ) -> None:
         self.function, self.block, self.cluster = function, tuple(block), cluster
+        self.early = early
         self.grid = (grid[0] * cluster, grid[1], grid[2])
         given = [i for i in range(len(formats)) if i not in values]
         known = [i for i in range(len(formats)) if i in values]
@@ -132,12 +139,17 @@ class Launch:
 
     @classmethod
     def of_struct(
-        cls, function: driver.Function, size: int, grid: tuple[int, int], threads: int
+        cls,
+        function: driver.Function,
+        size: int,
+        grid: tuple[int, int],
+        threads: int,
+        early: bool = False,
     ) -> Launch:
         """Return a launch of a kernel whose only parameter is a struct of so many bytes, which is
         given at each launch, by thread blocks along two axes.
         """
-        return cls(function, [f"{size}s"], {}, (*grid, 1), (threads, 1, 1))
+        return cls(function, [f"{size}s"], {}, (*grid, 1), (threads, 1, 1), early=early)
 
     def __call__(self, *values: Any) -> None:
         """Launch it on torch's current stream of the device, with the values that were not known.

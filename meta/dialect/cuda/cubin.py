@@ -89,8 +89,10 @@ def launch(
     threads: int,
     size: int,
     shared: int = 0,
+    early: bool = False,
 ) -> Launch:
     """Return the launch of a kernel whose parameter is a struct of ``size`` bytes, compiled now if
-    nobody has; see `function`.
+    nobody has; see `function`, and `Launch` for ``early``.
     """
-    return Launch.of_struct(function(source, name, device, shared), size, grid, threads)
+    found = function(source, name, device, shared)
+    return Launch.of_struct(found, size, grid, threads, early)

@@ -56,6 +56,7 @@ _SHORT = {
 }
 _PAIR = "T a, b; down(a, low), down(b, high); both = a.bits | (unsigned)b.bits << 16;\n"
 _BATCH = r'asm volatile\("cp\.async\.\w+(?: \d)?;"\s*:\s*:\s*:\s*"memory"\);'
+_EARLY = r'asm volatile\("(?:griddepcontrol|prefetch)\..*?\);'
 _DYNAMIC = "extern __shared__ uint4 memory[];"
 
 INCLUDE = '#include "device.h"\n'
@@ -142,6 +143,7 @@ def handwritten(source: str, name: str, shared: int = 0) -> str:
     for instruction, cpp in _APPROXIMATE.items():
         text = re.sub(instruction, cpp, text)
     text = re.sub(_BATCH, "", text)
+    text = re.sub(_EARLY, "", text)
     own = _SHORT if _DYNAMIC in text else {}
     for instruction, cpp in (own | _HALVES).items():
         text = re.sub(rf'asm(?: volatile)?\(\s*"{instruction}.*?\);[ \n]', cpp, text, flags=re.S)

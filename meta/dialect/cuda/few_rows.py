@@ -1,0 +1,162 @@
+"""Products of a few rows with a matrix that is read once, with what stands around them in a
+network: normalisation by the root mean square before, bias, activation, gate or sum behind.
+
+That is the time of a step of decoding. Libraries make a product of one row as one of many, and what
+stands around it is a launch each, in which memory is idle. On an H200, of bfloat16, in us:
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import torch
+
+from meta import op
+from meta.base.device import Device
+from meta.dialect.core import Launch, OpEnv, Unsupported, decline_if
+from meta.dialect.core.knobs import ask, tunable
+from meta.dialect.cuda import cubin
+from meta.dialect.cuda import cuda as dialect
+from meta.dialect.cuda.activations import ACTIVATIONS, macros
+from meta.dialect.cuda.source import Parameters, source
+from meta.ir.types import TensorType
+from meta.op.core.call import CallValues
+from meta.op.core.check import normalize_axis
+from meta.runtime import gpu_properties
+
+HALVES = ("float16", "bfloat16")
+MOST_ROWS = 8
+VECTOR, STEP = 8, 256
+"""Elements of an access, and those of a warp's."""
+FIRST_EARLY = (9, 0)
+"""The compute capability from which on a kernel may begin before another one ends."""
+GATES = ("silu", "gelu", "gelu_tanh")
+AFTER = ("relu", *GATES)
+PARAMETERS = Parameters(("x", "w", "scale", "bias", "addend", "out"), "f4x")
+
+
+def _rows_of(type_: TensorType, width: int, what: str) -> int:
+    """Return how many rows of some width an array has."""
+    decline_if(not type_.is_static, f"an extent of {what} is known at run time only")
+    fits = type_.ndim > 0 and type_.static_shape[-1] == width
+    decline_if(not fits, f"{what}, {type_}, has no rows of {width} elements")
+    return prod(type_.static_shape[:-1])
+
+
+@tunable
+def product(
+    x: TensorType, w: TensorType, result: TensorType, device: Device,
+    scale: TensorType | None = None, eps: float = 0.0, bias: TensorType | None = None,
+    addend: TensorType | None = None, activation: str | None = None, gates: bool = False,
+) -> OpEnv:  # fmt: skip
+    """Return the launch for x (..., in) and w (out, in), or (2 * out, in) if the first half gates
+    the second.
+    """
+    decline_if(x.dtype not in HALVES, f"made for half precision, not {x.dtype}")
+    decline_if(not (w.is_static and result.is_static), "extents are known at run time only")
+    for name, other in {"scale": scale, "bias": bias, "what is added": addend}.items():
+        if other is not None and other.dtype != x.dtype:
+            raise Unsupported(f"{name} is of {other.dtype} beside rows of {x.dtype}")
+    all_columns, width = w.static_shape
+    columns = all_columns // (1 + gates)
+    rows = _rows_of(x, width, "x")
+    decline_if(rows > MOST_ROWS, f"{rows} rows: made for up to {MOST_ROWS}")
+    decline_if(rows != _rows_of(result, columns, "the result"), "a reshape changes the rows")
+    decline_if(not (rows and columns and width), "there is an empty array")
+    decline_if(width % VECTOR != 0, f"rows of {width} elements are not read by {VECTOR}")
+    if addend is not None and addend.shape != result.shape:
+        raise Unsupported(f"what is added, {addend}, has not the shape of {result}")
+    if bias is not None and bias.shape != (all_columns,):
+        raise Unsupported(f"the bias, {bias}, is not of {all_columns} columns")
+    early = gpu_properties.query(device.ordinal).capability >= FIRST_EARLY
+    per = ask("per", 1 if rows < 3 else 2, [1, 2, 4])
+    warps = ask("warps", 4, [2, 8])
+    ahead = ask("ahead", max(1, min(-(-width // STEP), 8 // (per * (1 + gates)))), [2, 4, 8])
+    sizes = {
+        "ROWS": rows, "WIDTH": width, "COLUMNS": columns, "PER": per, "WARPS": warps,
+        "AHEAD": ahead, "GATES": int(gates), "NORMALIZES": int(scale is not None),
+        "BIASED": int(bias is not None), "ADDS": int(addend is not None), "EARLY": int(early),
+        "ACTIVATES": int(activation is not None),
+    }  # fmt: skip
+    more = {} if activation is None else macros(activation)
+    text = source("few_rows", {"DATA": x.dtype}, {**sizes, **more})
+    grid = -(-columns // (per * warps)), 1
+    present = {"scale": scale, "bias": bias, "addend": addend}
+    order = "x", "w", *(n for n, t in present.items() if t is not None), "out"
+    launch: list[Launch] = []
+
+    def run(*values: torch.Tensor) -> None:
+        tensors = dict(zip(order, values, strict=True))
+        for name in ("x", "w", "scale"):
+            if name in tensors and tensors[name].data_ptr() % 16:
+                tensors[name] = tensors[name].clone()
+        if not launch:
+            how = device.ordinal, grid, 32 * warps, PARAMETERS.size
+            launch.append(cubin.launch(text, "few_rows", *how, early=early))
+        launch[0](PARAMETERS.packed(tensors, eps))
+
+    return cubin.env(run, lambda: [text], device.ordinal)
+
+
+@dialect.op(op.dense)
+def dense(call: CallValues) -> OpEnv:
+    """The product alone."""
+    a = call.args
+    return product(a.x1, a.x2, call.result, call.device)
+
+
+def _joined(x: Any, w: Any, scale: Any, axis: Any, eps: Any, b: Any, along: Any) -> Any:
+    """A product of rows, which may be normalised, with a bias or none, in a pattern."""
+    normal = op.rms_norm.plain(x, scale, None, axis, eps)
+    y = op.dense(op.reshape(normal, ...) | normal | x, w)
+    y = y | op.reshape(y, ...)
+    return op.bias_add(y, b, along) | y
+
+
+def _define(name: str, describes: Callable[..., Any], **how: Any) -> None:
+    """Register a pattern of `_joined`, and what is behind it."""
+
+    def make(
+        x: TensorType, w: TensorType, result: TensorType, device: Device,
+        scale: Any = None, axis: Any = None, eps: Any = None, b: Any = None, along: Any = None,
+        c: TensorType | None = None, last: int = -1,
+    ) -> OpEnv:  # fmt: skip
+        ends = normalize_axis(last, result.ndim) == result.ndim - 1
+        decline_if(not ends, "the gate is not the first half of the columns")
+        if axis is not None and normalize_axis(axis, x.ndim) != x.ndim - 1:
+            raise Unsupported("made for normalisation along the last axis")
+        decline_if(axis is not None and scale is None, "made for a normalisation with a scale")
+        if along is not None and normalize_axis(along, result.ndim) != result.ndim - 1:
+            raise Unsupported("the bias is not along the last axis")
+        return product(x, w, result, device, scale, eps or 0.0, b, c, **how)
+
+    dialect.pattern_op(describes, name=f"few_rows_{name}")(make)
+
+
+def _added(x, w, scale, axis, eps, b, along, c):
+    return op.add(_joined(x, w, scale, axis, eps, b, along), c)
+
+
+def _activated(name: str) -> Callable[..., Any]:
+    def describes(x, w, scale, axis, eps, b, along):
+        return ACTIVATIONS[name].value(_joined(x, w, scale, axis, eps, b, along))
+
+    return describes
+
+
+def _gated(name: str) -> Callable[..., Any]:
+    def describes(x, w, scale, axis, eps, b, along, last):
+        parts = op.split(_joined(x, w, scale, axis, eps, b, along), 2, last)
+        return op.multiply(ACTIVATIONS[name].value(parts[0]), parts[1])
+
+    return describes
+
+
+_define("joined", _joined)
+_define("added", _added)
+for _name in AFTER:
+    _define(_name, _activated(_name), activation=_name)
+for _name in GATES:
+    _define(f"{_name}_gated", _gated(_name), activation=_name, gates=True)

@@ -1,0 +1,98 @@
+"""Products of a few rows in CUDA, with what stands around them, run as C++ on the CPU, beside torch
+in float64.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from meta.base.device import Device
+from meta.base.dtype import TO_TORCH
+from meta.dialect.core import Unsupported
+from meta.dialect.cuda.few_rows import product
+from meta.ir import TensorType
+
+GPU = Device("cuda:0")
+TOLERANCES = {"float16": 2e-3, "bfloat16": 1.6e-2}
+ACTIVATIONS = {
+    None: lambda x: x,
+    "relu": F.relu,
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+}
+
+
+def types(*tensors: torch.Tensor | None) -> list[Any]:
+    names = {v: k for k, v in TO_TORCH.items()}
+    return [t if t is None else TensorType(tuple(t.shape), names[t.dtype]) for t in tensors]
+
+
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize(
+    ("rows", "width", "columns", "parts"),
+    [
+        ((1,), 256, 12, ""),
+        ((1, 1), 264, 37, "n"),
+        ((3,), 8, 5, "ba"),
+        ((2, 2), 520, 9, "nba"),
+        ((8,), 16, 6, "n"),
+        ((5,), 1032, 3, "a"),
+    ],
+)
+@pytest.mark.parametrize(("activation", "gates"), [(None, False), ("silu", True), ("gelu", False)])
+def test_against_float64(
+    rows: tuple[int, ...],
+    width: int,
+    columns: int,
+    parts: str,
+    activation: str | None,
+    gates: bool,
+    dtype: str,
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator).to(TO_TORCH[dtype])
+
+    x, w = draw(*rows, width), draw(columns * (1 + gates), width) / width**0.5
+    scale = draw(width) if "n" in parts else None
+    bias = draw(w.shape[0]) if "b" in parts else None
+    addend = draw(*rows, columns) if "a" in parts else None
+    out = torch.full((*rows, columns), float("nan"), dtype=x.dtype)
+    typed = types(scale, bias, addend)
+    made = product(*types(x, w, out), GPU, typed[0], 1e-3, *typed[1:], activation, gates)
+    made.run(*[t for t in (x, w, scale, bias, addend) if t is not None], out)
+    y = x.double()
+    if scale is not None:
+        y = F.rms_norm(y, (width,), scale.double(), 1e-3)
+    y = F.linear(y, w.double(), None if bias is None else bias.double())
+    if gates:
+        gate, up = y.chunk(2, -1)
+        y = ACTIVATIONS[activation](gate) * up
+    else:
+        y = ACTIVATIONS[activation](y)
+    y = y if addend is None else y + addend.double()
+    tolerance = TOLERANCES[dtype]
+    torch.testing.assert_close(out.double(), y, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "result", "why"),
+    [
+        (("float32", 1, 8), ("float32", 4, 8), ("float32", 1, 4), "half precision"),
+        (("float16", 9, 8), ("float16", 4, 8), ("float16", 9, 4), "9 rows"),
+        (("float16", 1, 12), ("float16", 4, 12), ("float16", 1, 4), "not read by 8"),
+        (("float16", 2, 8), ("float16", 4, 8), ("float16", 1, 8), "no rows of 4"),
+        (("float16", 0, 8), ("float16", 4, 8), ("float16", 0, 4), "empty"),
+    ],
+)
+def test_what_it_declines(x: Any, w: Any, result: Any, why: str) -> None:
+    given = [TensorType(tuple(shape), dtype) for dtype, *shape in (x, w, result)]
+    with pytest.raises(Unsupported, match=why):
+        product(*given, GPU)
