@@ -73,7 +73,7 @@ def product(
     early = gpu_properties.query(device.ordinal).capability >= FIRST_EARLY
     per = ask("per", 1 if rows < 3 else 2, [1, 2, 4])
     warps = ask("warps", 4, [2, 8])
-    ahead = ask("ahead", max(1, min(-(-width // STEP), 8 // (per * (1 + gates)))), [2, 4, 8])
+    ahead = ask("ahead", max(1, min(-(-width // STEP), 8 // (per * (1 + gates)))), [1, 2, 4])
     sizes = {
         "ROWS": rows, "WIDTH": width, "COLUMNS": columns, "PER": per, "WARPS": warps,
         "AHEAD": ahead, "GATES": int(gates), "NORMALIZES": int(scale is not None),
@@ -100,11 +100,13 @@ def product(
     return cubin.env(run, lambda: [text], device.ordinal)
 
 
-@dialect.op(op.dense)
-def dense(call: CallValues) -> OpEnv:
-    """The product alone."""
-    a = call.args
-    return product(a.x1, a.x2, call.result, call.device)
+def alone(call: CallValues) -> OpEnv:
+    """Return the launch of a product alone."""
+    return product(call.args.x1, call.args.x2, call.out, call.device)
+
+
+for _operator in (op.dense, op.matmul_nt):
+    dialect.op(_operator)(alone)
 
 
 def _joined(x: Any, w: Any, scale: Any, axis: Any, eps: Any, b: Any, along: Any) -> Any:

@@ -10,11 +10,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import meta
+from meta import op
 from meta.base.device import Device
 from meta.base.dtype import TO_TORCH
 from meta.dialect.core import Unsupported
-from meta.dialect.cuda.few_rows import product
-from meta.ir import TensorType
+from meta.dialect.cuda import cuda
+from meta.dialect.cuda.few_rows import alone, product
+from meta.ir import TensorType, parse
+from meta.passes import dispatch, fuse_dialect, infer_type
+from meta.runtime import gpu_properties
 
 GPU = Device("cuda:0")
 TOLERANCES = {"float16": 2e-3, "bfloat16": 1.6e-2}
@@ -96,3 +101,68 @@ def test_what_it_declines(x: Any, w: Any, result: Any, why: str) -> None:
     given = [TensorType(tuple(shape), dtype) for dtype, *shape in (x, w, result)]
     with pytest.raises(Unsupported, match=why):
         product(*given, GPU)
+
+
+@pytest.mark.usefixtures("emulated")
+def test_the_product_alone() -> None:
+    x, w = torch.randn(2, 16).half(), torch.randn(5, 16).half()
+    out = torch.empty(2, 5).half()
+    alone(op.dense.call_values(tuple(types(x, w)), GPU)).run(x, w, out)
+    torch.testing.assert_close(out, F.linear(x, w), rtol=2e-3, atol=2e-3)
+
+
+PROGRAM = """
+func @main(%x: bfloat16[1, 1, 16], %s: bfloat16[16], %w: bfloat16[{n}, 16], %b: bfloat16[{n}]{more}) {{
+  %n = rms_norm(%x, %s, eps=0.001)
+  %f = reshape(%n, shape=(1, 16))
+  %d = dense(%f, %w)
+  {body}
+}}"""
+WHOLE = "%y = reshape(%d, shape=(1, 1, {n}))"
+SPLIT = "%p = split(%y, indices_or_sections=2, axis=-1)\n  %g = %p.0\n  %u = %p.1"
+
+
+@pytest.mark.parametrize(
+    ("body", "more", "kernel", "operators"),
+    [
+        ("return %d", "", "few_rows_joined", 2),
+        ("%e = bias_add(%d, %b, axis=1)\n  return %e", "", "few_rows_joined", 3),
+        (
+            f"{WHOLE}\n  %e = bias_add(%y, %b, axis=2)\n  %r = add(%z, %e)\n  return %r",
+            ", %z: bfloat16[1, 1, {n}]",
+            "few_rows_added",
+            4,
+        ),
+        (f"{WHOLE}\n  %r = gelu(%y)\n  return %r", "", "few_rows_gelu", 3),
+        (
+            f"{WHOLE}\n  {SPLIT}\n  %a = silu(%g)\n  %r = multiply(%a, %u)\n  return %r",
+            "",
+            "few_rows_silu_gated",
+            5,
+        ),
+        ("%r = relu(%d)\n  %q = multiply(%r, %d)\n  return %q", "", "few_rows_joined", 2),
+    ],
+)
+def test_what_one_kernel_runs(
+    body: str, more: str, kernel: str, operators: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(cuda.__dict__, "unavailable", None)
+    monkeypatch.setattr(gpu_properties, "query", lambda device: gpu_properties.DEFAULT)
+    text = PROGRAM.format(n=6, body=body.format(n=6), more=more.format(n=6))
+    with meta.dialect.only("cuda"):
+        found = fuse_dialect(infer_type(parse(text)), device=GPU)
+    fused = [f for name, f in found.functions.items() if name != "main"]
+    assert [f.attrs["kernel"] for f in fused] == [kernel]
+    assert "scale" in dict(fused[0].attrs["arguments"])
+    calls = str(fused[0]).count("(%") - 1 - str(fused[0]).count("reshape(")
+    assert calls >= operators, str(fused[0])
+
+
+def test_dispatch_chooses_it_for_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(cuda.__dict__, "unavailable", None)
+    monkeypatch.setattr(gpu_properties, "query", lambda device: gpu_properties.DEFAULT)
+    text = "func @main(%x: float16[{n}, 16], %w: float16[6, 16]) {{ %r = dense(%x, %w) return %r }}"
+    for rows, takes in ((8, True), (9, False)):
+        module = infer_type(parse(text.format(n=rows)))
+        with meta.dialect.only("cuda", "torch"):
+            assert ("cuda.dense(" in str(dispatch(module, device=GPU))) == takes
