@@ -112,7 +112,8 @@ def test_the_product_alone() -> None:
 
 
 PROGRAM = """
-func @main(%x: bfloat16[1, 1, 16], %s: bfloat16[16], %w: bfloat16[{n}, 16], %b: bfloat16[{n}]{more}) {{
+func @main(%x: bfloat16[1, 1, 16], %s: bfloat16[16], %w: bfloat16[{n}, 16], %b: bfloat16[{n}]
+{more}) {{
   %n = rms_norm(%x, %s, eps=0.001)
   %f = reshape(%n, shape=(1, 16))
   %d = dense(%f, %w)
