@@ -1,5 +1,6 @@
 """Floor 7: language models that write: decoders out of folders of transformers, and generation."""
 
+from meta.language.block_pool import BlockPool
 from meta.language.cache import Cache
 from meta.language.config import DecoderConfig, Experts
 from meta.language.decoder import Decoder
@@ -8,6 +9,6 @@ from meta.language.generation import Completion, Piece, generate
 from meta.language.sampling import Sampling
 
 __all__ = [
-    "Cache", "Completion", "Decoder", "DecoderConfig", "Experts", "Piece", "Sampling", "generate",
-    "load",
+    "BlockPool", "Cache", "Completion", "Decoder", "DecoderConfig", "Experts", "Piece", "Sampling",
+    "generate", "load",
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 Written by `python -m tools.stubs`.
 """
 
+from meta.language.block_pool import BlockPool as BlockPool
 from meta.language.cache import Cache as Cache
 from meta.language.config import DecoderConfig as DecoderConfig
 from meta.language.config import Experts as Experts
