@@ -724,6 +724,31 @@ def broadcast_to_like(
 ) -> ndarray:
     """``x`` repeated along axes of extent 1, and new leading ones, to the shape of ``like_type``."""
 
+def cache_update(
+    keys: ndarray | torch.Tensor,
+    values: ndarray | torch.Tensor,
+    key: ArrayLike,
+    value: ArrayLike,
+    positions: ArrayLike,
+    block_table: ArrayLike | None = None,
+) -> tuple[ndarray, ndarray]:
+    """Write keys and values of tokens to their slots, in place."""
+
+def cached_attention(
+    query: ArrayLike,
+    keys: ArrayLike,
+    values: ArrayLike,
+    positions: ArrayLike,
+    block_table: ArrayLike | None = None,
+    sinks: ArrayLike | None = None,
+    scale: float | None = None,
+    window: int | None = None,
+    score_cap: float | None = None,
+    *,
+    out: ndarray | None = None,
+) -> ndarray:
+    """Attention of tokens to the slots of a cache up to their own, which `cache_update` wrote."""
+
 def cast_like(x: ArrayLike, like_type: ArrayLike, *, out: ndarray | None = None) -> ndarray:
     """``x`` in the dtype of ``like_type``, converted as by `astype`."""
 

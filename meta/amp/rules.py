@@ -96,6 +96,7 @@ per_argument(op.optimization_barrier, op.group_cast)
 per_argument(op.torch_call)
 # The array keeps its dtype, and takes the value in it.
 per_argument(op.assign, op.assign_at, value=(widest, "x"))
+per_argument(op.cache_update, key=(widest, "keys"), value=(widest, "keys"))
 # In the precision of x: the sum of squares is not stored, and results are at most 1.
 per_argument(op.l2_normalize)
 # A kernel takes tensors of any dtypes, and nothing is gained by a copy.
@@ -144,6 +145,13 @@ per_argument(
     mask=(finite, *_ATTENTION_OPERANDS),
     logsumexp=(wide, *_ATTENTION_OPERANDS),
     slopes=wide,
+)
+# A cache is as large as it is: it stays, and what reads it follows.
+_CACHES = "keys", "values"
+per_argument(
+    op.cached_attention,
+    **dict.fromkeys(("query", *_CACHES), (widest, *_CACHES)),
+    sinks=(wide, *_CACHES),
 )
 _FACTORS = "x", "linear_weight", "linear_bias"
 # Products of the factors; what there is of rows is in float32, as losses are.

@@ -19,6 +19,7 @@ from meta import op
 from meta.base.device import CPU
 from meta.dialect.core.ir_calls import PRODUCTS, kernel_call
 from meta.ir import Binding, Block, Call, Function, GlobalVar, If, Module, TensorType, type_bytes
+from meta.op.attention_cache import slots_of
 from meta.op.core import CallValues, Op
 from meta.op.core.axes import product_terms
 from meta.op.core.subscripts import subscripts
@@ -33,6 +34,7 @@ MOVING = frozenset(family.__name__ for family in _FAMILIES)
 """Families of operators that move elements or make constants, as the names of their modules."""
 
 PER_ELEMENT = {
+    op.cache_update: 0,
     op.softmax: 5,  # maximum, difference, exponential, sum, quotient
     op.log_softmax: 5,
     op.softmax_dx: 4,  # product, sum, difference, product
@@ -213,6 +215,15 @@ def _attention(keys: int, values: int, per_score: int) -> Count:
     return count
 
 
+def _cached_attention(args: Any, outs: Any) -> int:
+    """Count attention as if the cache were full, or the window."""
+    slots = slots_of(args.keys, args.block_table)
+    seen = min(args.window or slots, slots) if isinstance(slots, int) else 1
+    tokens = _size(args.query) // max(_extent(args.query, 3), 1)
+    width = _extent(args.query, 3) + _extent(args.values, 3)
+    return tokens * seen * (2 * width + PER_ELEMENT[op.softmax])
+
+
 def _grouped(args: Any, outs: Any) -> int:
     """Count products in groups as if none of what is divided were outside of all groups."""
     if args.x1.ndim == 3:
@@ -259,6 +270,7 @@ EXACT: dict[Op, Count] = {
     op.fused_attention_dx: _attention(3, 2, 6),
     op.fused_attention_dmask: _attention(1, 1, 6),
     op.fused_attention_dslopes: _attention(1, 1, 8),
+    op.cached_attention: _cached_attention,
     op.einsum: _einsum,
 }
 """Operations of the operators that are made of products."""

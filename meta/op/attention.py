@@ -45,7 +45,7 @@ def heads_first(x: TensorType, layout: str) -> TensorType:
     return x.with_shape((batch, heads, sequence, width))
 
 
-def _same(a: object, b: object) -> bool:
+def same_extent(a: object, b: object) -> bool:
     """Whether two extents agree, as far as they are numbers yet."""
     return a == b or not (isinstance(a, int) and isinstance(b, int))
 
@@ -75,9 +75,9 @@ def _checked(
     batch, heads, length, width = query.shape
     groups = key.shape[1]
     fits = (
-        _same(batch, key.shape[0])
-        and _same(width, key.shape[3])
-        and all(_same(a, b) for a, b in zip(key.shape[:3], value.shape[:3], strict=True))
+        same_extent(batch, key.shape[0])
+        and same_extent(width, key.shape[3])
+        and all(same_extent(a, b) for a, b in zip(key.shape[:3], value.shape[:3], strict=True))
     )
     expected = "query [b, h, l, d], key [b, g, s, d], value [b, g, s, e]"
     require(fits, "query, key and value do not fit together", expected=expected, found=found)
@@ -126,7 +126,7 @@ def _check_options(
     if slopes is not None:
         dtypes = {scores.dtype, statistics_dtype(scores.dtype)}
         leading = scores.shape[2 - slopes.ndim : 2] if slopes.ndim in (1, 2) else ()
-        fits = bool(leading) and all(map(_same, slopes.shape, leading))
+        fits = bool(leading) and all(map(same_extent, slopes.shape, leading))
         expected = f"{' or '.join(sorted(dtypes))} of the heads {list(scores.shape[1:2])}, or of "
         expected += f"batches and heads {list(scores.shape[:2])}"
         fits = fits and slopes.dtype in dtypes

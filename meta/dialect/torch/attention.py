@@ -39,6 +39,8 @@ def _fused(query, key, value, how):
         return None
     if query.shape[-1] != value.shape[-1] or how.drops or how.slopes is not None:
         return None
+    if how.cap is not None:
+        return None
     if query.device.type == "cpu":
         return "cpu"
     aligned = query.shape[-1] * query.element_size() % _ROW_BYTES == 0
@@ -136,7 +138,7 @@ def fused_attention(
 ):
     how = _how(query, mask, causal, scale, window, slopes, dropout_key, dropout_p)
     query, key, value = _heads_first(layout, query, key, value)
-    y, logsumexp = _forward(query, key, value, how)
+    y, logsumexp = attend(query, key, value, how)
     _view(out[0], layout).copy_(y)
     out[1].copy_(logsumexp)
 
@@ -146,7 +148,7 @@ def fused_attention_cpu(
 ):
     how = _how(query, mask, causal, scale, window, slopes, dropout_key, dropout_p)
     query, key, value = _heads_first(layout, query, key, value)
-    y, logsumexp = _forward(query, key, value, how)
+    y, logsumexp = attend(query, key, value, how)
     return _view(y, layout), logsumexp
 
 
@@ -172,7 +174,8 @@ def _heads_first(layout, *tensors):
     return [x.contiguous() if x.is_cuda or x.stride(-1) != 1 else x for x in views]
 
 
-def _forward(query, key, value, how):
+def attend(query, key, value, how):
+    """Return the results of attention whose heads come first."""
     kind = _fused(query, key, value, how)
     if kind is None:
         return blocks.forward(query, key, value, how)

@@ -24,7 +24,8 @@ MOST = 2**20
 class Scoring:
     """What is done to scores, and to weights, of heads that come first.
 
-    mask: None, or of the scores' batches, or those of its own that are repeated.
+    mask: None, or of the scores' batches, or those of its own that are repeated. cap: scores
+    become ``cap * tanh(scores / cap)`` before all else; without a gradient.
     """
 
     mask: Tensor | None
@@ -34,6 +35,7 @@ class Scoring:
     slopes: Tensor | None = None
     dropout_key: Tensor | None = None
     dropout_p: float = 0.0
+    cap: float | None = None
 
     @property
     def drops(self) -> bool:
@@ -140,6 +142,8 @@ class Blocks:
         """Return the scores of a block, -inf where a query may not look."""
         how = self.scoring
         found = self.of_query(self.query, at) @ self.of_key(self.key, at).mT * how.scale
+        if how.cap is not None:
+            found = torch.tanh(found / how.cap) * how.cap
         if self.mask is not None:
             part, numbers = self.of_mask(self.mask, at)
             if part.dtype == torch.bool:
