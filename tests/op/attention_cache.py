@@ -84,7 +84,6 @@ CASES = [
             sample(*tokens(2, 0, 2, 9, 4, 4), I(2, 0, low=0, high=9)),
         ],
         oracle=cache_update,
-        dialects=("torch",),
         grad=False,
         errors=[
             error(*tokens(2, 2, 3, 7, 4, 5), I(2, 1, low=0, high=7), match="positions does not"),
@@ -119,7 +118,6 @@ CASES = [
             sample(*inputs(2, 0, 2, 2, 9, 4), I(2, 0, low=0, high=9)),
         ],
         oracle=cached_attention,
-        dialects=("torch",),
         grad=False,
         errors=[
             error(*inputs(2, 2, 4, 2, 7, 8), I(2, 3, low=0, high=7), match="positions does not"),
@@ -139,7 +137,6 @@ CASES = [
         "cached_attention",
         samples=[sample(*inputs(1, 1, 4, 1, 9, 8), C([[6]], "int64"), None, single(4))],
         oracle=cached_attention,
-        dialects=("torch",),
         dtypes=HALVES,
         grad=False,
     ),

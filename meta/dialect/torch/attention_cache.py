@@ -7,6 +7,7 @@ for the dtypes that no other dialect has.
 import torch
 
 from meta import op
+from meta.dialect import LIBRARY
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.attention import attend
 from meta.dialect.torch.attention_blocks import Scoring
@@ -43,7 +44,7 @@ def cache_update(keys, values, key, value, positions, block_table):
         torch.ops.aten.index_put_(cache, at, torch.where(written.any(), new, old))
 
 
-@dialect.kernel(op.cached_attention, strided=False)
+@dialect.kernel(op.cached_attention, plevel={"cpu": LIBRARY}, strided=False)
 def cached_attention(query, keys, values, positions, block_table, sinks, scale, window, score_cap):
     n, steps, heads, width = query.shape
     y = query.new_zeros((n, steps, heads, values.shape[3]))

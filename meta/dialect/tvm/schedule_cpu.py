@@ -358,7 +358,7 @@ def _single_sweep(
     outside of the lanes.
     """
     found = [stage for stage in stages if stage is not None]
-    if len(found) < len(stages):
+    if not found or len(found) < len(stages):
         return None
     first, *others = found
     for stage in found:
