@@ -40,36 +40,29 @@ def capped(x: Any, cap: float | None) -> Any:
 
 
 class TokenPositions:
-    """Where the tokens of a call are: rows and positions, what they see, and angles of rotation.
+    """Where the tokens of a call are: positions in their texts, slots of the cache, and angles.
 
-    start: int64 [n], the position of the first token of each row. lengths: int64 [n], of the texts,
-    those that are read now included. slots: of the cache. fresh: the cache was empty, so that
-    tokens see only one another, in their order.
+    start: int64 [n], the position of the first token of each row. read: int64 [n], how many of its
+    tokens belong to the text; those behind are padding, which is not written and sees nothing.
+    fresh: the cache was empty, so that tokens see only one another, in their order. block_table: of
+    a cache of blocks (`meta.language.BlockPool`).
     """
 
     def __init__(
-        self, config: DecoderConfig, start: Any, lengths: Any, steps: int, slots: int, fresh: bool
+        self,
+        config: DecoderConfig,
+        start: Any,
+        read: Any,
+        steps: int,
+        fresh: bool,
+        block_table: Any,
     ) -> None:
-        where, n = device_of(start), start.shape[0]
-        own = op.arange(0, steps, 1, "int64", where)
-        positions = op.add(op.reshape(start, (-1, 1)), own)
-        self.positions, self.lengths, self.fresh = positions, lengths, fresh
-        rows = op.reshape(op.arange(0, n, 1, "int64", where), (n, 1))
-        self.coordinates = op.stack((op.broadcast_to(rows, (n, steps)), positions), 0)
-        self._slots, self._masks = slots, dict[int | None, Any]()
+        own = op.arange(0, steps, 1, "int64", device_of(start))
+        self.positions = op.add(op.reshape(start, (-1, 1)), own)
+        self.lengths, self.fresh, self.block_table = op.add(start, read), fresh, block_table
+        self.slots = op.where(op.less(own, op.reshape(read, (-1, 1))), self.positions, -1)
         self._tables: list[tuple[Any, tuple[Any, Any]]] = []
         self._width = config.rotary_width
-
-    def mask(self, window: int | None) -> Any:
-        """Return which slots a token sees, bool [n, 1, steps, slots]."""
-        if window not in self._masks:
-            own = op.reshape(self.positions, (self.positions.shape[0], 1, -1, 1))
-            slots = op.arange(0, self._slots, 1, "int64", device_of(self.positions))
-            seen = op.less_equal(slots, own)
-            if window is not None:
-                seen = op.logical_and(seen, op.greater(slots, op.subtract(own, window)))
-            self._masks[window] = seen
-        return self._masks[window]
 
     def rotated(self, x: Any, parameters: Any) -> Any:
         """Return heads [n, steps, heads, width], rotated by their positions."""
@@ -113,55 +106,24 @@ class Attention(Model):
         return split_heads(norm(x), heads)
 
     def forward(self, x: Any, at: TokenPositions, keys: Any, values: Any) -> Any:
-        """Apply it to [n, steps, width], and write keys and values [n, slots, heads, width]."""
+        """Apply it to [n, steps, width], and write the caches of keys and values."""
         inner = self.config.head_width
         ends = self.queries * inner, (self.queries + self.groups) * inner
         query, key, value = op.split(self.qkv_proj(x), ends, -1)
         query = at.rotated(self._heads(query, self.q_norm, self.queries), self.rotary)
         key = at.rotated(self._heads(key, self.k_norm, self.groups), self.rotary)
         value = split_heads(value, self.groups)
-        op.assign_at(keys, at.coordinates, key, 0)
-        op.assign_at(values, at.coordinates, value, 0)
-        if not at.fresh:
-            key, value = keys, values
-        return self.o_proj(merge_heads(self._attended(query, key, value, at)))
-
-    def _attended(self, query: Any, key: Any, value: Any, at: TokenPositions) -> Any:
-        config = self.config
-        how: dict[str, Any] = {"scale": config.scale, "layout": "BSHD"}
-        if config.score_cap is not None:
-            return self._with_capped_scores(query, key, value, at)
-        if at.fresh:
-            window = None if self.window is None else (self.window - 1, -1)
-            return op.fused_attention(query, key, value, None, True, window=window, **how)[0]
-        return op.fused_attention(query, key, value, at.mask(self.window), **how)[0]
-
-    def _with_capped_scores(self, query: Any, key: Any, value: Any, at: TokenPositions) -> Any:
-        """Return attention whose scores are capped (Gemma 2), which no fused kernel has."""
-        n, steps, heads, inner = query.shape
-        share = heads // self.groups
-        rows = op.reshape(query, (n, steps, self.groups, share, inner))
-        rows = op.reshape(op.permute_dims(rows, (0, 2, 3, 1, 4)), (n, self.groups, -1, inner))
-        columns = op.permute_dims(key, (0, 2, 3, 1))
-        scores = op.multiply(op.matmul(rows, columns), self.config.scale)
-        scores = op.reshape(capped(scores, self.config.score_cap), (n, heads, steps, -1))
-        if at.fresh:
-            seen = self._causal(steps, device_of(query))
-        else:
-            seen = at.mask(self.window)
-        weights = op.softmax(op.where(seen, scores, float("-inf")), -1)
-        weights = op.reshape(weights, (n, self.groups, share * steps, -1))
-        found = op.matmul(weights, op.permute_dims(value, (0, 2, 1, 3)))
-        found = op.reshape(found, (n, self.groups, share, steps, inner))
-        return op.reshape(op.permute_dims(found, (0, 3, 1, 2, 4)), (n, steps, heads, inner))
-
-    def _causal(self, steps: int, where: Any) -> Any:
-        key = op.arange(0, steps, 1, "int64", where)
-        query = op.reshape(key, (-1, 1))
-        seen = op.less_equal(key, query)
-        if self.window is None:
-            return seen
-        return op.logical_and(seen, op.greater(key, op.subtract(query, self.window)))
+        op.cache_update(keys, values, key, value, at.slots, at.block_table)
+        scale, cap = self.config.scale, self.config.score_cap
+        if at.fresh and cap is None:
+            how: dict[str, Any] = {"scale": scale, "layout": "BSHD", "causal": True}
+            if self.window is not None:
+                how["window"] = self.window - 1, -1
+            return self.o_proj(merge_heads(op.fused_attention(query, key, value, **how)[0]))
+        found = op.cached_attention(
+            query, keys, values, at.slots, at.block_table, None, scale, self.window, cap
+        )
+        return self.o_proj(merge_heads(found))
 
 
 class FeedForward(Model):
@@ -293,22 +255,24 @@ class Decoder(Model):
         read: Any,
         cache: Sequence[tuple[Any, Any]],
         fresh: bool = False,
+        block_table: Any = None,
     ) -> Any:
         """Return the scores of the next token, float32, and write the cache; for traced code.
 
         tokens: int64 [n, steps]. start: int64 [n], how many tokens of each text were read before.
-        read: int64 [n], how many of the tokens belong to the text; what is behind is padding, which
-        the text's next tokens overwrite. cache: of each layer, keys and values [n, slots, heads,
-        width], of the model's dtype. fresh: nothing is in the cache. Result: [n, vocabulary],
-        behind the last token of each text.
+        read: int64 [n], how many of the tokens belong to the text; what is behind is padding.
+        cache: of each layer, keys and values, of the model's dtype, as `cache_update` has them:
+        [n, heads, slots, width], or [blocks, heads, block_size, width] with a block_table, int32
+        [n, most].
+        fresh: nothing is in the cache. Result: [n, vocabulary], behind the last token of each text.
         """
-        config, steps, slots = self.config, tokens.shape[1], cache[0][0].shape[1] if cache else 0
-        at = TokenPositions(config, start, op.add(start, read), steps, slots, fresh)
+        config, steps = self.config, tokens.shape[1]
+        at = TokenPositions(config, start, read, steps, fresh, block_table)
         x = self.embed_tokens(tokens)
         if config.embedding_scale != 1:
             x = op.multiply(x, config.embedding_scale)
         if self.embed_positions is not None:
-            x = op.add(x, self.embed_positions(at.positions))
+            x = op.add(x, self.embed_positions(op.maximum(at.slots, 0)))
         for layer, (keys, values) in zip(self.layers, cache, strict=True):
             x = layer(x, at, keys, values)
         rows = op.arange(0, tokens.shape[0], 1, "int64", device_of(tokens))

@@ -70,15 +70,16 @@ class Completion:
 class _State:
     """The arrays that programs for so many rows and slots read and write.
 
-    keys, values: of each layer. lengths: int64 [n], how many tokens of a row are read. key: int64
-    [1], of the next draw. known, counts: [n, vocabulary], the tokens of prompts, and how often each
-    was generated. bias: [vocabulary].
+    caches: of each layer, keys and values. table: of their blocks, if there are. lengths: int64
+    [n], how many tokens of a row are read. key: int64 [1], of the next draw. known, counts: [n,
+    vocabulary], the tokens of prompts, and how often each was generated. bias: [vocabulary].
     """
 
     def __init__(self, decoder: Decoder, cache: Cache, chooser: Chooser) -> None:
         rows, where = len(cache.tokens), cache.arrays[0].device
         shape = rows, decoder.config.vocab_size
         self.caches = [ndarray(x) for x in cache.arrays]
+        self.table = None if cache.table is None else ndarray(cache.table.clone())
         self.lengths = ndarray(torch.zeros(rows, dtype=torch.int64, device=where))
         self.key = ndarray(torch.zeros(1, dtype=torch.int64, device=where))
         self.known = self.counts = self.bias = None
@@ -93,6 +94,8 @@ class _State:
         for array, tensor in zip(self.caches, cache.arrays, strict=True):
             if array.tensor is not tensor:
                 replace_buffer(array, tensor)
+        if self.table is not None and cache.table is not None:
+            self.table.tensor.copy_(cache.table)
         self.lengths.tensor.copy_(torch.tensor(cache.lengths))
         self.key.tensor.fill_(seed)
         if self.known is not None and self.counts is not None:
@@ -117,13 +120,13 @@ class _Step(Model):
         """Bind the arrays of a state."""
         self.decoder, self.chooser, self.fresh = decoder, chooser, fresh
         self.keys, self.values = state.caches[::2], state.caches[1::2]
-        self.lengths, self.key = state.lengths, state.key
+        self.lengths, self.key, self.table = state.lengths, state.key, state.table
         self.known, self.counts, self.bias = state.known, state.counts, state.bias
 
     def scores(self, tokens: Any, read: Any) -> Any:
         """Return the scores [n, vocabulary] behind the first ``read`` [n] of tokens [n, steps]."""
         start, cache = self.lengths, list(zip(self.keys, self.values, strict=True))
-        found = self.decoder.scores(tokens, start, read, cache, self.fresh)
+        found = self.decoder.scores(tokens, start, read, cache, self.fresh, self.table)
         op.assign(self.lengths, op.add(start, read))
         return found
 
@@ -206,13 +209,12 @@ class _Compiled:
         cache.arrays = self._scratch.get((rows, slots), [])
         cache.reserve(decoder, slots)
         self._scratch[rows, slots] = cache.arrays
-        for tensor in cache.arrays:  # what is not seen is read, too, with a weight of 0
-            tensor.zero_()
         return cache
 
     def runner(self, decoder: Decoder, cache: Cache, chooser: Chooser) -> _Runner:
         """Return what runs the steps."""
-        key = len(cache.tokens), cache.slots, chooser.signature
+        shape = cache.arrays[0].shape if cache.arrays else ()
+        key = len(cache.tokens), cache.slots, shape, chooser.signature
         if key not in self._runners:
             self._runners[key] = _Runner(decoder, cache, chooser)
         return self._runners[key]
@@ -282,12 +284,13 @@ class _Generation:
         if any(len(a) <= n for a, n in zip(everything, begun.lengths, strict=True)):
             raise ArgumentError("a prompt is empty", expected="at least one token to go on from")
         chooser = Chooser(sampling, rows, decoder.config.vocab_size)
-        slots, compiled = self._slots(everything, limit), _Compiled.of(decoder)
+        each = [len(text) + max(limit - 1, 0) for text in everything]
+        slots, compiled = self._slots(max(each)), _Compiled.of(decoder)
         if cache is None:
             self._cache = compiled.scratch(decoder, rows, slots)
         else:
             self._cache = cache
-            cache.reserve(decoder, slots)
+            cache.reserve(decoder, slots, each)
         self._cache.tokens = everything
         self._runner = compiled.runner(decoder, self._cache, chooser)
         mixed = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0] >> 1)
@@ -299,9 +302,9 @@ class _Generation:
             for name, values in sampling.rows(rows).items()
         }
 
-    def _slots(self, texts: list[list[int]], limit: int) -> int:
-        """Return how many tokens of a text are read in the end, rounded up."""
-        needed, table = max(map(len, texts)) + max(limit - 1, 0), self._decoder.config.positions
+    def _slots(self, needed: int) -> int:
+        """Return how many slots there are for so many tokens of a text."""
+        table = self._decoder.config.positions
         if table and needed > table:
             raise ArgumentError(
                 "the model has no positions for so long a text",
@@ -316,8 +319,8 @@ class _Generation:
         """Read what is unread of all texts; return the next tokens."""
         cache = self._cache
         unread = [t[n:] for t, n in zip(cache.tokens, cache.lengths, strict=True)]
-        longest, room = max(map(len, unread)), cache.slots - max(cache.lengths)
-        tokens = np.zeros((len(unread), min(_bucket(longest), room)), np.int64)
+        longest = max(map(len, unread))
+        tokens = np.zeros((len(unread), _bucket(longest)), np.int64)
         for row, text in zip(tokens, unread, strict=True):
             row[: len(text)] = text
         fresh = longest > 1 and not any(cache.lengths)

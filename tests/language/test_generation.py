@@ -12,7 +12,7 @@ import torch
 
 import meta
 from meta import language
-from meta.base.errors import ArgumentError
+from meta.base.errors import ArgumentError, OutOfMemory
 from tests.language.folders import prompts, written
 from tests.language.tokenizers_of_bytes import byte_tokenizer
 
@@ -102,9 +102,15 @@ def test_one_text_ends_before_the_others(decoder: language.Decoder) -> None:
     assert tokens(again) == tokens(language.generate(decoder, texts, max_new_tokens=8))
 
 
-def test_caches_are_forked_and_cut(decoder: language.Decoder) -> None:
+def pools(decoder: language.Decoder) -> list[language.BlockPool | None]:
+    """No pool, and small ones."""
+    return [None, language.BlockPool(decoder, 90, 8), language.BlockPool(decoder, 80, 13)]
+
+
+@pytest.mark.parametrize("which", range(3))
+def test_caches_are_forked_and_cut(decoder: language.Decoder, which: int) -> None:
     (prefix,) = prompts(50)
-    cache = language.Cache()
+    cache = language.Cache(1, pools(decoder)[which])
     language.generate(decoder, prefix, max_new_tokens=0, cache=cache)
     language.generate(decoder, [4], max_new_tokens=1, cache=cache)
     assert cache.lengths == [51] and len(cache.tokens[0]) == 52
@@ -121,13 +127,71 @@ def test_caches_are_forked_and_cut(decoder: language.Decoder) -> None:
     assert tokens(found) == tokens(language.generate(decoder, texts, max_new_tokens=9))
 
 
-def test_a_cache_grows(decoder: language.Decoder) -> None:
-    cache, text = language.Cache(), prompts(60)[0]
+@pytest.mark.parametrize("which", range(3))
+def test_a_cache_grows(decoder: language.Decoder, which: int) -> None:
+    cache, text = language.Cache(1, pools(decoder)[which]), prompts(60)[0]
     for prompt in [text, *prompts(150, 230)]:
         found = language.generate(decoder, prompt, max_new_tokens=20, cache=cache)
     assert cache.slots > 256
     wanted = language.generate(decoder, cache.tokens[0][:-20], max_new_tokens=20)
     assert found.tokens.tolist() == wanted.tokens.tolist()
+
+
+def test_blocks_are_as_good_as_arrays(decoder: language.Decoder) -> None:
+    pool = language.BlockPool(decoder, 60, 4)
+    of = prompts(7, 40, 1, 16, 17)
+    wanted = language.generate(decoder, of, max_new_tokens=20)
+    for _ in range(2):
+        cache = language.Cache(5, pool)
+        found = language.generate(decoder, of, max_new_tokens=20, cache=cache)
+        assert tokens(found) == tokens(wanted)
+        assert [len(b) for b in cache.blocks] == [-(-(len(p) + 19) // 4) for p in of]
+        # What was there is not read: not by others that get the blocks either.
+        for array in pool.arrays:
+            array.fill_(float("nan"))
+        del cache
+        assert pool.available == 60
+
+
+def test_forks_share_blocks(decoder: language.Decoder) -> None:
+    pool, (prefix,) = language.BlockPool(decoder, 30, 8), prompts(21)
+    cache = language.Cache(1, pool)
+    language.generate(decoder, prefix, max_new_tokens=0, cache=cache)
+    language.generate(decoder, [5], max_new_tokens=1, cache=cache)
+    assert cache.lengths == [22] and pool.available == 27
+    both = cache.fork(2)
+    assert both.blocks == cache.blocks * 2 and pool.available == 27
+    found = language.generate(decoder, prompts(3, 6), max_new_tokens=4, cache=both)
+    assert both.blocks[0][:2] == both.blocks[1][:2] == cache.blocks[0][:2]
+    assert len({cache.blocks[0][2], both.blocks[0][2], both.blocks[1][2]}) == 3
+    texts = [[*prefix, 5, *cache.tokens[0][22:], *p] for p in prompts(3, 6)]
+    assert tokens(found) == tokens(language.generate(decoder, texts, max_new_tokens=4))
+    both.truncate([9, 0])
+    assert [len(b) for b in both.blocks] == [2, 0]
+    del both
+    assert pool.available == 27
+
+
+def test_a_pool_that_is_full(decoder: language.Decoder) -> None:
+    pool = language.BlockPool(decoder, 3, 8)
+    cache = language.Cache(1, pool)
+    with pytest.raises(OutOfMemory, match="3 free blocks of 8 tokens"):
+        language.generate(decoder, prompts(20), max_new_tokens=9, cache=cache)
+    assert (
+        len(language.generate(decoder, prompts(20)[0], max_new_tokens=5, cache=cache).tokens) == 5
+    )
+
+
+def test_what_is_not_read_may_be_anything(decoder: language.Decoder) -> None:
+    cache, of = language.Cache(2), prompts(30, 3)
+    cache.reserve(decoder, 512)
+    for array in cache.arrays:
+        array.fill_(float("nan"))
+    found = language.generate(decoder, of, max_new_tokens=30, cache=cache)
+    assert tokens(found) == tokens(language.generate(decoder, of, max_new_tokens=30))
+    assert sum(int(a[1].isfinite().any((0, 2)).sum()) for a in cache.arrays) == 32 * len(
+        cache.arrays
+    )
 
 
 def test_a_stream_that_is_left_keeps_what_was_read(decoder: language.Decoder) -> None:
