@@ -67,12 +67,12 @@ BACKWARD: dict[tuple[bool, int], Sizes] = {
 Launches = tuple[TritonLaunch, ...]
 
 
-def _wide(width: int) -> int:
+def wide_tile(width: int) -> int:
     """Return the width of a tile for heads of so many elements: a power of two."""
     return max(16, 1 << (width - 1).bit_length())
 
 
-def _sizes(table: dict[tuple[bool, int], Sizes], half: bool, width: int) -> dict[str, int]:
+def sizes_of(table: dict[tuple[bool, int], Sizes], half: bool, width: int) -> dict[str, int]:
     """Return the meta-parameters of a launch."""
     fits = min(n for kind, n in table if kind == half and n >= width)
     rows, keys, warps, stages = table[half, fits]
@@ -115,7 +115,7 @@ class Attention:
         widest = max(width, value_width)
         decline_if(widest > WIDEST, f"made for heads of up to {WIDEST} elements")
         decline_if(self.queries + self.keys >= 2**30, "there are too many queries or keys")
-        self.half, self.wide = a.query.dtype != "float32", _wide(widest)
+        self.half, self.wide = a.query.dtype != "float32", wide_tile(widest)
         result = (*query[:3], value_width)
         places: dict[str, int] = {}
         for letter, shape in (("q", query), ("k", key), ("v", value), ("y", result)):
@@ -143,7 +143,7 @@ class Attention:
             "threshold": threshold,
             "MASK": MASKS.get(None if a.mask is None else a.mask.dtype, 2),
             "SLOPES": a.slopes is not None, "DROPS": drops, "VECTOR": self.keys % 4 == 0,
-            "WIDTH": _wide(width), "VALUE_WIDTH": _wide(value_width),
+            "WIDTH": wide_tile(width), "VALUE_WIDTH": wide_tile(value_width),
         }  # fmt: skip
         self.tensors = {
             "query": a.query, "key": a.key, "value": a.value, "mask": a.mask, "slopes": a.slopes,
@@ -175,7 +175,7 @@ class Attention:
 
     def forward(self) -> tuple[Callable[..., None], Launches]:
         """Return a function of a run's tensors by name, y and logsumexp, and what it launches."""
-        sizes = _sizes(FORWARD, self.half, self.wide)
+        sizes = sizes_of(FORWARD, self.half, self.wide)
         names = "query", "key", "value", "mask", "slopes", "dropout_key"
         y = self.call.args.query.dtype
 
@@ -192,7 +192,7 @@ class Attention:
 
     def backward(self) -> tuple[Callable[..., None], Launches]:
         """Return a function of a run's tensors by name, and the gradients, and what it launches."""
-        sizes, dtype = _sizes(BACKWARD, self.half, self.wide), self.call.args.query.dtype
+        sizes, dtype = sizes_of(BACKWARD, self.half, self.wide), self.call.args.query.dtype
         shape = self.batch, self.heads, self.queries
         rest = "slopes", "dropout_key"
 
