@@ -56,8 +56,12 @@ def _place(row, slot, size, table):
 
 
 def _if(condition):
-    """Begin a statement that is done if a condition holds; True: one that is always done."""
-    return T.If(condition) if condition is not True else T.If(tirx.const(True, "bool"))
+    """Begin a statement that is done if a condition holds; True is one that always does."""
+    return T.If(_truth(condition))
+
+
+def _truth(condition):
+    return tirx.const(True, "bool") if condition is True else condition
 
 
 def _pieces(extent, most=LANES):
@@ -176,6 +180,16 @@ class _Loops:
         block, at, there = _place(row, slot, self.size, self.table)
         return lambda d: cast(cache[block, group, at, d], self.wide), there
 
+    def seen(self, slot, there):
+        """Return whether there is a slot that a token sees: between the windows of tokens that are
+        far apart there may be anything.
+        """
+        if self.window is None or self.steps == 1:
+            return there
+        at = (self.positions[self.at[0], step] for step in range(self.steps))
+        tokens = [tirx.And(slot <= own, slot > own - self.window) for own in at]
+        return tirx.And(tirx.any(*tokens), _truth(there))
+
     def products(self, scores, start, slots):
         """Write the products of queries and keys."""
         lanes, count = _pieces(self.width)
@@ -266,7 +280,7 @@ class _Loops:
                     cells[r, piece, lane] = self.weighted[(*place[r], piece * lanes + lane)]
             with T.serial(0, slots) as j:
                 value, there = self.cached(self.values, start + j)
-                with _if(there), T.Then(), T.unroll(0, count) as piece:
+                with _if(self.seen(start + j, there)), T.Then(), T.unroll(0, count) as piece:
                     for r in range(together):
                         with T.vectorized(0, lanes) as lane:
                             more = weights[tile * together + r, j] * value(piece * lanes + lane)

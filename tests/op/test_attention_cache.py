@@ -1,0 +1,115 @@
+"""Caches on the CPU: what is not seen is not read, parts of many slots, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import meta
+from meta import op
+from meta.base.errors import GradientError, IndexOutOfRange
+from meta.dialect import prefer
+from tests.op import attention_cache as records
+
+DIALECTS = pytest.mark.parametrize("dialect", ["tvm", "torch"])
+BOUNDS = {"float32": 1e-5, "bfloat16": 2e-2}
+
+
+def wide(x: Any) -> Any:
+    return x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+
+
+def array(x: Any) -> Any:
+    return meta.array(x) if isinstance(x, torch.Tensor) else x
+
+
+def random(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(len(shape) + shape[-1]))
+
+
+def seen(positions: torch.Tensor, row: int, slot: int, window: int | None) -> bool:
+    return any(p - (window or p + 1) < slot <= p for p in positions[row].tolist())
+
+
+@DIALECTS
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("paged", [False, True])
+@pytest.mark.parametrize(
+    ("positions", "how"),
+    [
+        ([[1100], [40], [-1]], {}),
+        ([[1100], [40], [0]], {"window": 700, "score_cap": 3.0}),
+        # Far apart.
+        ([[90, 1000], [3, 5], [-1, 7]], {"window": 9}),
+        ([[90, 1000], [3, 5], [-1, 7]], {"scale": 0.3}),
+        ([[*range(300, 340)], [*range(20), *[-1] * 20], [*range(1080, 1120)]], {"window": 33}),
+    ],
+)
+def test_what_is_not_seen_may_be_anything(
+    positions: list[list[int]], how: dict[str, Any], paged: bool, dtype: str, dialect: str
+) -> None:
+    at, size, table = torch.tensor(positions), 1120, None
+    if paged:
+        size = 35
+        table = torch.randperm(100, generator=torch.Generator().manual_seed(0))[:96].int()
+        table = table.view(3, 32)
+        table[0, 1] = -1  # nothing is there
+    count = 3 if table is None else 100
+    caches = random(count, 2, size, 20), random(count, 2, size, 12)
+    given = [random(3, at.shape[1], 6, 20), *caches]
+    query, *caches = (x.to(getattr(torch, dtype)) for x in given)
+    args = [query, *caches, at, table, random(6)]
+    wanted = records.cached_attention(*map(wide, args), **how)
+    for cache in caches:
+        kept = cache.clone()
+        cache.fill_(torch.nan)
+        for row in range(3):
+            for slot in range(1120):
+                place = records.slot(cache, row, slot, table)
+                if place and seen(at, row, slot, how.get("window")):
+                    cache[place[0], :, place[1]] = kept[place[0], :, place[1]]
+    with prefer(dialect):
+        found = op.cached_attention(*map(array, args), **how)
+    bound = BOUNDS[dtype]
+    torch.testing.assert_close(found.torch().double(), wanted, rtol=bound, atol=bound)
+
+
+@DIALECTS
+def test_a_cache_is_not_copied(dialect: str) -> None:
+    keys, values = meta.array(random(2, 3, 9, 4)), meta.array(random(2, 3, 9, 5))
+    memory = keys.torch().data_ptr(), values.torch().data_ptr()
+    key, value, at = random(2, 1, 3, 4), random(2, 1, 3, 5), torch.tensor([[3], [8]])
+    with prefer(dialect):
+        made = op.cache_update(keys, values, *map(array, (key, value, at)))
+    assert made[0] is keys and made[1] is values
+    assert (keys.torch().data_ptr(), values.torch().data_ptr()) == memory
+    assert torch.equal(keys.torch()[1, :, 8], key[1, 0])
+
+
+@pytest.mark.parametrize(
+    ("positions", "table", "says"),
+    [
+        ([[3, 9]], None, "positions"),
+        ([[3, 8]], [[0, 2, 0]], "block_table"),
+        ([[3, 27]], [[0, 1, 0]], "positions"),
+    ],
+)
+def test_places_that_there_are_not(positions: Any, table: Any, says: str) -> None:
+    shape = (2, 1, 9, 4) if table else (1, 1, 9, 4)
+    caches = [meta.array(random(*shape)) for _ in "kv"]
+    given = meta.array(positions), None if table is None else meta.array(table, dtype="int32")
+    tokens = meta.array(random(1, 2, 1, 4))
+    with pytest.raises(IndexOutOfRange, match=says):
+        op.cache_update(*caches, tokens, tokens, *given)
+    with pytest.raises(IndexOutOfRange, match=says):
+        op.cached_attention(tokens, *caches, *given)
+
+
+def test_there_is_no_gradient() -> None:
+    query, cache = meta.array(random(1, 1, 2, 4)), meta.array(random(1, 1, 5, 4))
+    query.requires_grad = True
+    found = op.cached_attention(query, cache, cache, meta.array([[2]]))
+    with pytest.raises(GradientError, match="a cache does not know"):
+        (found.sum() + query.sum()).backward()
