@@ -1,21 +1,24 @@
 // Products of a few rows with a matrix (out, in) that is read once, which sets the time.
 //
 // A warp has PER results of each row, or as many pairs of them, one in each half of the matrix
-// (GATES). What of the matrix a thread block will read is on its way to the L2 cache before the
-// kernels before this one are done.
+// (GATES). It may begin while the kernels before it still run: then what it will read of the matrix
+// is on its way to the L2 cache before they are done.
 //
-// DATA: the dtype. ROWS, WIDTH: of x. COLUMNS: of the result. WARPS: of a thread block. AHEAD: how
-// many accesses of the matrix's row are under way. NORMALIZES: whether x is normalised by the root
-// mean square first. BIASED, ADDS: whether there is a bias, and what is added at last. ACTIVATES:
-// whether there is an activation, ACTIVATION. EARLY: whether it is launched before others are done.
+// DATA: the dtype, HALF as instructions name it. ROWS, WIDTH: of x. COLUMNS: of the result. WARPS:
+// of a thread block. AHEAD: how many accesses of a row of the matrix are under way together.
+// NORMALIZES: whether x is normalised by the root mean square first. BIASED, ADDS: whether there is
+// a bias, and what is added at last. ACTIVATES: whether there is an activation, ACTIVATION. EARLY:
+// whether it begins early (1), reads ahead then (2), and lets those behind it begin when it does
+// itself (3).
 #define VECTOR 8
 #include "packed.cuh"
 #include "activation.cuh"
+#include "tensor_core.cuh"
 
-typedef DATA T;
 #define FULL 0xffffffffu
+#define THREADS (32 * WARPS)
 #define STEP (32 * VECTOR)
-#define EVERY(i, n) _Pragma("unroll") for (int i = 0; i < (n); ++i)
+#define STEPS ((WIDTH + STEP - 1) / STEP)
 #define PARTS (GATES ? 2 : 1)
 #define SUMS (PARTS * PER)
 
@@ -29,14 +32,43 @@ struct Parameters {
   float eps;
 };
 
-inline void prefetch(const T* at) { asm volatile("prefetch.global.L2 [%0];" : : "l"(at)); }
+#if EARLY
 inline void await_others() { asm volatile("griddepcontrol.wait;" : : : "memory"); }
 inline void let_others_begin() { asm volatile("griddepcontrol.launch_dependents;" : : : "memory"); }
+#endif
+#if EARLY > 1
+inline void prefetch(const T* at, int bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" : : "l"(at), "r"(bytes) : "memory");
+}
+#endif
 
 inline float total(float x) {
 #pragma unroll
   for (int k = 16; k > 0; k /= 2) x += __shfl_xor_sync(FULL, x, k);
   return x;
+}
+
+struct Sums {
+  float of[SUMS][ROWS], squares[ROWS];
+};
+
+// Adds the products of an access of each row of the matrix, at element k.
+inline void add(Sums& sums, const Parameters& p, const Packed<T> (&weights)[SUMS], int k) {
+  if (WIDTH % STEP && k >= WIDTH) return;
+#if NORMALIZES
+  Packed<T> scale = packed(p.scale + k);
+#endif
+  EVERY(r, ROWS) {
+    Packed<T> some = packed(p.x + r * WIDTH + k);
+    FOR_ELEMENTS {
+      float x = element(some, j);
+#if NORMALIZES
+      sums.squares[r] += x * x;
+      x *= element(scale, j);
+#endif
+      EVERY(s, SUMS) sums.of[s][r] += x * element(weights[s], j);
+    }
+  }
 }
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
@@ -48,11 +80,16 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     int column = first + s % PER < COLUMNS ? first + s % PER : COLUMNS - 1;
     w[s] = p.w + (long long)(column + s / PER * COLUMNS) * WIDTH;
   }
-#if EARLY
+#if EARLY == 3
   let_others_begin();
-  EVERY(s, SUMS) {
-    for (int k = lane * 64; k < WIDTH; k += 32 * 64) prefetch(w[s] + k);
+#endif
+#if EARLY > 1
+  if (lane < SUMS && first + lane % PER < COLUMNS) {
+    int row = first + lane % PER + lane / PER * COLUMNS;
+    prefetch(p.w + (long long)row * WIDTH, WIDTH * (int)sizeof(T));
   }
+#endif
+#if EARLY
   await_others();
 #endif
   // A lane ends with a row of a column.
@@ -65,35 +102,43 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
 #if ADDS
   if (writes) addend = up(p.addend[(long long)row * COLUMNS + column]);
 #endif
-  float sums[SUMS][ROWS] = {}, squares[ROWS] = {};
-  constexpr int ahead = AHEAD;
-#pragma unroll ahead
-  for (int k = lane * VECTOR; k < WIDTH; k += STEP) {
-    Packed<T> weights[SUMS];
-    EVERY(s, SUMS) weights[s] = packed(w[s] + k);
-#if NORMALIZES
-    Packed<T> scale = packed(p.scale + k);
-#endif
-    EVERY(r, ROWS) {
-      Packed<T> some = packed(p.x + r * WIDTH + k);
-      FOR_ELEMENTS {
-        float x = element(some, j);
-#if NORMALIZES
-        squares[r] += x * x;
-        x *= element(scale, j);
-#endif
-        EVERY(s, SUMS) sums[s][r] += x * element(weights[s], j);
-      }
+  __shared__ uint4 slots[AHEAD * SUMS * THREADS];
+  auto fetch = [&](int i) {
+    int k = i * STEP + lane * VECTOR;
+    bool there = WIDTH % STEP == 0 || k < WIDTH;
+    EVERY(s, SUMS) {
+      int slot = (i % AHEAD * SUMS + s) * THREADS + threadIdx.x;
+      begin_copy(slots + slot, w[s] + (there ? k : 0), there);
     }
+  };
+  EVERY(i, AHEAD) {
+    if (i < STEPS) fetch(i);
+    end_batch();
   }
+  Sums sums = {};
+#pragma unroll 8
+  for (int i = 0; i < STEPS; ++i) {
+    await_copies<AHEAD - 1>();
+    Packed<T> weights[SUMS];  // each lane reads what it has copied itself
+    EVERY(s, SUMS) {
+      uint4 v = slots[(i % AHEAD * SUMS + s) * THREADS + threadIdx.x];
+      weights[s] = {{v.x, v.y, v.z, v.w}};
+    }
+    add(sums, p, weights, i * STEP + lane * VECTOR);
+    if (i + AHEAD < STEPS) fetch(i + AHEAD);
+    end_batch();
+  }
+#if EARLY == 1 || EARLY == 2
+  let_others_begin();
+#endif
   float found[PARTS] = {}, square = 0;
   EVERY(r, ROWS) {
 #if NORMALIZES
-    float all = total(squares[r]);
+    float all = total(sums.squares[r]);
     if (row == r) square = all;
 #endif
     EVERY(s, SUMS) {
-      float sum = total(sums[s][r]);
+      float sum = total(sums.of[s][r]);
       if (own == r * PER + s % PER) found[s / PER] = sum;
     }
   }
