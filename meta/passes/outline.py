@@ -16,12 +16,17 @@ from meta.ir import (
     Module,
     Tuple,
     TupleGetItem,
+    TupleType,
     Var,
     map_atoms,
     structural_equal,
     structural_hash,
     type_of,
 )
+
+
+NOTHING = TupleType(())
+"""The type of a call that only writes."""
 
 
 class OutlinedFunctions:
@@ -48,19 +53,21 @@ class OutlinedFunctions:
         does all members.
 
         Nothing but the results may be used elsewhere. Several come as a tuple, whose fields are
-        bound. The function's parameters are the atoms of ``names``, under these names and in this
+        bound, but for ``()`` of a member that only writes. The function's parameters are the atoms of ``names``, under these names and in this
         order, as far as members use them, then whatever else they use. Functions of another ``key``
         are never one.
         """
         results = results or members[-1:]
-        function, args = outlined_function(members, attrs, names or {}, results)
+        values = [r for r in results if r.var.type != NOTHING] or results[:1]
+        rest = [Binding(r.var, Tuple(()), r.span) for r in results if r not in values]
+        function, args = outlined_function(members, attrs, names or {}, values)
         call = Call(GlobalVar(self.name(function, stem, key), function.type), args)
         span = members[-1].span
-        if len(results) == 1:
-            return [Binding(results[0].var, call, span)]
+        if len(values) == 1:
+            return [Binding(values[0].var, call, span), *rest]
         fields = Var(stem, function.result_type)
-        taken = (Binding(r.var, TupleGetItem(fields, i), r.span) for i, r in enumerate(results))
-        return [Binding(fields, call, span), *taken]
+        taken = (Binding(r.var, TupleGetItem(fields, i), r.span) for i, r in enumerate(values))
+        return [Binding(fields, call, span), *taken, *rest]
 
     def name(self, function: Function, stem: str, key: Hashable = None) -> str:
         """Return the name of a function, which is added unless there is an equal one."""

@@ -1,18 +1,17 @@
 // Products of a few rows with a matrix (out, in) that is read once, which sets the time.
 //
 // A warp has PER results of each row, or as many pairs of them, one in each half of the matrix
-// (GATES). It may begin while the kernels before it still run: then what it will read of the matrix
-// is on its way to the L2 cache before they are done.
+// (GATES).
 //
 // DATA: the dtype, HALF as instructions name it. ROWS, WIDTH: of x. COLUMNS: of the result. WARPS:
 // of a thread block. AHEAD: how many accesses of a row of the matrix are under way together.
 // NORMALIZES: whether x is normalised by the root mean square first. BIASED, ADDS: whether there is
 // a bias, and what is added at last. ACTIVATES: whether there is an activation, ACTIVATION. EARLY:
-// whether it begins early (1), reads ahead then (2), and lets those behind it begin when it does
-// itself (3).
+// whether it begins while the kernels before it still run.
 #define VECTOR 8
 #include "packed.cuh"
 #include "activation.cuh"
+#include "early.cuh"
 #include "tensor_core.cuh"
 
 #define FULL 0xffffffffu
@@ -31,16 +30,6 @@ struct Parameters {
   T* out;
   float eps;
 };
-
-#if EARLY
-inline void await_others() { asm volatile("griddepcontrol.wait;" : : : "memory"); }
-inline void let_others_begin() { asm volatile("griddepcontrol.launch_dependents;" : : : "memory"); }
-#endif
-#if EARLY > 1
-inline void prefetch(const T* at, int bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" : : "l"(at), "r"(bytes) : "memory");
-}
-#endif
 
 inline float total(float x) {
 #pragma unroll
@@ -80,18 +69,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     int column = first + s % PER < COLUMNS ? first + s % PER : COLUMNS - 1;
     w[s] = p.w + (long long)(column + s / PER * COLUMNS) * WIDTH;
   }
-#if EARLY == 3
-  let_others_begin();
-#endif
-#if EARLY > 1
-  if (lane < SUMS && first + lane % PER < COLUMNS) {
-    int row = first + lane % PER + lane / PER * COLUMNS;
-    prefetch(p.w + (long long)row * WIDTH, WIDTH * (int)sizeof(T));
-  }
-#endif
-#if EARLY
   await_others();
-#endif
   // A lane ends with a row of a column.
   int own = lane < PER * ROWS ? lane : 0, row = own / PER, column = first + own % PER;
   bool writes = lane < PER * ROWS && column < COLUMNS;
@@ -128,9 +106,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     if (i + AHEAD < STEPS) fetch(i + AHEAD);
     end_batch();
   }
-#if EARLY == 1 || EARLY == 2
   let_others_begin();
-#endif
   float found[PARTS] = {}, square = 0;
   EVERY(r, ROWS) {
 #if NORMALIZES

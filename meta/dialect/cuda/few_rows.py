@@ -27,7 +27,7 @@ from meta.op.core.check import normalize_axis
 from meta.runtime import gpu_properties
 
 HALVES = ("float16", "bfloat16")
-MOST_ROWS = 8
+MOST_ROWS = 4
 VECTOR, STEP = 8, 256
 """Elements of an access, and those of a warp's."""
 FIRST_EARLY = (9, 0)
@@ -70,15 +70,14 @@ def product(
         raise Unsupported(f"what is added, {addend}, has not the shape of {result}")
     if bias is not None and bias.shape != (all_columns,):
         raise Unsupported(f"the bias, {bias}, is not of {all_columns} columns")
-    can_begin = gpu_properties.query(device.ordinal).capability >= FIRST_EARLY
-    early = ask("early", 2, [0, 1, 3]) if can_begin else 0
-    per = ask("per", 1 if rows < 3 else 2, [1, 2, 4])
+    early = gpu_properties.query(device.ordinal).capability >= FIRST_EARLY
+    per = ask("per", 2 if gates or rows > 2 or columns > width else 1, [1, 2, 4])
     warps = ask("warps", 4, [2, 8])
-    ahead = ask("ahead", 8 // (per * (1 + gates)), [2, 4, 8, 16])
+    ahead = ask("ahead", 4, [2, 8, 16])
     sizes = {
         "ROWS": rows, "WIDTH": width, "COLUMNS": columns, "PER": per, "WARPS": warps,
         "AHEAD": ahead, "GATES": int(gates), "NORMALIZES": int(scale is not None),
-        "BIASED": int(bias is not None), "ADDS": int(addend is not None), "EARLY": early,
+        "BIASED": int(bias is not None), "ADDS": int(addend is not None), "EARLY": int(early),
         "ACTIVATES": int(activation is not None),
         "HALF": '"bf16"' if x.dtype == "bfloat16" else '"f16"',
     }  # fmt: skip
@@ -96,7 +95,7 @@ def product(
                 tensors[name] = tensors[name].clone()
         if not launch:
             how = device.ordinal, grid, 32 * warps, PARAMETERS.size
-            launch.append(cubin.launch(text, "few_rows", *how, early=early > 0))
+            launch.append(cubin.launch(text, "few_rows", *how, early=early))
         launch[0](PARAMETERS.packed(tensors, eps))
 
     return cubin.env(run, lambda: [text], device.ordinal)
