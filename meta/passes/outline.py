@@ -24,7 +24,6 @@ from meta.ir import (
     type_of,
 )
 
-
 NOTHING = TupleType(())
 """The type of a call that only writes."""
 
@@ -53,9 +52,9 @@ class OutlinedFunctions:
         does all members.
 
         Nothing but the results may be used elsewhere. Several come as a tuple, whose fields are
-        bound, but for ``()`` of a member that only writes. The function's parameters are the atoms of ``names``, under these names and in this
-        order, as far as members use them, then whatever else they use. Functions of another ``key``
-        are never one.
+        bound, but for ``()`` of a member that only writes. The function's parameters are the atoms
+        of ``names``, under these names and in this order, as far as members use them, then whatever
+        else they use. Functions of another ``key`` are never one.
         """
         results = results or members[-1:]
         values = [r for r in results if r.var.type != NOTHING] or results[:1]
