@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from meta.ir.types import TensorType
+from meta.ir.dims import product
+from meta.ir.types import Dim, TensorType
 from meta.op.attention import same_extent
 from meta.op.core import InOut, Tensor, op
 from meta.op.core.axes import Args, Axes, Labels
@@ -23,8 +24,7 @@ from meta.op.norm import statistics_dtype
 
 def slots_of(cache: TensorType, block_table: TensorType | None) -> Any:
     """Return how many slots a text has in a cache."""
-    most = 1 if block_table is None else block_table.shape[1]
-    return cache.shape[2] * most
+    return product((cache.shape[2], *(() if block_table is None else block_table.shape[1:])))
 
 
 def _check(
@@ -38,7 +38,8 @@ def _check(
         require_ndim(x, 4, name)
     require_same_dtype(*tokens.values(), *caches.values())
     n, steps = next(iter(tokens.values())).shape[:2]
-    integers = {"positions": (positions, "int64", steps)}
+    integers: dict[str, tuple[TensorType, str, Dim | None]] = {}
+    integers["positions"] = positions, "int64", steps
     if block_table is not None:
         integers["block_table"] = block_table, "int32", None
     for name, (x, dtype, extent) in integers.items():
@@ -146,8 +147,9 @@ def cached_attention(
     _check({"query": query}, {"keys": keys, "values": values}, positions, block_table)
     require_float(query, "query")
     heads, groups = query.shape[2], keys.shape[1]
-    divides = not (isinstance(heads, int) and isinstance(groups, int))
-    divides = divides or heads == groups or (groups > 0 and heads % groups == 0)
+    divides = True
+    if isinstance(heads, int) and isinstance(groups, int):
+        divides = heads == groups or (groups > 0 and heads % groups == 0)
     expected = f"[., a divisor of {heads}, ., {query.shape[3]}]"
     fits = divides and same_extent(query.shape[3], keys.shape[3])
     require(fits, "keys do not fit query", expected=expected, found=keys)

@@ -58,14 +58,14 @@ def cached_attention(query, keys, values, positions, block_table, sinks, scale, 
         return y
     for row in range(n):
         table = None if block_table is None else block_table[row : row + 1]
-        own = [x if table is not None else x[row : row + 1] for x in (keys, values)]
+        k, v = (x if table is not None else x[row : row + 1] for x in (keys, values))
         for first in range(0, steps, STEPS):
             part = slice(row, row + 1), slice(None), slice(first, first + STEPS)
             at = positions[row : row + 1, first : first + STEPS]
             low, high = at.masked_fill(at < 0, slots).min().item(), at.max().item()
             if high >= 0:
                 begin = 0 if window is None else max(low - window + 1, 0)
-                found = _of_slots(query[part], *own, at, table, begin, high + 1, window, how)
+                found = _of_slots(query[part], k, v, at, table, begin, high + 1, window, how)
                 result[part] = found
     return y
 

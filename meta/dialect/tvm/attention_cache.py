@@ -17,7 +17,6 @@ from meta.dialect.tvm.compute import OPAQUE, compute
 from meta.dialect.tvm.index import hand_built, ints
 from meta.dialect.tvm.regions import named
 from meta.op.attention import score_scale
-from meta.op.attention_cache import slots_of
 from meta.op.norm import statistics_dtype
 
 LANES = 16
@@ -98,16 +97,17 @@ def cache_update(keys, values, key, value, positions, block_table):
 class _Loops:
     """The loops of one call, and its sizes."""
 
-    def __init__(self, query, keys, values, block_table, scale, window, score_cap):
+    def __init__(self, query, values, block_table, scale, window, score_cap):
         self.n, self.steps, self.heads, self.width = ints(query.shape)
         _, self.groups, self.size, self.value_width = ints(values.shape)
         self.share = self.heads // self.groups
         self.rows = self.steps * self.share
         self.wide = statistics_dtype(str(query.dtype))
         self.scale, self.window, self.cap = score_scale(scale, self.width), window, score_cap
-        tasks, slots = self.n * self.groups, int(slots_of(keys, block_table))
-        self.parts = max(min(TASKS // max(tasks, 1), slots // LEAST), 1)
-        self.slots, self.paged = slots, block_table is not None
+        self.paged = block_table is not None
+        self.slots = self.size * (int(block_table.shape[1]) if self.paged else 1)
+        tasks = max(self.n * self.groups, 1)
+        self.parts = max(min(TASKS // tasks, self.slots // LEAST), 1)
         self.lead = (self.n, self.groups, self.parts, self.rows)
 
     def number(self, value):
@@ -294,7 +294,7 @@ class _Loops:
 def cached_attention(
     query, keys, values, positions, block_table, sinks, scale, window, score_cap, out
 ):
-    a = _Loops(query, keys, values, block_table, scale, window, score_cap)
+    a = _Loops(query, values, block_table, scale, window, score_cap)
     inputs = [x for x in (a.scaled(query), keys, values, positions, block_table) if x is not None]
     shapes = [(*a.lead, a.value_width), a.lead, a.lead]
     weighted, top, total = hand_built(shapes, inputs, a.fill, [a.wide] * 3, "attended")
