@@ -194,6 +194,24 @@ def test_what_is_not_read_may_be_anything(decoder: language.Decoder) -> None:
     )
 
 
+@pytest.mark.parametrize(("family", "size"), [("mistral", 8), ("gemma2", None)])
+def test_halves_are_within_rounding(tmp_path: Path, family: str, size: int | None) -> None:
+    """With windows shorter than the text, beside one read of all of it in float64."""
+    written(tmp_path, family)
+    half, wide = (language.load(tmp_path, dtype=d) for d in ("bfloat16", "float64"))
+    of = prompts(40, 3)
+    pool = None if size is None else language.BlockPool(half, 40, size)
+    options: dict[str, Any] = {"max_new_tokens": 24, "end_tokens": ()}
+    found = language.generate(half, of, cache=language.Cache(2, pool), **options)
+    for completion, prompt in zip(found, of, strict=True):
+        for k in (0, 23):
+            text = [*prompt, *completion.tokens[:k].tolist()]
+            token = int(completion.tokens[k])
+            alone = language.generate(wide, text, max_new_tokens=1, logit_bias={token: 1e4})
+            assert alone.tokens.tolist() == [token]
+            assert abs(alone.logprobs[0] - completion.logprobs[k]) < 0.3
+
+
 def test_a_stream_that_is_left_keeps_what_was_read(decoder: language.Decoder) -> None:
     cache = language.Cache()
     stream = language.generate(decoder, "abcdef", max_new_tokens=30, stream=True, cache=cache)

@@ -46,29 +46,30 @@ MOST_PARTS = 64
 
 
 @triton.jit
-def _block(table, row, slot, inside, size, blocks, most, PAGED: tl.constexpr):
-    """Return the blocks of a text's slots, and which of them there are."""
+def _place(
+    table, row, head, heads, slot, inside, blocks, most, PAGED: tl.constexpr, SIZE: tl.constexpr
+):  # fmt: skip
+    """Return where a head of a text's slots is, in slots, and which of them there are."""
     if PAGED:
-        column = slot // size
+        column = slot // SIZE
         inside = inside & (column < most)
         block = tl.load(table + row * most + column, mask=inside, other=-1).to(tl.int64)
-    else:
-        inside = inside & (slot < size)
-        block = tl.zeros_like(slot).to(tl.int64) + row
-    return block, inside & (block >= 0) & (block < blocks)
+        inside = inside & (block >= 0) & (block < blocks)
+        return (block * heads + head) * SIZE + slot % SIZE, inside
+    return (row * heads + head) * SIZE + slot, inside & (slot < SIZE)
 
 
 @triton.jit
 def write_tokens(
-    keys, values, key, value, positions, table, steps, heads, width, value_width, size, blocks,
-    most, PAGED: tl.constexpr, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr,
+    keys, values, key, value, positions, table, steps, heads, width, value_width, blocks, most,
+    PAGED: tl.constexpr, SIZE: tl.constexpr, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Write a head of a token."""
     token, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     slot = tl.load(positions + token)
-    block, there = _block(table, token // steps, slot, slot >= 0, size, blocks, most, PAGED)
+    row = token // steps
+    to, there = _place(table, row, head, heads, slot, slot >= 0, blocks, most, PAGED, SIZE)
     if there:
-        to = (block * heads + head) * size + slot % size
         source = token * heads + head
         d = tl.arange(0, WIDTH)
         part = tl.load(key + source * width + d, mask=d < width)
@@ -81,10 +82,10 @@ def write_tokens(
 @triton.jit
 def attend_slots(
     query, keys, values, positions, table, sinks, y, sums, tops, totals,
-    steps, heads, groups, width, value_width, size, blocks, most, slots, window, scale, cap,
-    PAGED: tl.constexpr, WINDOW: tl.constexpr, CAP: tl.constexpr, SINKS: tl.constexpr,
-    PARTS: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr,
+    steps, heads, groups, width, value_width, blocks, most, slots, window, scale, cap,
+    PAGED: tl.constexpr, SIZE: tl.constexpr, WINDOW: tl.constexpr, CAP: tl.constexpr,
+    SINKS: tl.constexpr, PARTS: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Compute BLOCK_M rows of y, or their sums over a part of the slots."""
     share = heads // groups
@@ -115,8 +116,9 @@ def attend_slots(
     sum_ = tl.zeros((BLOCK_M, VALUE_WIDTH), tl.float32)
     for start in range(begin, end, BLOCK_N):
         slot = start + tl.arange(0, BLOCK_N)
-        block, there = _block(table, batch, slot, slot < end, size, blocks, most, PAGED)
-        place = (block * groups + group) * size + slot % size
+        place, there = _place(
+            table, batch, group, groups, slot, slot < end, blocks, most, PAGED, SIZE
+        )
         k = tl.load(
             keys + place[:, None] * width + depth[None, :],
             mask=there[:, None] & (depth < width)[None, :], other=0.0,
@@ -200,7 +202,7 @@ def _sizes_of_caches(call: CallValues) -> dict[str, Any]:
     keys, values, table = call.args.keys, call.args.values, call.args.block_table
     return {
         "keys": keys, "values": values, "positions": call.args.positions, "table": table,
-        "width": keys.shape[3], "value_width": values.shape[3], "size": keys.shape[2],
+        "width": keys.shape[3], "value_width": values.shape[3], "SIZE": keys.shape[2],
         "blocks": keys.shape[0], "most": 1 if table is None else table.shape[1],
         "PAGED": table is not None, "WIDTH": wide_tile(keys.static_shape[3]),
         "VALUE_WIDTH": wide_tile(values.static_shape[3]),
