@@ -350,14 +350,17 @@ def _generate(commands: Commands) -> None:
     parser.add_argument(
         "--max-new-tokens", type=_positive, default=128, metavar="N", help="default 128"
     )
-    parser.add_argument(
-        "--temperature", type=float, default=0.0, metavar="T",
-        help="draw tokens; default 0: take the most probable one",
-    )  # fmt: skip
-    parser.add_argument("--top-k", type=int, default=0, metavar="K", help="of the K most probable")
-    parser.add_argument(
-        "--top-p", type=float, default=1.0, metavar="P", help="of the fewest that have P together"
-    )
+    for name, kind, metavar, text in (  # of `meta.language.Sampling`, whose defaults hold
+        ("temperature", float, "T", "draw tokens; default 0: take the most probable one"),
+        ("top-k", int, "K", "of the K most probable"),
+        ("top-p", float, "P", "of the fewest that have P together"),
+        ("min-p", float, "P", "of those P times as probable as the most probable one"),
+        ("repetition-penalty", float, "X", "divide scores of tokens that were there by X"),
+        ("presence-penalty", float, "X", "subtract X from scores of tokens that were written"),
+        ("frequency-penalty", float, "X", "subtract X as often as they were"),
+        ("seed", _seed, "N", "of the draws"),
+    ):
+        parser.add_argument(f"--{name}", type=kind, metavar=metavar, help=text)
     parser.add_argument(
         "--stop",
         action="append",
@@ -365,7 +368,20 @@ def _generate(commands: Commands) -> None:
         metavar="TEXT",
         help="end before it (may be repeated)",
     )
-    parser.add_argument("--seed", type=_seed, default=None, metavar="N", help="of the draws")
+    parser.add_argument(
+        "--draft", metavar="FOLDER",
+        help="a smaller model that guesses tokens, or ngram, for what followed in the text before",
+    )  # fmt: skip
+    parser.add_argument(
+        "--draft-tokens", type=_positive, default=4, metavar="N", help="guess so many; default 4"
+    )
+    parser.add_argument(
+        "--beams", type=_positive, default=1, metavar="N", help="search with so many texts"
+    )
+    parser.add_argument(
+        "--length-penalty", type=float, default=1.0, metavar="P",
+        help="divide the scores of beams by their length to this power; default 1",
+    )  # fmt: skip
     parser.add_argument("--dtype", help="of the weights; default: as they are stored")
     _add_device(parser)
     _add_json(parser)

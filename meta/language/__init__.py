@@ -1,6 +1,7 @@
 """Floor 7: language models that write: decoders out of folders of transformers, and generation."""
 
 from meta.language.block_pool import BlockPool
+from meta.language.bound import Bound, decoding_bound
 from meta.language.cache import Cache
 from meta.language.config import DecoderConfig, Experts
 from meta.language.decoder import Decoder
@@ -9,6 +10,6 @@ from meta.language.generation import Completion, Piece, generate
 from meta.language.sampling import Sampling
 
 __all__ = [
-    "BlockPool", "Cache", "Completion", "Decoder", "DecoderConfig", "Experts", "Piece", "Sampling",
-    "generate", "load",
+    "BlockPool", "Bound", "Cache", "Completion", "Decoder", "DecoderConfig", "Experts", "Piece",
+    "Sampling", "decoding_bound", "generate", "load",
 ]  # fmt: skip

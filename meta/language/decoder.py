@@ -45,7 +45,7 @@ class TokenPositions:
     start: int64 [n], the position of the first token of each row. read: int64 [n], how many of its
     tokens belong to the text; those behind are padding, which is not written and sees nothing.
     fresh: the cache was empty, so that tokens see only one another, in their order. block_table: of
-    a cache of blocks (`meta.language.BlockPool`).
+    a cache of blocks (`meta.language.BlockPool`). every: each token is read as if it were the last.
     """
 
     def __init__(
@@ -56,10 +56,12 @@ class TokenPositions:
         steps: int,
         fresh: bool,
         block_table: Any,
+        every: bool,
     ) -> None:
         own = op.arange(0, steps, 1, "int64", device_of(start))
         self.positions = op.add(op.reshape(start, (-1, 1)), own)
-        self.lengths, self.fresh, self.block_table = op.add(start, read), fresh, block_table
+        self.lengths = op.add(self.positions, 1) if every else op.add(start, read)
+        self.fresh, self.block_table = fresh, block_table
         self.slots = op.where(op.less(own, op.reshape(read, (-1, 1))), self.positions, -1)
         self._tables: list[tuple[Any, tuple[Any, Any]]] = []
         self._width = config.rotary_width
@@ -256,6 +258,7 @@ class Decoder(Model):
         cache: Sequence[tuple[Any, Any]],
         fresh: bool = False,
         block_table: Any = None,
+        every: bool = False,
     ) -> Any:
         """Return the scores of the next token, float32, and write the cache; for traced code.
 
@@ -264,10 +267,12 @@ class Decoder(Model):
         cache: of each layer, keys and values, of the model's dtype, as `cache_update` has them:
         [n, heads, slots, width], or [blocks, heads, block_size, width] with a block_table, int32
         [n, most].
-        fresh: nothing is in the cache. Result: [n, vocabulary], behind the last token of each text.
+        fresh: nothing is in the cache. Result: [n, vocabulary], behind the last token of each text;
+        with ``every`` [n, steps, vocabulary], behind each token, which is read as if it were the
+        last.
         """
         config, steps = self.config, tokens.shape[1]
-        at = TokenPositions(config, start, read, steps, fresh, block_table)
+        at = TokenPositions(config, start, read, steps, fresh, block_table, every)
         x = self.embed_tokens(tokens)
         if config.embedding_scale != 1:
             x = op.multiply(x, config.embedding_scale)
@@ -275,6 +280,7 @@ class Decoder(Model):
             x = op.add(x, self.embed_positions(op.maximum(at.slots, 0)))
         for layer, (keys, values) in zip(self.layers, cache, strict=True):
             x = layer(x, at, keys, values)
-        rows = op.arange(0, tokens.shape[0], 1, "int64", device_of(tokens))
-        x = op.adv_index((x, rows, op.subtract(read, 1)))
+        if not every:
+            rows = op.arange(0, tokens.shape[0], 1, "int64", device_of(tokens))
+            x = op.adv_index((x, rows, op.subtract(read, 1)))
         return capped(op.astype(self.lm_head(self.norm(x)), "float32"), config.logit_cap)

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from inspect import signature
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from meta import op
 from meta.base.errors import ArgumentError
+from meta.base.signature_check import check_signature
 from meta.op.core.function import device_of
+from meta.runtime import random
 
 HALF = 2.0**-25
 """Half of the step of uniform numbers in float32."""
 
 
+F = TypeVar("F", bound=Callable[..., Any])
+Many = Sequence[Any]
+PENALTIES = {"repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
+"""What each is where there is none."""
+
+
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are drawn. Each is one value, or one for each row.
+    """How tokens are chosen. Each is one value, or one for each row.
 
     temperature: what scores are divided by; 0 takes the token of the highest score. top_k: how many
     of the highest scores may be drawn; 0 is no limit (Fan et al., arXiv:1805.04833). top_p: the
@@ -30,16 +39,21 @@ class Sampling:
     they are positive, else multiplied (Keskar et al., arXiv:1909.05858). presence_penalty,
     frequency_penalty: subtracted from the scores of tokens that were generated, once, or as often
     as they were. logit_bias: numbers to add to scores, by token.
+
+    seed: an int >= 0, of the draws; None: they go on from `meta.random.seed`. What a row draws is a
+    function of its seed and of where in its text the token is, whatever the batch. One seed gives
+    each row another, which is itself for the first.
     """
 
-    temperature: float | Sequence[float] = 0.0
-    top_k: int | Sequence[int] = 0
-    top_p: float | Sequence[float] = 1.0
-    min_p: float | Sequence[float] = 0.0
-    repetition_penalty: float | Sequence[float] = 1.0
-    presence_penalty: float | Sequence[float] = 0.0
-    frequency_penalty: float | Sequence[float] = 0.0
-    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    temperature: float | Many = 0.0
+    top_k: int | Many = 0
+    top_p: float | Many = 1.0
+    min_p: float | Many = 0.0
+    repetition_penalty: float | Many = 1.0
+    presence_penalty: float | Many = 0.0
+    frequency_penalty: float | Many = 0.0
+    logit_bias: Mapping[int, float] | Many = field(default_factory=dict)
+    seed: int | Many | None = None
 
     _ranges: ClassVar = {
         "temperature": (0.0, float("inf")),
@@ -51,18 +65,16 @@ class Sampling:
         "frequency_penalty": (-float("inf"), float("inf")),
     }
 
-    def rows(self, count: int) -> dict[str, np.ndarray]:
-        """Return the values of each row; ArgumentError for one that is out of range."""
-        found = {}
+    def rows(self, count: int, vocabulary: int) -> dict[str, np.ndarray]:
+        """Return the numbers of each row, [count] each, its "key" of draws, int64, and "bias",
+        float32 [count, vocabulary], if there is any; ArgumentError for one that is out of range.
+        """
+        found: dict[str, np.ndarray] = {}
         for name, (low, high) in self._ranges.items():
             dtype = np.int64 if name == "top_k" else np.float32
             given = np.asarray(getattr(self, name))
             if given.ndim > 1 or (given.ndim == 1 and len(given) != count):
-                raise ArgumentError(
-                    f"{name} has one value for each prompt",
-                    expected=f"a number, or {count} of them",
-                    found=getattr(self, name),
-                )
+                raise _wrong_count(name, count, getattr(self, name))
             if not np.issubdtype(given.dtype, np.number) or not np.all(
                 (given >= low) & (given <= high)
             ):
@@ -74,50 +86,84 @@ class Sampling:
             if dtype is np.int64 and not np.issubdtype(given.dtype, np.integer):
                 raise ArgumentError("top_k is an integer", found=self.top_k)
             found[name] = np.broadcast_to(given.astype(dtype), (count,)).copy()
+        found["key"] = self._keys(count, bool(found["temperature"].any()))
+        bias = self._bias(count, vocabulary)
+        return found if bias is None else {**found, "bias": bias}
+
+    def _keys(self, count: int, drawing: bool) -> np.ndarray:
+        if self.seed is None:
+            return random.default.keys(count).copy() if drawing else np.zeros(count, np.int64)
+        several = isinstance(self.seed, Sequence)
+        seeds: list[Any] = list(self.seed) if isinstance(self.seed, Sequence) else [self.seed]
+        if several and len(seeds) != count:
+            raise _wrong_count("seed", count, self.seed)
+        if any(isinstance(s, bool) or not isinstance(s, int | np.integer) or s < 0 for s in seeds):
+            raise ArgumentError("a seed is an int >= 0", found=self.seed)
+        each = 1 if several else count
+        words = [np.random.SeedSequence(int(s)).generate_state(each, np.uint64) for s in seeds]
+        return (np.concatenate(words) >> np.uint64(1)).astype(np.int64)
+
+    def _bias(self, count: int, vocabulary: int) -> np.ndarray | None:
+        given = self.logit_bias
+        rows = [given] * count if isinstance(given, Mapping) else list(given)
+        if len(rows) != count:
+            raise _wrong_count("logit_bias", count, given)
+        if not any(rows):
+            return None
+        found = np.zeros((count, vocabulary), np.float32)
+        for row, numbers in zip(found, rows, strict=True):
+            for token, number in numbers.items():
+                if not 0 <= token < vocabulary:
+                    raise ArgumentError(
+                        "logit_bias names a token that is none",
+                        expected=f"0 to {vocabulary - 1}",
+                        found=token,
+                    )
+                row[token] = number
         return found
 
 
-class Chooser:
-    """What a compiled program does to scores: only what the rows ask for.
+def takes_sampling(f: F) -> F:
+    """Give a function that hands ``**sampling`` to `Sampling` a signature with its fields."""
+    own = signature(f)
+    fields = [p.replace(kind=p.KEYWORD_ONLY) for p in signature(Sampling).parameters.values()]
+    first = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    f.__signature__ = own.replace(parameters=[*first, *fields])  # type: ignore[attr-defined]
+    return check_signature(f)
 
-    Attributes
-    ----------
-    draws: whether any row draws. sorts: how many scores are sorted, 0 for none. penalties, biased:
-    whether there are any.
+
+def _wrong_count(name: str, count: int, found: Any) -> ArgumentError:
+    return ArgumentError(
+        f"{name} has one value for each prompt", expected=f"one, or {count} of them", found=found
+    )
+
+
+@dataclass(frozen=True)
+class Chooser:
+    """What a compiled program does to scores: only what its rows ask for.
+
+    draws: whether any row draws. sorts: how many scores are sorted, 0 for none. floor: whether any
+    row has ``min_p``. penalties, biased: whether there are any.
     """
 
-    def __init__(self, sampling: Sampling, count: int, vocabulary: int) -> None:
-        rows = sampling.rows(count)
-        drawing = rows["temperature"] > 0
-        self.draws = bool(drawing.any())
-        limits = np.where(rows["top_k"] > 0, rows["top_k"], vocabulary)
-        nucleus = bool((drawing & (rows["top_p"] < 1)).any())
-        limited = bool((drawing & (limits < vocabulary)).any())
-        self.sorts = 0
-        if nucleus or limited:
-            longest = int(limits[drawing].max())
-            self.sorts = min(vocabulary, -(-longest // 64) * 64)
-        self.floor = bool((drawing & (rows["min_p"] > 0)).any())
-        self.penalties = any(
-            bool((rows[name] != neutral).any())
-            for name, neutral in (
-                ("repetition_penalty", 1), ("presence_penalty", 0), ("frequency_penalty", 0),
-            )
-        )  # fmt: skip
-        self.biased = bool(sampling.logit_bias)
-        self.vocabulary = vocabulary
-        for token in sampling.logit_bias:
-            if not 0 <= token < vocabulary:
-                raise ArgumentError(
-                    "logit_bias names a token that is none",
-                    expected=f"0 to {vocabulary - 1}",
-                    found=token,
-                )
+    vocabulary: int
+    draws: bool
+    sorts: int
+    floor: bool
+    penalties: bool
+    biased: bool
 
-    @property
-    def signature(self) -> tuple[Any, ...]:
-        """Return what a program depends on."""
-        return self.draws, self.sorts, self.floor, self.penalties, self.biased
+    @classmethod
+    def of(cls, rows: Mapping[str, np.ndarray], vocabulary: int) -> Chooser:
+        """Return what is needed for rows, as `Sampling.rows` returns them."""
+        drawing = rows["temperature"] > 0
+        limits = np.where(rows["top_k"] > 0, rows["top_k"], vocabulary)
+        sorts = 0
+        if (drawing & ((rows["top_p"] < 1) | (limits < vocabulary))).any():
+            sorts = min(vocabulary, -(-int(limits[drawing].max()) // 64) * 64)
+        floor = bool((drawing & (rows["min_p"] > 0)).any())
+        penalties = any(bool((rows[name] != none).any()) for name, none in PENALTIES.items())
+        return cls(vocabulary, bool(drawing.any()), sorts, floor, penalties, "bias" in rows)
 
     def penalized(self, scores: Any, rows: Mapping[str, Any], known: Any, counts: Any) -> Any:
         """Return scores after penalties; known: bool, of the prompt; counts: int32, generated."""
@@ -136,25 +182,30 @@ class Chooser:
         scores = op.subtract(scores, op.multiply(op.astype(generated, "float32"), presence))
         return op.subtract(scores, op.multiply(counted, frequency))
 
-    def chosen(self, scores: Any, rows: Mapping[str, Any], key: Any) -> Any:
-        """Return the tokens, int64 [n], of scores [n, vocabulary]; key: int64 [1]."""
+    def chosen(self, scores: Any, rows: Mapping[str, Any], at: Any) -> Any:
+        """Return the tokens, int64 [n], of scores [n, vocabulary].
+
+        at: int64 [n], where in its text each token is.
+        """
         if not self.draws:
             return op.argmax(scores, -1)
+        # The largest of scores plus noise of Gumbel's distribution is a draw by their softmax. The
+        # noise belongs to a token, whatever its rank: other rows may ask for the order.
+        noise = op.random_uniform(op.add(rows["key"], at), scores.shape)
         tokens = None
         if self.sorts:
             scores, tokens = op.topk(scores, self.sorts, -1)
+            noise = op.take_along_axis(noise, tokens, -1)
         temperature = op.reshape(rows["temperature"], (-1, 1))
         greedy = op.equal(temperature, 0.0)
         scaled = op.divide(scores, op.where(greedy, 1.0, temperature))
         scaled = op.where(self._kept(scaled, rows), scaled, float("-inf"))
-        # The largest of scores plus noise of Gumbel's distribution is a draw by their softmax.
-        noise = op.add(op.random_uniform(key, scores.shape), HALF)
-        noise = op.negative(op.log(op.negative(op.log(noise))))
+        noise = op.negative(op.log(op.negative(op.log(op.add(noise, HALF)))))
         found = op.argmax(op.where(greedy, scores, op.add(scaled, noise)), -1)
         if tokens is None:
             return found
-        at = op.arange(0, scores.shape[0], 1, "int64", device_of(scores))
-        return op.adv_index((tokens, at, found))
+        rank = op.reshape(found, (-1, 1))
+        return op.reshape(op.take_along_axis(tokens, rank, -1), (-1,))
 
     def _kept(self, scaled: Any, rows: Mapping[str, Any]) -> Any:
         """Return which tokens may be drawn, of scores that descend if they are sorted."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,28 +15,36 @@ class Text:
 
     Attributes
     ----------
-    tokens, logprobs: of what was written. written: the characters that were handed out. reason: why
-    it ended, None before.
+    tokens, logprobs: of what was written. guessed: how many of the tokens a draft had. written: the
+    characters that were handed out. reason: why it ended, None before. end_tokens: what ends it.
     """
 
     def __init__(
         self, tokenizer: Any, limit: int, end_tokens: Sequence[int], stop: Sequence[str]
     ) -> None:
         self._tokenizer, self._limit = tokenizer, limit
-        self._end_tokens, self._stop = frozenset(end_tokens), tuple(stop)
+        self.end_tokens, self._stop = frozenset(end_tokens), tuple(stop)
         self.tokens: list[int] = []
         self.logprobs: list[float] = []
+        self.guessed = 0
         self.written, self._pending = "", ""
         self._begin = self._decoded = 0  # of the tokens that are decoded together
         self.reason: str | None = "length" if limit == 0 else None
 
-    def add(self, token: int, logprob: float) -> str:
+    def fork(self) -> Text:
+        """Return a copy, to go on otherwise."""
+        found = copy.copy(self)
+        found.tokens, found.logprobs = list(self.tokens), list(self.logprobs)
+        return found
+
+    def add(self, token: int, logprob: float, guessed: bool = False) -> str:
         """Add a token; return the characters that are now known to belong to the text."""
-        if token in self._end_tokens:
+        if token in self.end_tokens:
             self.reason = "end"
             return self._flushed()
         self.tokens.append(token)
         self.logprobs.append(logprob)
+        self.guessed += guessed
         self._pending += self._new_characters()
         found = self._cut()
         if self.reason is None and len(self.tokens) == self._limit:

@@ -122,10 +122,14 @@ def random_key(device: DeviceName = "cpu") -> Tensor:
     return TensorType((1,), "int64")
 
 
-def _drawn(key: TensorType, shape: Ints, dtype: str) -> TensorType:
-    require_key(key, "key")
-    require(dtypes.is_float(dtype), "the numbers are floating point", expected="float", found=dtype)
-    return TensorType(extents_of(shape), dtype)
+def _drawn(key: TensorType, shape: Ints, dtype: str, floating: bool = True) -> TensorType:
+    drawn = TensorType(extents_of(shape), dtype)
+    if key.shape[:1] != drawn.shape[:1] or key.dtype != "int64" or key.ndim != 1:
+        require_key(key, "key")
+    fits = dtypes.is_float(dtype) if floating else not dtypes.is_float(dtype) and dtype != "bool"
+    kind = "floating point" if floating else "integers"
+    require(fits, f"the numbers are {kind}", expected=kind, found=dtype)
+    return drawn
 
 
 @op
@@ -134,7 +138,8 @@ def random_uniform(
 ) -> Tensor:
     """Numbers uniform on [low, high), a pure function of the key and the position.
 
-    key: int64 tensor of one element, from `random_key`. shape: extents of the result.
+    key: int64 tensor of one element, from `random_key`; or [n], one for each slice along the first
+    axis, which is what that key alone gives. shape: extents of the result.
     Element i (in row-major order) is low + (high - low) * w / 2**24, where w are the upper 24 bits
     of word i % 4 of Philox4x32-10(counter=i // 4, key); in float64 it has 53 bits, of words 0 and 1
     or 2 and 3 of counter i // 2. What is rounded to ``high`` becomes ``low``.
@@ -173,13 +178,11 @@ def random_integers(
     Raises TypeInferError for another key, a negative extent, last < low or a dtype that is not of
     integers, and NumberOutOfRange if the dtype has not both bounds.
     """
-    require_key(key, "key")
-    whole = not dtypes.is_float(dtype) and dtype != "bool"
-    require(whole, "the numbers are integers", expected="an integer dtype", found=dtype)
+    found = _drawn(key, shape, dtype, floating=False)
     require(low <= last, "there is no integer to draw", expected="low <= last", found=(low, last))
     require_representable(dtype, low, "the first number")
     require_representable(dtype, last, "the last number")
-    return TensorType(extents_of(shape), dtype)
+    return found
 
 
 def _check(key: TensorType) -> TensorType:

@@ -68,6 +68,21 @@ def test_seeds(decoder: language.Decoder) -> None:
     assert begun == [drawn(None), drawn(None)] and begun[0] != begun[1]
 
 
+def test_a_row_is_what_it_is_alone(decoder: language.Decoder) -> None:
+    of, seeds = prompts(7, 40, 16), [5, 2, 5]
+    options: dict[str, Any] = {"max_new_tokens": 24, "end_tokens": ()}
+    several = {"temperature": [1.0, 1.5, 0.7], "top_k": [0, 9, 0], "top_p": [1.0, 0.9, 0.8]}
+    together = language.generate(decoder, of, seed=seeds, **several, **options)
+    for row, prompt in enumerate(of):
+        own = {name: values[row] for name, values in several.items()}
+        alone = language.generate(decoder, prompt, seed=seeds[row], **own, **options)
+        assert alone.tokens.tolist() == together[row].tokens.tolist()
+        cache = language.Cache()
+        half = {**own, **options, "max_new_tokens": 12, "seed": seeds[row], "cache": cache}
+        parts = [language.generate(decoder, part, **half) for part in ([prompt], [[]])]
+        assert [t for (part,) in parts for t in part.tokens] == alone.tokens.tolist()
+
+
 def test_end_tokens_and_stops(decoder: language.Decoder) -> None:
     whole = language.generate(decoder, "hello", max_new_tokens=60, temperature=2.0, seed=1)
     end = int(whole.tokens[7])
@@ -239,8 +254,12 @@ def test_penalties_beside_transformers(folder: Path, decoder: language.Decoder) 
 
 
 def test_a_bias_and_a_constraint(decoder: language.Decoder) -> None:
-    found = language.generate(decoder, "a", max_new_tokens=6, logit_bias={65: 1e4})
+    options: dict[str, Any] = {"max_new_tokens": 6}
+    found = language.generate(decoder, "a", logit_bias={65: 1e4}, **options)
     assert found.text == "AAAAAA"
+    found = language.generate(decoder, ["a"] * 3, logit_bias=[{65: 1e4}, {}, {66: 1e4}], **options)
+    alone = language.generate(decoder, "a", **options)
+    assert [c.text for c in found] == ["AAAAAA", alone.text, "BBBBBB"]
     seen: list[list[list[int]]] = []
 
     def count(scores: Any, texts: list[list[int]]) -> Any:
@@ -293,6 +312,7 @@ def test_texts_longer_than_the_models(tmp_path: Path) -> None:
         ("a", {"max_new_tokens": True}, "max_new_tokens is an int"),
         ("a", {"cache": language.Cache(2)}, "a cache has a row for each prompt"),
         ("a", {"top_p": 2.0}, "top_p is out of range"),
+        ("a", {"temprature": 1.0}, "there is no argument 'temprature'"),
         (["a", "b"], {"temperature": [1.0]}, "one value for each prompt"),
     ],
 )

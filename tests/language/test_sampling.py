@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -46,12 +47,13 @@ def expected(**options: Any) -> Any:
     return shares / shares.sum()
 
 
-def drawn(sampling: Sampling, rows: int, key: int = 7) -> np.ndarray:
+def drawn(sampling: Sampling, rows: int, seed: Any = 7, at: int = 5) -> np.ndarray:
     """Return a token for each of so many rows with the same scores."""
-    chooser = Chooser(sampling, rows, VOCABULARY)
-    values = {name: meta.array(x) for name, x in sampling.rows(rows).items()}
+    numbers = replace(sampling, seed=seed).rows(rows, VOCABULARY)
+    chooser = Chooser.of(numbers, VOCABULARY)
+    values = {name: meta.array(x) for name, x in numbers.items()}
     scores = meta.array(np.broadcast_to(SCORES, (rows, VOCABULARY)).copy())
-    found: np.ndarray = chooser.chosen(scores, values, meta.array([key])).numpy()
+    found: np.ndarray = chooser.chosen(scores, values, meta.array([at] * rows)).numpy()
     return found
 
 
@@ -96,18 +98,29 @@ def test_rows_have_options_of_their_own() -> None:
 
 def test_a_key_decides() -> None:
     sampling = Sampling(temperature=1.0, top_p=0.9)
-    one, again, other = (drawn(sampling, 200, key) for key in (1, 1, 2))
+    one, again, other = (drawn(sampling, 200, seed) for seed in (1, 1, 2))
     assert (one == again).all() and (one != other).any()
+    assert (drawn(sampling, 200, 1, at=6) != one).any()
+
+
+def test_a_row_is_drawn_by_its_seed_whatever_the_others_are() -> None:
+    seeds = [7, 2**63, 7, 0]
+    for temperature, top_k in (([1.0, 1.0, 0.0, 1.5], 0), (1.0, [0, 3, 5, 0])):
+        together = drawn(Sampling(temperature, top_k), 4, seeds)
+        for row, seed in enumerate(seeds):
+            own = [x[row] if isinstance(x, list) else x for x in (temperature, top_k)]
+            assert drawn(Sampling(*own), 1, seed)[0] == together[row]
+    assert drawn(Sampling(1.0), 300, 4)[0] == drawn(Sampling(1.0), 1, [4])[0]
 
 
 def test_penalties() -> None:
     sampling = Sampling(repetition_penalty=2.0, presence_penalty=0.5, frequency_penalty=0.25)
-    rows = {name: meta.array(x) for name, x in sampling.rows(1).items()}
+    rows = {name: meta.array(x) for name, x in sampling.rows(1, VOCABULARY).items()}
     known = np.zeros((1, VOCABULARY), bool)
     known[0, [0, 3]] = True
     counts = np.zeros((1, VOCABULARY), "int32")
     counts[0, [3, 5]] = 4, 1
-    chooser = Chooser(sampling, 1, VOCABULARY)
+    chooser = Chooser.of(sampling.rows(1, VOCABULARY), VOCABULARY)
     found = chooser.penalized(
         meta.array(SCORES[None]), rows, meta.array(known), meta.array(counts)
     ).numpy()[0]
@@ -129,9 +142,13 @@ def test_penalties() -> None:
         ({"min_p": "a"}, "min_p is out of range"),
         ({"repetition_penalty": 0.0}, "repetition_penalty is out of range"),
         ({"temperature": [1.0, 2.0]}, "one value for each prompt"),
+        ({"seed": -1}, "a seed is an int >= 0"),
+        ({"seed": [1, 2, True]}, "a seed is an int >= 0"),
+        ({"seed": [1, 2]}, "one value for each prompt"),
+        ({"logit_bias": [{}, {}]}, "one value for each prompt"),
         ({"logit_bias": {99: 1.0}}, "logit_bias names a token that is none"),
     ],
 )
 def test_options_that_do_not_fit(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
-        Chooser(Sampling(**options), 3, VOCABULARY)
+        Sampling(**options).rows(3, VOCABULARY)

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import meta
+from meta import op
 from meta.base import config
 from meta.base.errors import ArgumentError, TraceError
 from meta.grad import grad, hessian, jacfwd, jacrev, jvp, value_and_grad
@@ -254,6 +255,22 @@ def test_random_numbers(mode: str) -> None:
     assert all((three[i] != three[j]).any() for i, j in ((0, 1), (1, 2), (0, 2)))
     with pytest.raises(TraceError, match='randomness="different" or "same"'):
         run(mode, draws("error"), x)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_draws_by_keys_are_one_draw(mode: str) -> None:
+    keys = meta.array([[3], [-1], [2**40]])
+    scale = meta.array([1.0, 2.0, 3.0])
+    for draw in (op.random_uniform, op.random_normal):
+        f = vmap(lambda key, s: draw(key, (2, 5)) * s)  # noqa: B023
+        found = run(mode, f, keys, scale).torch()
+        of = [draw(k, (2, 5)).torch() * s for k, s in zip(keys, (1, 2, 3), strict=True)]
+        assert torch.equal(found, torch.stack(of)) and not f.loops
+    f = vmap(lambda keys: op.random_integers(keys, (2, 3), 0, 9))
+    pairs = meta.array([[1, 2], [3, 4]])
+    found = run(mode, f, pairs).torch()
+    of = [op.random_integers(meta.array([k]), (3,), 0, 9).torch() for k in (1, 2, 3, 4)]
+    assert torch.equal(found.view(4, 3), torch.stack(of)) and not f.loops
 
 
 @pytest.mark.parametrize("mode", MODES)

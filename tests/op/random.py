@@ -41,6 +41,18 @@ def top53(a, b):
     return ((a >> 5) << 26) + (b >> 6)
 
 
+def by_keys(draw):
+    """Draw each slice along the first axis by a key of its own, where there are several keys."""
+
+    def drawn(key, shape, *args, **options):
+        if key.numel() == 1:
+            return draw(key, shape, *args, **options)
+        return torch.stack([draw(k, shape[1:], *args, **options) for k in key])
+
+    return drawn
+
+
+@by_keys
 def random_uniform(key, shape, low=0.0, high=1.0, dtype="float32"):
     extents, count, words = blocks(key, shape)
     if dtype == "float64":
@@ -53,6 +65,7 @@ def random_uniform(key, shape, low=0.0, high=1.0, dtype="float32"):
     return torch.where(found >= high, torch.tensor(low, dtype=kind), found).reshape(extents)
 
 
+@by_keys
 def random_normal(key, shape, mean=0.0, std=1.0, dtype="float32"):
     extents, count, words = blocks(key, shape)
     values = []
@@ -68,6 +81,7 @@ def random_normal(key, shape, mean=0.0, std=1.0, dtype="float32"):
     return torch.tensor(values, dtype=torch.float64).to(getattr(torch, dtype)).reshape(extents)
 
 
+@by_keys
 def random_integers(key, shape, low, last, dtype="int64"):
     extents, count, words = blocks(key, shape)
     values = []
@@ -78,6 +92,8 @@ def random_integers(key, shape, low, last, dtype="int64"):
 
 
 KEY = C(0x0123456789ABCDEF, dtype="int64")
+
+KEYS = C([3, -1, 2**62], dtype="int64")
 
 NOTHING = C([], dtype="uint8")
 
@@ -121,6 +137,7 @@ CASES = [
         "random_uniform",
         [
             *(sample(KEY, s, dtype=d) for s in ((4, 5), (), (0, 3), 7) for d in DRAWN),
+            *(sample(KEYS, s, dtype=d) for s in ((3, 7), (3, 2, 4), (3,), (3, 0)) for d in DRAWN),
             sample(C([-1], dtype="int64"), (33,), -3.0, -2.0),
             sample(KEY, (33,), 1024.0, 1032.0, dtype="bfloat16"),
         ],
@@ -128,24 +145,34 @@ CASES = [
         dtypes=(),
         dialects=("torch",),
         grad=False,
-        errors=[error(KEY, (3,), dtype="int32", match="numbers are floating point")],
+        errors=[
+            error(KEY, (3,), dtype="int32", match="numbers are floating point"),
+            error(KEYS, (2, 3), match="key is no key"),
+            error(KEYS, (), match="key is no key"),
+        ],
     ),
     OpCase(
         "random_normal",
         [
             *(sample(KEY, s, dtype=d) for s in ((4, 5), (), (0, 3), 7) for d in DRAWN),
+            *(sample(KEYS, s, 1.0, 2.0, dtype=d) for s in ((3, 7), (3, 2, 4)) for d in DRAWN),
             sample(KEY, (33,), 3.0, 0.5),
         ],
         random_normal,
         dtypes=(),
         dialects=("torch",),
         grad=False,
-        errors=[error(KEY, (3,), dtype="int32", match="numbers are floating point")],
+        errors=[
+            error(KEY, (3,), dtype="int32", match="numbers are floating point"),
+            error(KEYS, (2, 3), match="key is no key"),
+            error(KEYS, (), match="key is no key"),
+        ],
     ),
     OpCase(
         "random_integers",
         [
             *(sample(KEY, s, -3, 9) for s in ((4, 5), (), (0, 3), 7)),
+            *(sample(KEYS, s, -3, 9) for s in ((3, 7), (3,), (3, 0))),
             *(sample(KEY, (33,), low, 2**63 - 1) for low in (-(2**63), -(2**62), 5, 2**63 - 1)),
             sample(KEY, (33,), -128, 127, dtype="int8"),
         ],

@@ -1,7 +1,8 @@
 // Random numbers: a thread has the block of Philox4x32-10 of its number, and its elements.
 //
 // KIND: what is drawn, below. DATA: the dtype. COMPUTE: float or double; NUMBER: what parameters
-// are, double or long long. EACH: the elements of a block. LOG_TERMS, SIN_TERMS, COS_TERMS: the
+// are, double or long long. EACH: the elements of a block. A row of the grid has a key of its own, and
+// as many elements. LOG_TERMS, SIN_TERMS, COS_TERMS: the
 // coefficients of the series, that of the highest power first. Steps are rounded one by one, as
 // meta/runtime/variates.py has them. The key is in memory, or else a number.
 #include "scalars.cuh"
@@ -121,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   long long block = (long long)blockIdx.x * THREADS + threadIdx.x, at = block * EACH;
   if (at >= p.count) return;
   unsigned words[4];
-  philox(block, p.key ? *p.key : p.drawn, words);
+  philox(block, p.key ? p.key[blockIdx.y] : p.drawn, words);
   Elements found;
 #if KIND == INTEGERS
   found.at[0] = (DATA)integer(words, p.a, p.b, p.c);
@@ -136,8 +137,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #endif
   }
 #endif
-  if (at + EACH <= p.count)
-    *(Elements*)(p.out + at) = found;
+  DATA* out = p.out + blockIdx.y * p.count + at;
+  bool aligned = blockIdx.y == 0 || p.count % EACH == 0;
+  if (aligned && at + EACH <= p.count)
+    *(Elements*)out = found;
   else
-    for (int i = 0; at + i < p.count; ++i) p.out[at + i] = found.at[i];
+    for (int i = 0; i < EACH && at + i < p.count; ++i) out[i] = found.at[i];
 }

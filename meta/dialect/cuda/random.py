@@ -18,7 +18,7 @@ from meta.op.core.op import Op
 from meta.runtime import variates
 
 THREADS = 256
-MOST_THREAD_BLOCKS = 2**31 - 1
+MOST_THREAD_BLOCKS, MOST_KEYS = 2**31 - 1, 2**16 - 1
 REALS = "float16", "bfloat16", "float32", "float64"
 INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64,
             "uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}  # fmt: skip
@@ -46,9 +46,9 @@ def _text(operator: Op, dtype: str) -> tuple[str, int]:
 
 
 @lru_cache(maxsize=256)
-def _launch(operator: Op, dtype: str, device: int, thread_blocks: int) -> Launch:
+def _launch(operator: Op, dtype: str, device: int, grid: tuple[int, int]) -> Launch:
     text, size = _text(operator, dtype)[0], _parameters(operator).size
-    return cubin.launch(text, "random_numbers", device, (thread_blocks, 1), THREADS, size)
+    return cubin.launch(text, "random_numbers", device, grid, THREADS, size)
 
 
 def _thread_blocks(operator: Op, dtype: str, count: int) -> int:
@@ -56,11 +56,15 @@ def _thread_blocks(operator: Op, dtype: str, count: int) -> int:
 
 
 def fill(operator: Op, key: torch.Tensor | int, *numbers: float, out: torch.Tensor) -> None:
-    """Fill a compact tensor with the numbers of an operator; ``numbers`` are its arguments."""
+    """Fill a compact tensor with the numbers of an operator; ``numbers`` are its arguments. With
+    several keys, each part of it is filled by one.
+    """
     if not out.numel():
         return
     dtype, number = FROM_TORCH[out.dtype], key if isinstance(key, int) else 0
     tensors = {"out": out} if isinstance(key, int) else {"key": key, "out": out}
+    keys = 1 if isinstance(key, int) else key.numel()
+    count = out.numel() // keys
     given: tuple[float, ...]
     if operator is op.random_uniform:  # whose end is rounded as the results are
         low, high = numbers
@@ -70,11 +74,11 @@ def fill(operator: Op, key: torch.Tensor | int, *numbers: float, out: torch.Tens
         given = std, mean, 0.0
     else:
         first, last = map(int, numbers)
-        count = last - first + 1
-        given = (first + 2**63) % 2**64 - 2**63, count & 2**32 - 1, count >> 32
-    packed = _parameters(operator).packed(tensors, out.numel(), number, *given)
-    thread_blocks = _thread_blocks(operator, dtype, out.numel())
-    _launch(operator, dtype, out.device.index or 0, thread_blocks)(packed)
+        several = last - first + 1
+        given = (first + 2**63) % 2**64 - 2**63, several & 2**32 - 1, several >> 32
+    packed = _parameters(operator).packed(tensors, count, number, *given)
+    grid = _thread_blocks(operator, dtype, count), keys
+    _launch(operator, dtype, out.device.index or 0, grid)(packed)
 
 
 def _make(call: CallValues) -> OpEnv:
@@ -84,6 +88,7 @@ def _make(call: CallValues) -> OpEnv:
     integers = operator is op.random_integers
     decline_if(out.dtype not in (INTEGERS if integers else REALS), f"no kernel for {out.dtype}")
     too_many = _thread_blocks(operator, out.dtype, out.size) > MOST_THREAD_BLOCKS
+    too_many |= call.args.key.size > MOST_KEYS
     decline_if(too_many, f"{out.size} are more than this kernel counts")
     numbers = (call.args.low, call.args.last) if integers else ()
 

@@ -60,41 +60,48 @@ class _Tensors:
 
 
 def _fill(out, key, each, kernel, parameters, make, begin=0):
-    """Fill ``out``, ``each`` elements per block, from the block ``begin`` on.
+    """Fill ``out``, ``each`` elements per block, from the block ``begin`` on; with several keys,
+    each part of it for one.
 
     On the CPU by a kernel of `llvm_random`, as far as it is compiled; of another dtype than its own
-    by pieces. Else ``make`` returns the elements of four words, each a vector, in their order.
+    by pieces. Else ``make`` returns the elements of four words, each a matrix with a row for a key,
+    in their order.
     """
-    flat = out.view(-1)
-    native = out.device.type == "cpu" and llvm_random.kernels()
-    own: Any = native and llvm_random.KERNELS[kernel][2]
-    if native and out.dtype == own:
-        llvm_random.fill(kernel, flat, int(key), each, parameters, begin)
+    keys = torch.tensor([key], device=out.device) if isinstance(key, int) else key.reshape(-1)
+    rows = out.view(len(keys), -1) if out.numel() else out.view(len(keys), 0)
+    if out.device.type != "cpu":
+        words = _words(begin, -(-rows.shape[1] // each), keys, out.device)
+        rows.copy_(torch.stack(make(words), -1).flatten(1)[:, : rows.shape[1]])
         return
-    blocks = -(-len(flat) // each)
-    step = PIECE // each if out.device.type == "cpu" else max(blocks, 1)
+    for flat, number in zip(rows, keys.tolist(), strict=True):
+        _fill_on_cpu(flat, number, each, kernel, parameters, make, begin)
+
+
+def _fill_on_cpu(flat, key, each, kernel, parameters, make, begin):
+    native = llvm_random.kernels()
+    own: Any = native and llvm_random.KERNELS[kernel][2]
+    if native and flat.dtype == own:
+        llvm_random.fill(kernel, flat, key, each, parameters, begin)
+        return
+    blocks, step = -(-len(flat) // each), PIECE // each
     for first in range(0, blocks, step):
         count = min(step, blocks - first)
         part = flat[first * each : (first + count) * each]
         if native:
             drawn = torch.empty(len(part), dtype=own)
-            llvm_random.fill(kernel, drawn, int(key), each, parameters, begin + first)
+            llvm_random.fill(kernel, drawn, key, each, parameters, begin + first)
         else:
-            words = _words(begin + first, count, key, out.device)
-            drawn = torch.stack(make(words), 1).flatten()
+            words = _words(begin + first, count, torch.tensor([key]), flat.device)
+            drawn = torch.stack(make(words), -1).flatten()
         part.copy_(drawn[: len(part)])
 
 
-def _words(first, count, key, device):
-    """Return the four random words of blocks from ``first`` on, as int64 vectors.
-
-    key: an int, or a tensor of one element.
-    """
-    block = torch.arange(first, first + count, device=device)
+def _words(first, count, keys, device):
+    """Return the four random words of blocks from ``first`` on, for each key, as int64 matrices."""
+    block = torch.arange(first, first + count, device=device).expand(len(keys), count)
     zero = torch.zeros_like(block)
     split = IN_64_BITS.split
-    key = key if isinstance(key, int) else key.reshape(())
-    return philox4x32((*split(block), zero, zero), split(key), lambda *words: words)
+    return philox4x32((*split(block), zero, zero), split(keys[:, None]), lambda *words: words)
 
 
 def dropout_mask(key, first, shape, p):

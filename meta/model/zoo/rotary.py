@@ -19,7 +19,7 @@ Parameters = Mapping[str, Any]
 """``rope_type``, ``rope_theta`` and the numbers of the type, by transformers' names."""
 Frequencies = Callable[[torch.Tensor, Parameters, Any], Any]
 """Returns the frequencies, for those of the type "default", parameters, and the length that texts
-have now, int64 of shape (1,) or [n, 1, 1, 1].
+have now, int64 of shape (1,), [n, 1, 1, 1] or [n, steps, 1, 1].
 """
 
 
@@ -160,9 +160,9 @@ def rotary_tables(
     """Return cos and sin of ``position * frequency``, float32.
 
     width: of what is rotated of a head. like: an array on the device of the result. position_ids:
-    integers [n, steps]; 0 .. steps - 1 unless given. lengths: int64 [n], of the texts; up to the
-    last position of all unless given. Results: [n, steps, 1, width / 2], or [steps, 1, width / 2]
-    without positions.
+    integers [n, steps]; 0 .. steps - 1 unless given. lengths: int64, of the texts [n], or [n,
+    steps], as each token has it; up to the last position of all unless given. Results: [n, steps,
+    1, width / 2], or [steps, 1, width / 2] without positions.
     """
     check_rope(parameters)
     exponents = torch.arange(0, width, 2, dtype=torch.float32) / width
@@ -174,7 +174,7 @@ def rotary_tables(
         if lengths is None:
             length = op.reshape(op.astype(op.add(op.max(position_ids), 1), "int64"), (1,))
         else:
-            length = op.reshape(lengths, (-1, 1, 1, 1))
+            length = op.reshape(lengths, (lengths.shape[0], -1, 1, 1))
         shape = (*position_ids.shape, 1, 1)
         positions = op.reshape(op.astype(position_ids, "float32"), shape)
     scale, _ = _TYPES[parameters.get("rope_type", "default")]

@@ -126,6 +126,18 @@ def dropout_train(at: Site) -> Any:
     return y, mask, op.broadcast_to(none, (at.size, 0))
 
 
+@rule(op.random_uniform, op.random_normal, op.random_integers)
+def drawn_by_keys(at: Site) -> Any:
+    """By the keys of all examples, each for its slice."""
+    key, shape = at["key"], at.shape
+    if at.is_batched(*(name for name in at.args if name != "key")):
+        return None
+    own = () if product(key.shape) == 1 else key.shape
+    rows = product((at.size, *own))
+    found = at.run(key=op.reshape(at.batched(key), (rows,)), shape=(rows, *shape[len(own) :]))
+    return op.reshape(found, (at.size, *shape))
+
+
 @rule(op.dropout_dx)
 def dropout_dx(at: Site) -> Any:
     """Of a state that is empty."""

@@ -63,6 +63,19 @@ def test_integers(dtype: str, low: int, last: int) -> None:
         assert torch.equal(*drawn(op.random_integers, shape, low, last, dtype))
 
 
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_each_row_has_a_key(dtype: str) -> None:
+    keys, rows = torch.tensor([KEY, -1, 5]), []
+    for shape in ((3, 7), (3, 333), (3, 2, 512), (3,), (3, 0)):
+        args = TensorType((3,), "int64"), shape, 0.0, 1.0, dtype
+        made = kernels._make(op.random_uniform.call_values(args, Device("cuda:0")))
+        found = torch.full(shape, 77, dtype=TO_TORCH[dtype])
+        made.run(keys, 0.0, 1.0, found)
+        rows = [op.random_uniform(meta.array(k), shape[1:], dtype=dtype).torch() for k in keys]
+        assert torch.equal(found, torch.stack(rows))
+
+
 def test_extents_are_numbers() -> None:
     n = meta.ir.SymbolicDim("n")
     call = op.random_normal.call_values(
