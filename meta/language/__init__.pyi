@@ -4,6 +4,8 @@ Written by `python -m tools.stubs`.
 """
 
 from meta.language.block_pool import BlockPool as BlockPool
+from meta.language.bound import Bound as Bound
+from meta.language.bound import decoding_bound as decoding_bound
 from meta.language.cache import Cache as Cache
 from meta.language.config import DecoderConfig as DecoderConfig
 from meta.language.config import Experts as Experts
