@@ -38,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for add in (
         *(_op, _ops, _compile, _profile, _traces, _tune, _costs, _import, _relay, _env, _cache),
-        *(_selftest, _demo, _generate),
+        *(_selftest, _demo, _generate, _serve),
     ):
         add(commands)
     return top
@@ -386,6 +386,36 @@ def _generate(commands: Commands) -> None:
     _add_device(parser)
     _add_json(parser)
     parser.set_defaults(run="meta.cli.generate:run")
+
+
+def _serve(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "serve",
+        help="serve a language model in a folder by the routes of OpenAI's API",
+        description="Serve a decoder that transformers wrote: /v1/completions, "
+        "/v1/chat/completions, /v1/models, /metrics, /health. Nobody is asked who they are: let "
+        "other machines in through a proxy that asks. Needs the extra serve.",
+    )
+    parser.add_argument("folder", help="with config.json, safetensors files and tokenizer.json")
+    parser.add_argument("--host", default="127.0.0.1", help="address; default 127.0.0.1, this host")
+    parser.add_argument("--port", type=int, default=8000, help="default 8000; 0: a free one")
+    parser.add_argument("--name", help="of the model; default: the folder's")
+    for flag, default, what in (
+        ("--rows", 16, "texts that are written at once"),
+        ("--length", 2048, "tokens of the longest text, with its prompt"),
+        ("--queue", 64, "texts that may wait"),
+        ("--body", 4 << 20, "bytes of a request's body"),
+    ):
+        parser.add_argument(
+            flag, type=_positive, default=default, metavar="N", help=f"{what}; default {default}"
+        )
+    parser.add_argument(
+        "--time-limit", type=_seconds, default=600.0, metavar="TIME",
+        help="for a request, like 90s or 5min; default 10min",
+    )  # fmt: skip
+    parser.add_argument("--dtype", help="of the weights; default: as they are stored")
+    parser.add_argument("--device", help="cpu, cuda or cuda:N; default: a GPU if there is one")
+    parser.set_defaults(run="meta.cli.serve:run")
 
 
 def _seconds(text: str) -> float:

@@ -10,6 +10,8 @@ from meta.language.cache import Cache as Cache
 from meta.language.config import DecoderConfig as DecoderConfig
 from meta.language.config import Experts as Experts
 from meta.language.decoder import Decoder as Decoder
+from meta.language.engine import Engine as Engine
+from meta.language.engine import Request as Request
 from meta.language.folder import load as load
 from meta.language.generation import Completion as Completion
 from meta.language.generation import Piece as Piece

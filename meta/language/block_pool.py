@@ -67,6 +67,10 @@ class BlockPool:
         """How many blocks are free."""
         return len(self._free)
 
+    def holders(self, block: int) -> int:
+        """Return how often a block is held."""
+        return self._holders[block]
+
     def blocks_of(self, tokens: int) -> int:
         """Return how many blocks so many tokens of a text take."""
         return -(-tokens // self.block_size)

@@ -239,7 +239,8 @@ class Decoder(Model):
     def build(self, config: DecoderConfig) -> None:
         """Make the parts."""
         self.config = config
-        self.end_tokens, self.tokenizer = config.end_tokens, None
+        self.end_tokens = config.end_tokens
+        self.tokenizer: Any = None  # of the library tokenizers
         self.embed_tokens = Embedding(config.vocab_size, config.hidden_size)
         self.embed_positions = None
         if config.positions:

@@ -30,7 +30,7 @@ _OF_ALL = ("tie_word_embeddings", "eos_token_id")
 """What a model that reads images, too, says of its decoder beside ``text_config``."""
 
 
-def _settings(path: Path) -> dict[str, Any]:
+def settings(path: Path) -> dict[str, Any]:
     """Return what a JSON file says."""
     try:
         found = json.loads(read_file(path, MAX_JSON_BYTES))
@@ -148,7 +148,7 @@ def load(folder: str | os.PathLike[str], *, device: object = None, dtype: object
     family.
     """
     path = Path(folder)
-    values = _settings(path / "config.json")
+    values = settings(path / "config.json")
     whole = "text_config" not in values
     if not whole:
         values = {**{n: values[n] for n in _OF_ALL if n in values}, **values["text_config"]}
@@ -191,7 +191,7 @@ def _fill(model: Decoder, reader: _Reader, device: Device, dtype: object) -> Non
 def _end_tokens(path: Path, config: DecoderConfig) -> tuple[int, ...]:
     """Return the tokens behind which a text ends: of generation_config.json where there is one."""
     file = path / "generation_config.json"
-    found = _settings(file).get("eos_token_id") if file.is_file() else None
+    found = settings(file).get("eos_token_id") if file.is_file() else None
     if found is None:
         return config.end_tokens
     return tuple(found) if isinstance(found, list) else (found,)

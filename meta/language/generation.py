@@ -36,6 +36,8 @@ class Piece:
     text: what is new of the text, empty while a character is incomplete, None without a tokenizer.
     logprob: the logarithm of the token's probability, before penalties and temperature. reason: why
     the text ends here, as `Completion` says it, else None. guessed: whether a draft had it.
+    alternatives: the most probable tokens and the logarithms of their probabilities, where an
+    engine was asked for them.
     """
 
     row: int
@@ -44,6 +46,7 @@ class Piece:
     logprob: float
     reason: str | None
     guessed: bool = False
+    alternatives: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ class Completion:
     others: tuple[Completion, ...] = ()
 
 
-def _tokens_of(decoder: Decoder, prompt: Any) -> list[int]:
+def tokens_of(decoder: Decoder, prompt: Any) -> list[int]:
     """Return the tokens of a prompt; ArgumentError for what is none."""
     if isinstance(prompt, str):
         if decoder.tokenizer is None:
@@ -88,6 +91,26 @@ def _tokens_of(decoder: Decoder, prompt: Any) -> list[int]:
             "a prompt has a token that is none", expected=f"0 to {size - 1}", found=prompt
         )
     return [int(token) for token in tokens]
+
+
+def begun(
+    decoder: Decoder,
+    max_new_tokens: int,
+    stop: str | Sequence[str],
+    end_tokens: Sequence[int] | None,
+) -> Text:
+    """Return a text to be written; ArgumentError for an option that does not fit."""
+    if (
+        isinstance(max_new_tokens, bool)
+        or not isinstance(max_new_tokens, int)
+        or max_new_tokens < 0
+    ):
+        raise ArgumentError("max_new_tokens is an int >= 0", found=max_new_tokens)
+    stops = (stop,) if isinstance(stop, str) else tuple(stop)
+    if stops and decoder.tokenizer is None:
+        raise ArgumentError("stop is of texts, and this model has no tokenizer", hint="end_tokens=")
+    ends = decoder.end_tokens if end_tokens is None else tuple(end_tokens)
+    return Text(decoder.tokenizer, max_new_tokens, ends, stops)
 
 
 def _is_single(prompts: Any) -> bool:
@@ -278,21 +301,11 @@ def generate(
             found=type(model).__name__,
             hint="meta.language.load(folder)",
         )
-    if (
-        isinstance(max_new_tokens, bool)
-        or not isinstance(max_new_tokens, int)
-        or max_new_tokens < 0
-    ):
-        raise ArgumentError("max_new_tokens is an int >= 0", found=max_new_tokens)
     several = [prompts] if _is_single(prompts) else list(prompts)
     if not several:
         raise ArgumentError("there are no prompts", expected="at least one")
-    stops = (stop,) if isinstance(stop, str) else tuple(stop)
-    if stops and model.tokenizer is None:
-        raise ArgumentError("stop is of texts, and this model has no tokenizer", hint="end_tokens=")
-    ends = model.end_tokens if end_tokens is None else tuple(end_tokens)
-    texts = [Text(model.tokenizer, max_new_tokens, ends, stops) for _ in several]
-    of = [_tokens_of(model, p) for p in several]
+    texts = [begun(model, max_new_tokens, stop, end_tokens) for _ in several]
+    of = [tokens_of(model, p) for p in several]
     chosen = Sampling(**sampling)
     drawing = bool(np.any(np.asarray(chosen.temperature) != 0))
     wide = Beams.of(

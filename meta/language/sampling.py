@@ -160,7 +160,9 @@ class Chooser:
         limits = np.where(rows["top_k"] > 0, rows["top_k"], vocabulary)
         sorts = 0
         if (drawing & ((rows["top_p"] < 1) | (limits < vocabulary))).any():
-            sorts = min(vocabulary, -(-int(limits[drawing].max()) // 64) * 64)
+            # Powers of two: each is a program.
+            longest = max(64, int(limits[drawing].max()))
+            sorts = min(vocabulary, 1 << (longest - 1).bit_length())
         floor = bool((drawing & (rows["min_p"] > 0)).any())
         penalties = any(bool((rows[name] != none).any()) for name, none in PENALTIES.items())
         return cls(vocabulary, bool(drawing.any()), sorts, floor, penalties, "bias" in rows)

@@ -143,10 +143,20 @@ class StepProgram(Model):
 
 
 class Runner:
-    """Compiled steps for so many rows and slots, and one way to choose."""
+    """Compiled steps for so many rows and slots, and one way to choose. state: that of another
+    runner, where several ways to choose go on from one another.
+    """
 
-    def __init__(self, decoder: Decoder, cache: Cache, chooser: Chooser, kind: type[Step]) -> None:
-        self.state, self.vocabulary = State(decoder, cache, chooser), chooser.vocabulary
+    def __init__(
+        self,
+        decoder: Decoder,
+        cache: Cache,
+        chooser: Chooser,
+        kind: type[Step],
+        state: State | None = None,
+    ) -> None:
+        self.state = State(decoder, cache, chooser) if state is None else state
+        self.vocabulary = chooser.vocabulary
         self._steps = [kind(decoder, self.state, chooser, fresh) for fresh in (False, True)]
         self._programs: dict[tuple[Any, ...], Any] = {}
 
@@ -259,7 +269,7 @@ class Batch:
         cache = self.cache
         unread = [t[n:] for t, n in zip(cache.tokens, cache.lengths, strict=True)]
         longest = max(map(len, unread))
-        tokens = np.zeros((len(unread), _bucket(longest)), np.int64)
+        tokens = np.zeros((len(unread), bucket(longest)), np.int64)
         for row, text in zip(tokens, unread, strict=True):
             row[: len(text)] = text
         fresh = longest > 1 and not any(cache.lengths)
@@ -279,7 +289,7 @@ class Batch:
         return self.read(op.reshape(found[0], (-1, 1)), self.one)
 
 
-def _bucket(length: int) -> int:
+def bucket(length: int) -> int:
     """Return what a prompt is padded to; one token is read as those that are written."""
     if length == 1:
         return 1

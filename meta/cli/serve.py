@@ -1,0 +1,46 @@
+"""``python -m meta serve``: a language model in a folder, by the routes of OpenAI's API."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from meta.base.device import available, require
+from meta.base.errors import ArgumentError
+from meta.language import Engine, load
+from meta.language.chat import chat_template
+
+
+def run(options: argparse.Namespace) -> int:
+    """Load the model and serve it until a signal says stop."""
+    try:
+        import uvicorn
+
+        from meta.language.server import Server
+    except ImportError as error:
+        raise ArgumentError(
+            "a server needs starlette and uvicorn",
+            found=error,
+            hint="pip install 'meta-operators[serve]'",
+        ) from error
+    device = require(options.device or available()[:2][-1])  # the first GPU, if there is one
+    decoder = load(options.folder, device=device, dtype=options.dtype)
+    positions = decoder.config.positions or options.length
+    engine = Engine(decoder, rows=options.rows, length=min(options.length, positions))
+    server = Server(
+        engine,
+        options.name or Path(options.folder).resolve().name,
+        chat_template(options.folder),
+        queue=options.queue,
+        seconds=options.time_limit,
+        most_bytes=options.body,
+    )
+    uvicorn.run(
+        server.app,
+        host=options.host,
+        port=options.port,
+        access_log=False,
+        ws="none",
+        timeout_graceful_shutdown=int(options.time_limit),
+    )
+    return 0

@@ -1,0 +1,195 @@
+"""An engine in a thread of its own, for coroutines that wait for its texts."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from meta.base.errors import MetaError
+from meta.language.api import RequestError
+from meta.language.engine import Engine, Request
+from meta.language.generation import Piece
+from meta.language.metrics import Metrics
+
+HELPS = {
+    "requests_total": "Requests by route and status.",
+    "prompt_tokens_total": "Tokens of prompts that were taken.",
+    "generated_tokens_total": "Tokens that were written.",
+    "cancelled_total": "Texts that a client, a limit or the end of the server ended.",
+    "requests_running": "Texts that are written.",
+    "requests_waiting": "Texts that wait for a row.",
+    "first_token_seconds": "From a request to its first token.",
+    "token_seconds": "Between two tokens of a text.",
+    "request_seconds": "From a request to the end of its text.",
+}
+
+
+class Reply:
+    """The texts of one request of a client, while they are written.
+
+    Attributes
+    ----------
+    requests: of the engine, one for each choice.
+    """
+
+    def __init__(self, service: Service, requests: list[Request]) -> None:
+        self._service, self.requests = service, requests
+        self._pieces: list[tuple[int, Piece]] = []
+        self._changed, self._open = asyncio.Event(), len(requests)
+        self._error: RequestError | None = None
+        self.begin = time.monotonic()
+        self.last = [self.begin] * len(requests)
+        late = RequestError(
+            "the time for a request is over", status=504, kind="server_error", code="timeout",
+            expected=f"{service.seconds:g} s",
+        )  # fmt: skip
+        self.timer = asyncio.get_running_loop().call_later(service.seconds, self.fail, late)
+
+    async def pieces(self) -> list[tuple[int, Piece]]:
+        """Return what came since the last call, with the index of the choice; [] after the end.
+
+        RequestError if the texts end otherwise.
+        """
+        if self._open or self._pieces:
+            await self._changed.wait()
+        self._changed.clear()
+        if self._error is not None:
+            raise self._error
+        found, self._pieces = self._pieces, []
+        self._open -= sum(piece.reason is not None for _, piece in found)
+        return found
+
+    def give(self, index: int, piece: Piece) -> None:
+        """Add a piece of a choice."""
+        self._pieces.append((index, piece))
+        self._changed.set()
+
+    def fail(self, error: RequestError) -> None:
+        """End it with an error."""
+        self._error = error
+        self._changed.set()
+        self.cancel()
+
+    def cancel(self) -> None:
+        """End what is still written."""
+        self._service.cancel(self)
+
+
+class Service:
+    """Lets an engine write in a thread while there is something to write.
+
+    queue: how many texts may wait for a row. seconds: how long a reply may take. Its methods are
+    for the thread of the event loop.
+    """
+
+    def __init__(self, engine: Engine, *, queue: int = 64, seconds: float = 600.0) -> None:
+        self.engine, self.queue, self.seconds = engine, queue, seconds
+        self.metrics = Metrics(HELPS)
+        self.metrics.gauge("requests_running", lambda: len(engine.running))
+        self.metrics.gauge("requests_waiting", lambda: len(engine.waiting))
+        self.failed: BaseException | None = None
+        self._replies: dict[int, tuple[Reply, int]] = {}
+        self._cancelled: deque[Request] = deque()
+        self._wake, self._closing = threading.Event(), False
+        self._thread = threading.Thread(target=self._run, name="meta engine", daemon=True)
+
+    def start(self) -> None:
+        """Begin, in the event loop that calls."""
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+
+    def close(self) -> None:
+        """End all texts and the thread."""
+        error = RequestError("the server is shutting down", status=503, kind="server_error")
+        for reply, _ in list(self._replies.values()):
+            reply.fail(error)
+        self._closing = True
+        self._wake.set()
+        self._thread.join()
+
+    def begin(self, prompts: Sequence[list[int]], options: Sequence[dict[str, Any]]) -> Reply:
+        """Let texts be written after tokens; options: of `Engine.add`, of each.
+
+        RequestError if there is no room to wait, or for what does not fit.
+        """
+        engine = self.engine
+        if self.failed is not None or self._closing:
+            raise RequestError("the engine does not run", status=503, kind="server_error")
+        room = self.queue + engine.rows - len(engine.running) - len(engine.waiting)
+        if len(prompts) > room:
+            most = self.queue + engine.rows
+            if len(prompts) > most:
+                raise RequestError("too many texts at once", expected=most, found=len(prompts))
+            raise RequestError(
+                "too many texts wait", status=429, kind="rate_limit_error",
+                code="rate_limit_exceeded", hint="again, later",
+            )  # fmt: skip
+        added: list[Request] = []
+        try:
+            for prompt, own in zip(prompts, options, strict=True):
+                added.append(engine.add(prompt, **own))
+        except MetaError as error:
+            self._cancelled.extend(added)
+            raise RequestError.of(error) from error
+        reply = Reply(self, added)
+        for index, request in enumerate(added):
+            self._replies[request.number] = reply, index
+        self.metrics.count("prompt_tokens_total", sum(map(len, prompts)))
+        self._wake.set()
+        return reply
+
+    def cancel(self, reply: Reply) -> None:
+        """End what is left of a reply."""
+        reply.timer.cancel()
+        left = [r for r in reply.requests if self._replies.pop(r.number, None) is not None]
+        if left:
+            self.metrics.count("cancelled_total", len(left))
+            self._cancelled.extend(left)
+            self._wake.set()
+
+    def _run(self) -> None:
+        """Run the engine; what it raises ends all replies."""
+        engine = self.engine
+        try:
+            while not self._closing:
+                self._wake.clear()
+                while self._cancelled:
+                    engine.cancel(self._cancelled.popleft())
+                if not (engine.running or engine.waiting):
+                    self._wake.wait()
+                    continue
+                pieces = engine.step()
+                if pieces:
+                    self._loop.call_soon_threadsafe(self._deliver, pieces)
+        except BaseException as error:
+            self._loop.call_soon_threadsafe(self._fail, error)
+            raise
+
+    def _deliver(self, pieces: list[Piece]) -> None:
+        now = time.monotonic()
+        self.metrics.count("generated_tokens_total", len(pieces))
+        for piece in pieces:
+            known = self._replies.get(piece.row)
+            if known is None:
+                continue  # it was cancelled in the meantime
+            reply, index = known
+            first = reply.last[index] == reply.begin
+            name = "first_token_seconds" if first else "token_seconds"
+            self.metrics.observe(name, now - reply.last[index])
+            reply.last[index] = now
+            reply.give(index, piece)
+            if piece.reason is not None:
+                del self._replies[piece.row]
+                self.metrics.observe("request_seconds", now - reply.begin)
+
+    def _fail(self, error: BaseException) -> None:
+        self.failed = error
+        told = RequestError(
+            "the engine failed", status=500, kind="server_error", found=type(error).__name__
+        )
+        for reply, _ in list(self._replies.values()):
+            reply.fail(told)
