@@ -410,6 +410,10 @@ def _serve(commands: Commands) -> None:
             flag, type=_positive, default=default, metavar="N", help=f"{what}; default {default}"
         )
     parser.add_argument(
+        "--blocks", type=_positive, metavar="N",
+        help="of 16 tokens in the cache; default: enough for all rows at their longest",
+    )  # fmt: skip
+    parser.add_argument(
         "--time-limit", type=_seconds, default=600.0, metavar="TIME",
         help="for a request, like 90s or 5min; default 10min",
     )  # fmt: skip

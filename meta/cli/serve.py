@@ -25,8 +25,8 @@ def run(options: argparse.Namespace) -> int:
         ) from error
     device = require(options.device or available()[:2][-1])  # the first GPU, if there is one
     decoder = load(options.folder, device=device, dtype=options.dtype)
-    positions = decoder.config.positions or options.length
-    engine = Engine(decoder, rows=options.rows, length=min(options.length, positions))
+    length = min(options.length, decoder.config.positions or options.length)
+    engine = Engine(decoder, rows=options.rows, length=length, blocks=options.blocks)
     server = Server(
         engine,
         options.name or Path(options.folder).resolve().name,

@@ -218,7 +218,7 @@ _BOTH: Mapping[str, Callable[[str, Any], Any]] = {
     "seed": _number(-SEEDS, SEEDS - 1, whole=True),
     "user": _is_text,
 }
-_OF_TEXTS: Mapping[str, Callable[[str, Any], Any]] = {
+OF_TEXTS: Mapping[str, Callable[[str, Any], Any]] = {
     **_BOTH,
     "prompt": _prompts,
     "logprobs": _number(0, MOST_ALTERNATIVES, whole=True),
@@ -226,7 +226,7 @@ _OF_TEXTS: Mapping[str, Callable[[str, Any], Any]] = {
     "echo": _only(False),
     "suffix": _only(""),
 }
-_OF_CHATS: Mapping[str, Callable[[str, Any], Any]] = {
+OF_CHATS: Mapping[str, Callable[[str, Any], Any]] = {
     **_BOTH,
     "messages": _messages,
     "max_completion_tokens": _POSITIVE,
@@ -260,7 +260,7 @@ def parsed(body: bytes) -> dict[str, Any]:
 
 def order_of(body: Mapping[str, Any], chat: bool) -> Order:
     """Return what a body asks for; RequestError, which names the key, for what does not fit."""
-    checks = _OF_CHATS if chat else _OF_TEXTS
+    checks = OF_CHATS if chat else OF_TEXTS
     values = {}
     for key, value in body.items():
         if key not in checks:

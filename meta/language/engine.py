@@ -1,7 +1,8 @@
 """Continuous batching: texts enter and leave a batch while others are written.
 
 Orca (Yu et al., OSDI 2022): what is scheduled is one step of the batch, not a request. One program
-reads a token of each row, another one reads prompts in chunks, and a third chooses tokens.
+reads a token of each row, another one reads prompts in chunks, and a third chooses tokens. Keys and
+values are in blocks of a pool, which texts take while they grow.
 """
 
 from __future__ import annotations
@@ -172,6 +173,7 @@ class Engine:
         self._tokens = self._array(np.zeros((rows, 1), np.int64))
         self._scores = self._array(np.zeros((rows, self._vocabulary), np.float32))
         self._asked: list[Request] = []  # by the last step
+        self._writing, self._one, self._changed = list[Request](), self._tokens, True
         self._behind: tuple[list[tuple[Request, int, int]], Any] | None = None
 
     @takes_sampling
@@ -229,8 +231,8 @@ class Engine:
         self._enter()
         scores, writing = self._scores, self._growing()
         if writing:
-            self._decode.state.table.tensor.copy_(self._table)
-            scores = self._decode("scores", self._tokens, self._ones(writing))
+            self._bind(writing)
+            scores = self._decode("scores", self._tokens, self._one)
             for request in writing:
                 request.read += 1
         asked = writing + self._read_prompts(scores)
@@ -249,12 +251,17 @@ class Engine:
     def _array(self, values: Any) -> ndarray:
         return ndarray(torch.from_numpy(values).to(self._device))
 
-    def _ones(self, requests: list[Request]) -> ndarray:
-        """Return 1 for the rows of requests and 0 for others, int64 [rows]."""
-        read = np.zeros(self.rows, np.int64)
-        for request in requests:
-            read[request.row] = 1
-        return self._array(read)
+    def _bind(self, writing: list[Request]) -> None:
+        """Say on the device which rows read a token, and what blocks they have."""
+        table = self._decode.state.table
+        assert table is not None
+        if self._changed:
+            table.tensor.copy_(self._table)
+            self._changed = False
+        if writing != self._writing:
+            rows = np.zeros(self.rows, np.int64)
+            rows[[r.row or 0 for r in writing]] = 1
+            self._writing, self._one = writing, self._array(rows)
 
     def _enter(self) -> None:
         """Give free rows to those who wait, while there are blocks for what they begin with."""
@@ -285,6 +292,7 @@ class Engine:
     def _show(self, request: Request) -> None:
         """Write the blocks of a request to the table."""
         self._table[request.row, : len(request.blocks)] = torch.tensor(request.blocks)
+        self._changed = True
 
     def _growing(self) -> list[Request]:
         """Return the requests whose next token is to be read, each with a block for it. Where none
@@ -331,11 +339,12 @@ class Engine:
 
     def _read_part(self, request: Request, part: list[int], steps: int) -> ndarray:
         """Read tokens of a prompt, padded to ``steps``; return the scores behind them."""
-        assert request.row is not None and self._read.state.table is not None
+        state, row = self._read.state, request.row
+        assert row is not None and state.table is not None
         tokens = np.zeros((1, steps), np.int64)
         tokens[0, : len(part)] = part
-        state, read = self._read.state, self._array(np.array([len(part)]))
-        state.table.tensor.copy_(self._table[request.row : request.row + 1])
+        read = self._array(np.array([len(part)]))
+        state.table.tensor.copy_(self._table[row : row + 1])
         state.lengths.tensor.fill_(request.read)
         found: ndarray = self._read("scores", self._array(tokens), read, fresh=request.read == 0)
         return found
@@ -386,11 +395,12 @@ class Engine:
             shown = None if self.decoder.tokenizer is None else added
             others = [x[row][: request.alternatives] for x in most]
             alternatives = tuple(zip(*others, strict=True))
+            reason = request.reason
             pieces.append(
                 Piece(
-                    request.number, tokens[row], shown, logprobs[row], request.reason, False, alternatives
+                    request.number, tokens[row], shown, logprobs[row], reason, False, alternatives
                 )
-            )  # fmt: skip
+            )
             if request.reason is not None:
                 self._leave(request)
         return pieces

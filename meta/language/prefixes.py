@@ -1,4 +1,4 @@
-"""Blocks of a pool by the tokens that they are of, so that what several texts begin with is read once."""
+"""Blocks of a pool by their tokens, so that what several texts begin with is read once."""
 
 from __future__ import annotations
 

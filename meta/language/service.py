@@ -22,6 +22,7 @@ HELPS = {
     "cancelled_total": "Texts that a client, a limit or the end of the server ended.",
     "requests_running": "Texts that are written.",
     "requests_waiting": "Texts that wait for a row.",
+    "blocks_free": "Blocks of the cache that hold nothing.",
     "first_token_seconds": "From a request to its first token.",
     "token_seconds": "Between two tokens of a text.",
     "request_seconds": "From a request to the end of its text.",
@@ -91,6 +92,7 @@ class Service:
         self.metrics = Metrics(HELPS)
         self.metrics.gauge("requests_running", lambda: len(engine.running))
         self.metrics.gauge("requests_waiting", lambda: len(engine.waiting))
+        self.metrics.gauge("blocks_free", lambda: engine.pool.available)
         self.failed: BaseException | None = None
         self._replies: dict[int, tuple[Reply, int]] = {}
         self._cancelled: deque[Request] = deque()

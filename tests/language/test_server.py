@@ -20,8 +20,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from meta import language
+from meta.language.api import OF_CHATS, OF_TEXTS
 from meta.language.chat import chat_template
 from meta.language.server import Server
+from meta.language.service import HELPS
 from tests.conftest import ROOT, first_on_path
 from tests.language.folders import written
 from tests.language.tokenizers_of_bytes import byte_tokenizer
@@ -281,6 +283,51 @@ def test_a_full_queue_and_the_limit_of_time(decoder: language.Decoder) -> None:
         assert "cancelled_total 3" in client.get("/metrics").text
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_leaves(decoder: language.Decoder, stream: bool) -> None:
+    """Its text is given up at once, though it would be written for long."""
+    engine = language.Engine(decoder, rows=1, length=LENGTH, chunk=32)
+    server = Server(engine, "tiny")
+    body = {**GREEDY, "prompt": "a", "max_tokens": 100, "logit_bias": {"2": -100}, "stream": stream}
+    sent: list[dict[str, Any]] = []
+    left = asyncio.Event()
+
+    async def receive() -> dict[str, Any]:
+        if not sent and not left.is_set():
+            left.set()
+            return {"type": "http.request", "body": json.dumps(body).encode()}
+        while len(engine.running) == 0 or len(engine.running[0].text.tokens) < 3:
+            await asyncio.sleep(0.001)
+        return {"type": "http.disconnect"}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    async def run() -> None:
+        step = engine.step
+
+        def slow() -> list[language.Piece]:
+            time.sleep(0.02)
+            return step()
+
+        engine.step = slow  # type: ignore[method-assign]
+        server.service.start()
+        scope = {
+            "type": "http", "method": "POST", "path": "/v1/completions", "query_string": b"",
+            "headers": [(b"content-type", b"application/json")], "asgi": {"spec_version": "2.3"},
+        }  # fmt: skip
+        await asyncio.wait_for(server.app(scope, receive, send), 60)
+        while engine.running:
+            await asyncio.sleep(0.01)
+        server.service.close()
+
+    asyncio.run(run())
+    text = "".join(m.get("body", b"").decode() for m in sent)
+    assert 'finish_reason": "' not in text and "[DONE]" not in text
+    assert "cancelled_total 1" in server.service.metrics.text()
+    assert engine.pool.available >= engine.pool.blocks_of(LENGTH) - 1
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_an_engine_that_fails(decoder: language.Decoder) -> None:
     engine = language.Engine(decoder, rows=1, length=LENGTH, chunk=32)
@@ -311,7 +358,7 @@ def test_models_without_a_template_or_a_tokenizer(engine: language.Engine, tmp_p
 def test_a_process(folder: Path, decoder: language.Decoder) -> None:
     """Many clients, some of which leave; then a signal ends it."""
     command = [sys.executable, "-m", "meta", "serve", str(folder), "--port", "0"]
-    command += ["--rows", "4", "--length", "64", "--device", "cpu"]
+    command += ["--rows", "4", "--length", "64", "--device", "cpu", "--name", "fox"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=first_on_path(ROOT))
     assert process.stderr is not None
     try:
@@ -322,6 +369,7 @@ def test_a_process(folder: Path, decoder: language.Decoder) -> None:
             match = re.search(r"http://127\.0\.0\.1:\d+", line)
             url = match and match[0]
         asyncio.run(_clients(url, decoder))
+        _follow_the_page(url)
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) in (0, -signal.SIGTERM), process.stderr.read()
     finally:
@@ -329,12 +377,30 @@ def test_a_process(folder: Path, decoder: language.Decoder) -> None:
         process.communicate()
 
 
+def _follow_the_page(url: str) -> None:
+    """What the page tells to ask is answered, and its tables name what there is."""
+    page = (ROOT / "docs" / "serving.md").read_text("utf-8")
+    asked = [block for block in re.findall(r"```bash\n(.*?)```", page, re.S) if "curl" in block]
+    for command in asked:
+        local = f"curl -sSf {command.removeprefix('curl')}".replace("http://127.0.0.1:8000", url)
+        found = subprocess.run(["bash", "-c", local], capture_output=True, text=True, check=True)
+        if '"stream": true' in command:
+            assert len(events(found.stdout)) > 1
+        else:
+            assert json.loads(found.stdout)["usage"]["prompt_tokens"] == 9
+    assert len(asked) == 2
+    metrics = {f"meta_{name}" for name in HELPS}
+    assert set(re.findall(r"`(meta_\w+)`", page)) == metrics
+    missing = [key for key in {**OF_TEXTS, **OF_CHATS} if f"`{key}`" not in page]
+    assert missing == ["user", "best_of", "echo", "suffix", "tool_choice", "response_format"]
+
+
 async def _clients(url: str, decoder: language.Decoder) -> None:
     prompts = [f"prompt {i}" for i in range(16)]
     wanted = [language.generate(decoder, p, max_new_tokens=12).text for p in prompts]
 
     async def ask(client: httpx.AsyncClient, number: int) -> None:
-        body = {**GREEDY, "prompt": prompts[number], "max_tokens": 12}
+        body = {**GREEDY, "model": "fox", "prompt": prompts[number], "max_tokens": 12}
         found = await client.post("/v1/completions", json=body)
         assert found.json()["choices"][0]["text"] == wanted[number]
         async with client.stream("POST", "/v1/completions", json={**body, "stream": True}) as s:
@@ -353,4 +419,4 @@ async def _clients(url: str, decoder: language.Decoder) -> None:
             if "meta_requests_running 0" in shown and "meta_requests_waiting 0" in shown:
                 break
             await asyncio.sleep(0.05)
-        assert "meta_requests_running 0" in shown and "cancelled_total" in shown
+        assert "meta_requests_running 0" in shown and "meta_requests_waiting 0" in shown
