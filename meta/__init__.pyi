@@ -1341,6 +1341,15 @@ def depth_to_space(
 ) -> ndarray:
     """Spread channels over blocks of ``block_size`` * ``block_size`` places (pixel shuffle)."""
 
+def dequantize_weight(
+    weight: ArrayLike,
+    scales: ArrayLike,
+    zeros: ArrayLike | None = None,
+    *,
+    dtype: str = 'float32',
+) -> ndarray:
+    """Return ``scales * (weight - zeros)``, (n, k), of a weight as `quantized_matmul` takes it."""
+
 def detach(x: ArrayLike, *, out: ndarray | None = None) -> ndarray:
     """The values of ``x``, any shape and dtype, which no gradient reaches through the result, and
     of which no tangent leaves: what JAX calls stop_gradient.
@@ -3396,6 +3405,26 @@ def quantile(
     keepdims: builtins.bool = False,
 ) -> ndarray:
     """Return the ``q``-quantile along ``axis`` (None: of all), with linear interpolation."""
+
+def quantize_weight(
+    w: ArrayLike,
+    kind: str = 'int8',
+    *,
+    group: int | None = None,
+    symmetric: builtins.bool = True,
+    scale_dtype: str = 'float32',
+) -> tuple[ndarray, ndarray, ndarray]:
+    """Return a matrix as `quantized_matmul` takes it: ``(weight, scales, zeros)``."""
+
+def quantized_matmul(
+    x: ArrayLike,
+    weight: ArrayLike,
+    scales: ArrayLike,
+    zeros: ArrayLike | None = None,
+    *,
+    out: ndarray | None = None,
+) -> ndarray:
+    """``x @ w.T``, where ``w = scales * (weight - zeros)`` is stored in 8 or 4 bits."""
 
 def rad2deg(x: ArrayLike, *, out: ndarray | None = None) -> ndarray:
     """Radians in degrees: x * 180 / pi."""

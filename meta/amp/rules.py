@@ -116,6 +116,8 @@ per_argument(op.take_dx, x=wide, dy=wide)
 per_argument(op.fixed_point_number, x="float64")
 # It takes float8, with scales in float32, and states the dtype of its result.
 per_argument(op.scaled_matmul, scale1="float32", scale2="float32")
+# Scales and zeros are as they were stored.
+per_argument(op.quantized_matmul, x=narrow)
 # Normalisations keep statistics, scale and shift in float32 beside activations in half precision:
 # running averages move by less than a half precision number can resolve.
 per_argument(

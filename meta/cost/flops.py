@@ -249,6 +249,7 @@ def _einsum(args: Any, outs: Any) -> int:
 EXACT: dict[Op, Count] = {
     **{one: _product(product_terms(e)[0].index("b")) for one, e in PRODUCTS.items()},
     op.scaled_matmul: _product(1),
+    op.quantized_matmul: lambda args, outs: 2 * _size(outs[0]) * _extent(args.x, args.x.ndim - 1),
     **dict.fromkeys(GROUPED, _grouped),
     op.linear_cross_entropies: _linear_loss(1, PER_ELEMENT[op.cross_entropy]),
     op.linear_cross_entropies_dxwb: _linear_loss(3, PER_ELEMENT[op.cross_entropy_train_dpred]),
