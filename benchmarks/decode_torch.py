@@ -2,7 +2,7 @@
 `meta.language` beside Inductor and eager PyTorch, in one run.
 
     python benchmarks/decode_torch.py [--slots 128,4096] [--batch 1,16] [--device cuda] [--tiny]
-                                      [--dtype bfloat16]
+                                      [--dtype bfloat16] [--quantize int8,int4]
     python benchmarks/decode_torch.py --json --check    # one JSON object; 1 if a goal is missed
 
 The model has random weights: on the CPU 6 layers of 512 in float32 unless --dtype says otherwise,
@@ -13,7 +13,8 @@ compared before anything is timed: in bfloat16 a few may differ. "native" is
 *First call* is CPU time with caches on disk that another process has filled; "trace" is that of the
 backend "aot_eager_decomp_partition", which compiles nothing.
 Goals of "meta": Inductor's speed with the fewest slots, 1/1.2 of it with more; no longer a first
-call. Of "native": 1.3 of Inductor's speed.
+call. Of "native": 1.3 of Inductor's speed; of the same with
+weights of 8 and 4 bits (--quantize), 1.7 and 2.2 of its speed.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ SIZES = {  # NAMES, then the heads of keys
 }
 BACKENDS = {"meta": "meta", "inductor": "inductor", "trace": "aot_eager_decomp_partition"}
 LEAST, LEAST_LONG, LEAST_NATIVE = 1.0, 1 / 1.2, 1.3
+LEAST_QUANTIZED = {"int8": 1.7, "int4": 2.2}
 MOST_DIFFERENT = {"float32": 0, "bfloat16": 0.1}
 
 
@@ -90,11 +92,13 @@ def decoder(model: Any, backend: str, slots: int, batch: int) -> Callable[..., t
     return run
 
 
-def native(model: Any, slots: int, batch: int) -> Callable[..., torch.Tensor]:
+def native(
+    model: Any, slots: int, batch: int, quantize: str | None = None
+) -> Callable[..., torch.Tensor]:
     """Return what writes as many tokens behind a prompt by `meta.language`."""
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
-        own = language.load(folder, device=model.device)
+        own = language.load(folder, device=model.device, quantize=quantize)
     cache = language.Cache(batch)
     cache.reserve(own, slots)
     text = torch.randint(0, model.config.vocab_size, (batch, PROMPT + 1)).tolist()
@@ -120,8 +124,10 @@ def measure(size: str, backends: list[str], slots: int, batch: int, options: Any
         different = (calls[backend]() != calls["eager"]()).float().mean().item()
         if different > MOST_DIFFERENT[options.dtype]:
             raise SystemExit(f"{backend} gives other tokens than eager: {different:.0%}")
-    calls["native"] = native(model, slots, batch)
-    calls["native"]()
+    for kind in (None, *options.quantize):
+        name = f"native {kind}" if kind else "native"
+        calls[name] = native(model, slots, batch, kind)
+        calls[name]()
     times = in_turns(calls, options.rounds).items()
     speeds = {name: 1e3 * batch * STEPS / ms for name, ms in times}
     return {"slots": slots, "batch": batch, "tokens per second": speeds}
@@ -141,6 +147,8 @@ def main() -> int:
     parser.add_argument("--batch", type=numbers, default=[1])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"))
+    kinds = {"type": lambda text: text.split(","), "default": [], "metavar": "int8,int4"}
+    parser.add_argument("--quantize", **kinds, help="beside native, with such weights")
     parser.add_argument("--tiny", action="store_true", help="a model that takes seconds")
     parser.add_argument("--no-first-call", action="store_true", help="time steps only")
     add_threads(parser, rounds=5)
@@ -162,13 +170,15 @@ def main() -> int:
     apart = () if options.no_first_call else (*backends, "trace")
     place = size, options.device, options.dtype
     first = {name: first_call_apart(*place, name) for name in apart}
-    table, missed = [["slots", "batch", "eager", *backends, "native"]], False
+    table, missed = [["slots", "batch", *records[0]["tokens per second"]]], False
     for r in records:
         speeds = r["tokens per second"]
         table.append([str(r["slots"]), str(r["batch"]), *(f"{v:.0f}" for v in speeds.values())])
         least = LEAST if r["slots"] == min(options.slots) else LEAST_LONG
         missed |= speeds["meta"] < least * speeds.get("inductor", 0)
         missed |= speeds["native"] < LEAST_NATIVE * speeds.get("inductor", 0)
+        for kind in options.quantize:
+            missed |= speeds[f"native {kind}"] < LEAST_QUANTIZED[kind] * speeds["native"]
     missed |= first.get("meta", 0) > first.get("inductor", torch.inf)
     where = conditions_cuda if options.device == "cuda" else partial(conditions, len(backends) > 1)
     notes = [f"first call, {name}: {seconds:.1f} s" for name, seconds in first.items()]

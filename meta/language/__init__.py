@@ -8,9 +8,10 @@ from meta.language.decoder import Decoder
 from meta.language.engine import Engine, Request
 from meta.language.folder import load
 from meta.language.generation import Completion, Piece, generate
+from meta.language.quantization import Quantization
 from meta.language.sampling import Sampling
 
 __all__ = [
     "BlockPool", "Bound", "Cache", "Completion", "Decoder", "DecoderConfig", "Engine", "Experts",
-    "Piece", "Request", "Sampling", "decoding_bound", "generate", "load",
+    "Piece", "Quantization", "Request", "Sampling", "decoding_bound", "generate", "load",
 ]  # fmt: skip

@@ -16,5 +16,6 @@ from meta.language.folder import load as load
 from meta.language.generation import Completion as Completion
 from meta.language.generation import Piece as Piece
 from meta.language.generation import generate as generate
+from meta.language.quantization import Quantization as Quantization
 from meta.language.sampling import Sampling as Sampling
 

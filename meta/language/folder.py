@@ -21,8 +21,12 @@ from meta.base.registry import nearest
 from meta.language.config import DecoderConfig
 from meta.language.decoder import Decoder
 from meta.language.families import Family, family_of, from_zero
+from meta.language.quantization import Quantization, quantizable, quantization_of, rounded
+from meta.model.layers.quantized import QuantizedLinear, replace_models
+from meta.model.model import Model
 from meta.model.weights import open_weights
 from meta.runtime.deferred_values import empty_init, give
+from meta.runtime.ndarray import ndarray
 
 MAX_JSON_BYTES = 256 << 20
 """Larger files of settings are none."""
@@ -134,7 +138,13 @@ class _Reader:
         return found
 
 
-def load(folder: str | os.PathLike[str], *, device: object = None, dtype: object = None) -> Decoder:
+def load(
+    folder: str | os.PathLike[str],
+    *,
+    device: object = None,
+    dtype: object = None,
+    quantize: str | Quantization | None = None,
+) -> Decoder:
     """Return the decoder in a folder that transformers wrote.
 
     folder: with ``config.json``, weights in one or many safetensors files, and, for texts,
@@ -142,6 +152,11 @@ def load(folder: str | os.PathLike[str], *, device: object = None, dtype: object
     unless given. Families: Gemma 2 and 3, GPT-2, GPT-NeoX, Llama 2 and 3, Mistral, Mixtral, OLMo 2,
     Phi-3, Qwen 2 and 3 and their mixtures of experts; of a model that reads images, too, the
     decoder.
+
+    quantize: "int8", "int4" (in groups of 64 columns), "float8" or a `Quantization`: the weights of
+    linear layers become `QuantizedLinear` ones as they are read. Embeddings, norms and routers stay
+    as they are, and so does the head unless the `Quantization` says otherwise. Experts have no such
+    products: an ArgumentError.
 
     Each tensor is read once and moved; on the CPU, one that needs no change stays in the file's
     pages. FormatError for a folder, name or shape that does not fit, ArgumentError for another
@@ -162,25 +177,59 @@ def load(folder: str | os.PathLike[str], *, device: object = None, dtype: object
     where = Device(device or default_device())
     with empty_init(), where:
         model = Decoder(config)
-    _fill(model, _Reader(family, config, _Tensors(path), whole), where, dtype)
+    reader = _Reader(family, config, _Tensors(path), whole)
+    if quantize is not None:
+        _quantize(model, reader, where, dtype, quantization_of(quantize))
+    _fill(model, reader, where, dtype)
     model.train(False)
     model.end_tokens = _end_tokens(path, config)
     model.tokenizer = _tokenizer(path)
     return model
 
 
-def _fill(model: Decoder, reader: _Reader, device: Device, dtype: object) -> None:
-    """Give a decoder without values those of a folder."""
+def _read(reader: _Reader, name: str, array: ndarray, device: Device, dtype: object) -> None:
+    """Give an array without values those of a folder."""
     wanted = None if dtype is None else TO_TORCH[canonical(dtype)]
+    tensor = reader.array(name)
+    if tuple(tensor.shape) != array.shape:
+        raise FormatError(
+            f"{name} has another shape than config.json says",
+            expected=list(array.shape),
+            found=list(tensor.shape),
+        )
+    give(array, tensor.to(device, reader.dtype_of(name, tensor, wanted)))
+
+
+def _quantize(
+    model: Decoder, reader: _Reader, device: Device, dtype: object, how: Quantization
+) -> None:
+    """Put layers with rounded weights of a folder in the place of those without values."""
+    if any(model.config.experts):
+        raise ArgumentError(
+            "experts have no products with quantised weights", hint="load it without quantize="
+        )
+    made: dict[int, Model] = {}
+    for path, layer in quantizable(model):
+        if path == "lm_head" and not how.head:
+            continue
+        tied = layer.weight is model.embed_tokens.weight
+        arrays = [("weight", layer.weight), ("bias", layer.bias)]
+        read = [(name, ndarray(a.tensor, a.key)) for name, a in arrays if a is not None]
+        for name, array in read:
+            of = "embed_tokens" if tied else path
+            _read(reader, f"{of}.{name}", array, device, dtype)
+        found = dict(read)
+        made[id(layer)] = rounded(path, found["weight"], found.get("bias"), how)
+    replace_models(model, made)
+
+
+def _fill(model: Decoder, reader: _Reader, device: Device, dtype: object) -> None:
+    """Give a decoder without values those of a folder; quantised layers have theirs."""
+    layers = [m for m in model.models() if isinstance(m, QuantizedLinear)]
+    known = {id(array) for layer in layers for array in layer.state().values()}
     for name, array in model.state().items():
-        tensor = reader.array(name)
-        if tuple(tensor.shape) != array.shape:
-            raise FormatError(
-                f"{name} has another shape than config.json says",
-                expected=list(array.shape),
-                found=list(tensor.shape),
-            )
-        give(array, tensor.to(device, reader.dtype_of(name, tensor, wanted)))
+        if id(array) not in known:
+            _read(reader, name, array, device, dtype)
     left = reader.left()
     if left:
         raise FormatError(

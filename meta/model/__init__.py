@@ -14,6 +14,7 @@ from meta.model.gradient import value_and_grad
 from meta.model.init import parameter
 from meta.model.layers import *  # noqa: F403
 from meta.model.layers.norm import sync_batch_norm
+from meta.model.layers.quantized import quantize
 from meta.model.model import Model
 from meta.model.trace import Traced, trace
 from meta.model.vmap import vmap
@@ -35,6 +36,7 @@ __all__ = [
     "init",
     "load_weights",
     "parameter",
+    "quantize",
     "save_weights",
     "scan",
     "sync_batch_norm",

@@ -69,6 +69,8 @@ from meta.model.layers.pool import MaxUnpool3d as MaxUnpool3d
 from meta.model.layers.pool import PixelShuffle as PixelShuffle
 from meta.model.layers.pool import PixelUnshuffle as PixelUnshuffle
 from meta.model.layers.pool import Upsample as Upsample
+from meta.model.layers.quantized import QuantizedLinear as QuantizedLinear
+from meta.model.layers.quantized import quantize as quantize
 from meta.model.layers.recurrent import GRU as GRU
 from meta.model.layers.recurrent import GRUCell as GRUCell
 from meta.model.layers.recurrent import LSTM as LSTM

@@ -61,8 +61,9 @@ def test_half_precision(tmp_path: Path, name: str, dtype: str) -> None:
         compare(model, found, of, most, 0.9 if dtype == "float16" else 0.5)
     kernels = {
         kernel
-        for runner in decoder.compiled.runners.values()
-        for program in runner.programs.values()
+        for runners in decoder.compiled._runners.values()
+        for runner in runners
+        for program in runner._programs.values()
         for kernel in program.kernels()
     }
     assert {"cuda.decode_attention", "cuda.few_rows_added"} <= kernels

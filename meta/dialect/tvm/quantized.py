@@ -7,6 +7,7 @@ and of the sums of x in each group, which is where partial sums begin.
 """
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from tvm import te, tirx
@@ -16,7 +17,7 @@ from meta import op
 from meta.dialect.core import LIBRARY
 from meta.dialect.tvm.broadcast import cast, computing, rounded
 from meta.dialect.tvm.compute import OUT_ELEMWISE_FUSABLE, compute
-from meta.dialect.tvm.index import hand_built, ints
+from meta.dialect.tvm.index import flat_index, hand_built, ints, unflat_index
 from meta.dialect.tvm.linalg import product
 from meta.dialect.tvm.schedule_cpu import PARALLEL_WORK
 from meta.op.quantized import BLOCK, MIDDLE
@@ -26,8 +27,8 @@ LANES = 16
 FEW_ROWS = 16
 """Rows of x up to which the weight is not written down: its numbers are unpacked for each four."""
 ROWS_AT_ONCE = 4
-SUMS = 16
-"""Vectors of partial sums, which stay in registers."""
+IN_CACHE = 16 << 10
+"""Bytes of x that stay in the first cache while the weight goes by."""
 
 
 def _rows(x: Any) -> int:
@@ -55,31 +56,21 @@ def _fits(columns: int, groups: int, dtype: str) -> bool:
 def quantized_matmul(x, weight, scales, zeros):
     *front, k = ints(x.shape)
     n, groups = ints(scales.shape)
-    rows, dtype = 1, str(x.dtype)
-    for extent in front:
-        rows *= extent
+    rows, dtype = prod(front), str(x.dtype)
     wide = computing(dtype)
 
     def flat(i, c):
-        index = []
-        for extent in reversed(front):
-            index.insert(0, i % extent if index or len(front) > 1 else i)
-            i = i // extent
-        return cast(x(*index, c), wide)
+        return x(*unflat_index(i, front), c)
 
     matrix = te.compute((rows, k), flat, name="x")
     if rows <= FEW_ROWS and _fits(k, groups, dtype):
-        found = _FewRows(rows, n, k, groups, str(weight.dtype)).product(
-            matrix, weight, scales, zeros
-        )
+        few = _FewRows(rows, n, k, groups, str(weight.dtype))
+        found = few.product(matrix, weight, scales, zeros)
     else:
-        found = product(matrix, _dequantized(weight, scales, zeros, k, wide), 0, 1)
+        found = product(rounded(matrix, wide), _dequantized(weight, scales, zeros, k, wide), 0, 1)
 
     def shaped(*index):
-        i = 0
-        for at, extent in zip(index[:-1], front, strict=True):
-            i = i * extent + at
-        return cast(found(i, index[-1]), dtype)
+        return cast(found(flat_index(index[:-1], front), index[-1]), dtype)
 
     return te.compute((*front, n), shaped, name="y")
 
@@ -120,13 +111,21 @@ class _FewRows:
 
     def product(self, x, weight, scales, zeros):
         """Return the product, float32 (rows, n)."""
-        inputs = [x, weight, rounded(scales, "float32")]
+        if str(x.dtype) != "float32":  # once, and not for each row of the weight
+            (x,) = hand_built([(self.rows, self.k)], [x], self._widen, ["float32"], "wide")
+        inputs = [x, weight, scales]
         if zeros is not None or MIDDLE[self.stored]:
             inputs.append(self._shift(x, zeros is None))
         if zeros is not None:
-            inputs.append(rounded(zeros, "float32"))
+            inputs.append(zeros)
         (found,) = hand_built([(self.rows, self.n)], inputs, self._loops, ["float32"], "product")
         return found
+
+    def _widen(self, x, wide):
+        vectors = T.serial(0, self.k // LANES)
+        with T.serial(0, self.rows) as i, vectors as step, T.vectorized(0, LANES) as lane:
+            at = step * LANES + lane
+            wide[i, at] = cast(x[i, at], "float32")
 
     def _shift(self, x, symmetric):
         """Return minus the sums of x in each group, by lanes, (rows, groups, LANES); times what
@@ -135,21 +134,21 @@ class _FewRows:
         group = self.k // self.groups
         u = te.reduce_axis((0, group // LANES), name="u")
         factor = tirx.const(-float(MIDDLE[self.stored]) if symmetric else -1.0, "float32")
-        return te.compute(
-            (self.rows, self.groups, LANES),
-            lambda i, g, lane: te.sum(x(i, g * group + u * LANES + lane) * factor, axis=u),
-            name="shift",
-        )
+
+        def summed(i, g, lane):
+            return te.sum(x(i, g * group + u * LANES + lane) * factor, axis=u)
+
+        return te.compute((self.rows, self.groups, LANES), summed, name="shift")
 
     def _loops(self, x, weight, scales, *rest):
-        *rest, result = rest
+        *known, result = rest
         at_once = min(self.rows, ROWS_AT_ONCE)
         deep, high = self._tile(at_once)
         loop = T.parallel if self.rows * self.n * self.k >= PARALLEL_WORK else T.serial
         with loop(0, self.n // high) as block:
             first = block * high
             whole = self.rows // at_once
-            given = x, weight, scales, (*rest, None, None)[:2]
+            given = x, weight, scales, (*known, None, None)[:2]
             if whole > 1:
                 with T.serial(0, whole) as some:
                     self._tile_of(given, result, first, high, deep, some * at_once, at_once)
@@ -160,17 +159,16 @@ class _FewRows:
                 self._tile_of(given, result, first, high, deep, whole * at_once, left)
 
     def _tile(self, at_once):
-        """Return how many vectors of columns, and rows of the weight, have sums of their own: one
-        sum would wait for itself.
+        """Return how many vectors of columns, and rows of the weight, have sums of their own.
+
+        One sum would wait for itself. Where x stays in the first cache, rows of the weight go one
+        by one, as memory gives them fastest; else several share what is read of x.
         """
         vectors = self.k // self.groups // LANES
+        if self.rows > 1 and 4 * self.rows * self.k > IN_CACHE:
+            return 1, next(h for h in (ROWS_AT_ONCE, 2, 1) if self.n % h == 0)
         most = 4 if self.stored != "uint8" and at_once == 1 else 2
-        deep = next(d for d in (4, 2, 1) if d <= most and vectors % d == 0)
-        if at_once > 2 and self.stored != "uint8":
-            deep = 1
-        budget = SUMS // (deep * at_once)
-        most = 1 if deep == 4 else min(budget, 8)
-        return deep, next(h for h in (8, 4, 2, 1) if h <= max(most, 1) and self.n % h == 0)
+        return next(d for d in (most, 2, 1) if vectors % d == 0), 1
 
     def _tile_of(self, given, result, first, high, deep, row, rows):
         """Compute ``high`` columns of the result for some rows of x, from ``first`` and ``row``."""
@@ -186,16 +184,21 @@ class _FewRows:
                     begin = tirx.const(0.0, "float32")
                     if shift is not None and d == 0:
                         begin = shift[row + i, g, lane]
-                        begin = begin if zeros is None else begin * zeros[first + r, g]
+                        begin = (
+                            begin if zeros is None else begin * cast(zeros[first + r, g], "float32")
+                        )
                     vector[lane] = begin
-            with T.serial(0, group // LANES // deep) as step:
+            # Of a whole block of 4 bits it is known which half of the bytes a vector is.
+            each = max(deep, 2) if group % BLOCK == 0 else deep
+            with T.serial(0, group // LANES // each) as step:
                 for r in range(high):
-                    for d in range(deep):
-                        column = g * group + (step * deep + d) * LANES
+                    for v in range(each):
+                        column = g * group + (step * each + v) * LANES
+                        half = v % 2 if each > 1 else column // LANES % 2
                         for i in range(rows):
                             with T.vectorized(0, LANES) as lane:
-                                number = self._number(weight, first + r, column, g, step, d, lane)
-                                own = sums[r, i, d]
+                                number = self._number(weight, first + r, column + lane, half)
+                                own = sums[r, i, v % deep]
                                 own[lane] = own[lane] + x[row + i, column + lane] * number
             for r, i in tile:
                 own, whole = sums[r, i, 0], total[r, i]
@@ -203,7 +206,7 @@ class _FewRows:
                     with T.vectorized(0, LANES) as lane:
                         own[lane] = own[lane] + sums[r, i, d][lane]
                 with T.vectorized(0, LANES) as lane:
-                    term = own[lane] * scales[first + r, g]
+                    term = own[lane] * cast(scales[first + r, g], "float32")
                     whole[lane] = term if is_first else whole[lane] + term
 
         of_group(0, True)
@@ -218,13 +221,11 @@ class _FewRows:
                     whole[lane] = whole[lane] + whole[width + lane]
             result[row + i, first + r] = whole[0]
 
-    def _number(self, weight, row, column, g, step, d, lane):
-        """Return a stored number as a float32."""
+    def _number(self, weight, row, column, half):
+        """Return a stored number as a float32; ``half``: of a byte, 0 or 1."""
         if self.stored != "uint8":
-            return weight[row, column + lane].astype("float32")
-        group, deep_even = self.k // self.groups, d % 2 == 0
-        if group % BLOCK == 0:  # a vector's half of the bytes is known now
-            byte = weight[row, column // BLOCK * LANES + lane].astype("int32")
-            return (byte & 15 if deep_even else byte >> 4).astype("float32")
-        byte = weight[row, column // BLOCK * LANES + lane].astype("int32")
-        return ((byte >> (column // LANES % 2 * 4)) & 15).astype("float32")
+            return weight[row, column].astype("float32")
+        byte = weight[row, column // BLOCK * LANES + column % LANES].astype("int32")
+        if isinstance(half, int):
+            return (byte >> 4 if half else byte & 15).astype("float32")
+        return ((byte >> (half * 4)) & 15).astype("float32")

@@ -2,12 +2,13 @@
 written.
 """
 
-from meta.model.layers import activation, basic, conv, norm, pool, recurrent, transformer
+from meta.model.layers import activation, basic, conv, norm, pool, quantized, recurrent, transformer
 from meta.model.layers.activation import *  # noqa: F403
 from meta.model.layers.basic import *  # noqa: F403
 from meta.model.layers.conv import *  # noqa: F403
 from meta.model.layers.norm import *  # noqa: F403
 from meta.model.layers.pool import *  # noqa: F403
+from meta.model.layers.quantized import *  # noqa: F403
 from meta.model.layers.recurrent import *  # noqa: F403
 from meta.model.layers.transformer import *  # noqa: F403
 
@@ -17,6 +18,7 @@ __all__ = [
     *conv.__all__,
     *norm.__all__,
     *pool.__all__,
+    *quantized.__all__,
     *recurrent.__all__,
     *transformer.__all__,
 ]

@@ -135,6 +135,22 @@ def unpool(shape: tuple[int, ...], *window: Any) -> LayerCase:
     return LayerCase(lambda: OurUnpool(axes, *window), lambda: TheirUnpool(axes, *window), shape)
 
 
+class _QuantizedLinear(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight: torch.Tensor
+        self.scales: torch.Tensor
+        self.zeros: torch.Tensor
+        self.register_buffer("weight", torch.randint(-128, 128, (4, 6), dtype=torch.int8))
+        self.register_buffer("scales", torch.ones(4, 2))
+        self.register_buffer("zeros", torch.ones(4, 2))
+        self.bias = nn.Parameter(torch.zeros(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scales, zeros = (t.repeat_interleave(3, 1) for t in (self.scales, self.zeros))
+        return nn.functional.linear(x, (self.weight - zeros) * scales, self.bias)
+
+
 SEQUENCE = (5, 3, 4)
 
 CASES = {
@@ -161,6 +177,12 @@ CASES = {
     "Flatten some": same("Flatten", IMAGE, 0, 2),
     "Flatten the last": same("Flatten", IMAGE, start_dim=-2),
     "Linear": same("Linear", (3, 5), 5, 4),
+    "QuantizedLinear": LayerCase(
+        lambda: ours.QuantizedLinear(6, 4, group=3, symmetric=False),
+        _QuantizedLinear,
+        (2, 3, 6),
+        tolerance=1e-3,  # of sums of a hundred
+    ),
     "Linear of more axes": same("Linear", (2, 3, 5), 5, 4, bias=False),
     "Embedding": LayerCase(lambda: ours.Embedding(7, 3), lambda: nn.Embedding(7, 3), (4, 2), 7),
     "Embedding with padding": LayerCase(
