@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -100,7 +101,13 @@ class _Group:
         for rank, (score, at, logprob) in enumerate(zip(*best, strict=True)):
             parent, token = divmod(at, vocabulary)
             before = self.running[parent]
-            if before is None:
+            if score != score:
+                raise ArgumentError(
+                    "the scores of a text are no numbers",
+                    found=f"after {self.length - 1} tokens",
+                    hint="a constraint that allows no token, or weights that overflow",
+                )
+            if before is None or score == -math.inf:
                 continue
             text = before[1].fork()
             text.add(token, logprob)

@@ -151,7 +151,7 @@ class _Generation:
         self._cache = cache
         if cache is not None:
             cache.reserve(decoder, self._slots(decoder), self._each)
-            cache.tokens = self._prompts
+            cache.tokens = list(self._prompts)
 
     def _slots(self, decoder: Decoder, more: int = 0) -> int:
         """Return how many slots there are for what is read of a text, and so many tokens more."""
@@ -249,6 +249,12 @@ class _Generation:
             for i, (token, logprob) in enumerate(own):
                 if text.reason is not None:
                     break
+                if logprob != logprob:
+                    raise ArgumentError(
+                        "the scores of a text are no numbers",
+                        found=f"row {row}, after {handed[row]} tokens",
+                        hint="a constraint that allows no token, or weights that overflow",
+                    )
                 guessed = kept is not None and i < kept[row]
                 added = text.add(token, logprob, guessed)
                 handed[row] += 1

@@ -93,8 +93,9 @@ class Sampling:
     def _keys(self, count: int, drawing: bool) -> np.ndarray:
         if self.seed is None:
             return random.default.keys(count).copy() if drawing else np.zeros(count, np.int64)
-        several = isinstance(self.seed, Sequence)
-        seeds: list[Any] = list(self.seed) if isinstance(self.seed, Sequence) else [self.seed]
+        several = np.ndim(self.seed) > 0
+        given: Any = self.seed
+        seeds = list(given) if several else [given]
         if several and len(seeds) != count:
             raise _wrong_count("seed", count, self.seed)
         if any(isinstance(s, bool) or not isinstance(s, int | np.integer) or s < 0 for s in seeds):

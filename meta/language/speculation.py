@@ -50,6 +50,11 @@ class Draft:
             )
         if not isinstance(draft, Decoder):
             return Draft(None, guesses)
+        places = draft.embed_tokens.weight.device, model.embed_tokens.weight.device
+        if places[0] != places[1]:
+            raise ArgumentError(
+                "a draft is where the model is", expected=str(places[1]), found=str(places[0])
+            )
         sizes = draft.config.vocab_size, model.config.vocab_size
         if sizes[0] != sizes[1]:
             raise ArgumentError(
@@ -157,6 +162,7 @@ class Speculation:
         else:
             small.read_prompts()
             self._before = batch.array([text[-1] for text in prompts])
+            self._two = batch.array([2] * len(prompts))
 
     def round(self, found: Choices) -> Choices:
         """Return what follows what was found; of the first round, what prompts are followed by."""
@@ -179,8 +185,7 @@ class Speculation:
         theirs.lengths.tensor.copy_(own.lengths.tensor - 1)
         if theirs.counts is not None and own.counts is not None:
             theirs.counts.tensor.copy_(own.counts.tensor)
-        two = op.add(small.one, small.one)
-        found = [small.read(op.stack((self._before, newest), 1), two)]
+        found = [small.read(op.stack((self._before, newest), 1), self._two)]
         while len(found) < self._guesses:
             found.append(small.read_one(found[-1]))
         return op.stack([tokens for tokens, _ in found], 1)

@@ -80,12 +80,13 @@ def test_texts_are_those_of_a_plain_loop(
     rows = int(rng.integers(1, 4))
     of, every = prompts(rng, rows), [options_of_row(rng, drawing=True) for _ in range(rows)]
     common = common_options(rng)
+    together: dict[str, Any] = {name: [own[name] for own in every] for name in every[0]}
     draft: Any = some(rng, None, "ngram", like)
     pool = language.BlockPool(decoder, 3 * rows)
     cache = some(rng, None, language.Cache(rows), language.Cache(rows, pool))
     found = language.generate(
         decoder, of, max_new_tokens=NEW, draft=draft, draft_tokens=int(rng.integers(1, 6)),
-        cache=cache, **common, **{name: [own[name] for own in every] for name in every[0]},
+        cache=cache, **common, **together,
     )  # fmt: skip
     for prompt, own, completion in zip(of, every, found, strict=True):
         wanted = reference.generated(decoder, prompt, NEW, **own, **common)
@@ -112,10 +113,8 @@ def test_beams_are_those_of_a_plain_search(
         "length_penalty": some(rng, 1.0, 0.0, 2.0, -1.0),
         "constraint": some(rng, None, odd_behind_even),
     }
-    found = language.generate(
-        decoder, of, max_new_tokens=NEW, **common,
-        **{name: [own[name] for own in every] for name in every[0]},
-    )  # fmt: skip
+    together: dict[str, Any] = {name: [own[name] for own in every] for name in every[0]}
+    found = language.generate(decoder, of, max_new_tokens=NEW, **common, **together)
     for prompt, own, best in zip(of, every, found, strict=True):
         wanted = reference.searched(decoder, prompt, NEW, **own, **common)
         for completion, (score, tokens, reason) in zip((best, *best.others), wanted, strict=True):

@@ -335,3 +335,24 @@ def test_a_cache_of_another_model(decoder: language.Decoder, tmp_path: Path) -> 
         language.generate(language.load(tmp_path), [5], stop="a")
     with pytest.raises(ArgumentError, match="generate takes a decoder"):
         language.generate(meta.model.Linear(2, 2), [5])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("beams", [1, 2])
+def test_a_constraint_that_allows_nothing(decoder: language.Decoder, beams: int) -> None:
+    def nothing(scores: Any, texts: list[list[int]]) -> Any:
+        return scores + (0.0 if len(texts[0]) < 4 else -float("inf"))
+
+    with pytest.raises(ArgumentError, match="the scores of a text are no numbers"):
+        language.generate(decoder, "a", max_new_tokens=5, constraint=nothing, beams=beams)
+
+
+def test_beams_where_few_tokens_are_allowed(decoder: language.Decoder) -> None:
+    def two(scores: Any, texts: list[list[int]]) -> Any:
+        allowed = np.full(scores.shape, -np.inf, "float32")
+        allowed[:, [65, 66]] = 0
+        return scores + meta.array(allowed)
+
+    found = language.generate(decoder, "a", max_new_tokens=2, constraint=two, beams=8)
+    every = [found, *found.others]
+    assert sorted(c.text for c in every) == ["AA", "AB", "BA", "BB"]
+    assert abs(sum(np.exp(c.logprobs.sum()) for c in every) - 1) < 1e-4

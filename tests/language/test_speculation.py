@@ -57,7 +57,8 @@ def test_the_tokens_are_those_without_a_draft(
 ) -> None:
     of, options = prompts(5, 30, 1), {"max_new_tokens": 45, **OPTIONS[name]}
     plain = language.generate(decoder, of, **options)
-    draft = {"ngram": "ngram", "like": like, "itself": decoder}[guess]
+    drafts: dict[str, Any] = {"ngram": "ngram", "like": like, "itself": decoder}
+    draft = drafts[guess]
     found = language.generate(decoder, of, draft=draft, draft_tokens=3, **options)
     for a, b in zip(found, plain, strict=True):
         assert a.tokens.tolist() == b.tokens.tolist() and a.reason == b.reason and a.text == b.text
@@ -147,7 +148,10 @@ def test_pairs_of_tokens_have_their_distribution(tmp_path: Path) -> None:
     like = copy.deepcopy(decoder)
     like.load_state_dict({n: a * 0.9 for n, a in decoder.state_dict().items()})
     first, prompt = np.zeros((8, 8)), [3, 4, 5]
-    options = {"max_new_tokens": 1, "logit_bias": [{token: 1e6} for token in range(8)]}
+    options: dict[str, Any] = {
+        "max_new_tokens": 1,
+        "logit_bias": [{token: 1e6} for token in range(8)],
+    }
     begun = language.generate(decoder, [prompt] * 8, **options)
     for token in range(8):
         then = language.generate(decoder, [[*prompt, token]] * 8, **options)
