@@ -84,13 +84,34 @@ def test_texts_are_those_of_a_plain_loop(
     draft: Any = some(rng, None, "ngram", like)
     pool = language.BlockPool(decoder, 3 * rows)
     cache = some(rng, None, language.Cache(rows), language.Cache(rows, pool))
-    found = language.generate(
-        decoder, of, max_new_tokens=NEW, draft=draft, draft_tokens=int(rng.integers(1, 6)),
-        cache=cache, **common, **together,
-    )  # fmt: skip
-    for prompt, own, completion in zip(of, every, found, strict=True):
-        wanted = reference.generated(decoder, prompt, NEW, **own, **common)
-        assert (completion.tokens.tolist(), completion.reason) == wanted
+    options: dict[str, Any] = {
+        "draft": draft, "draft_tokens": int(rng.integers(1, 6)), "cache": cache,
+        "max_new_tokens": NEW, **common, **together,
+    }  # fmt: skip
+    if some(rng, False, True):
+        pieces = list(language.generate(decoder, of, stream=True, **options))
+        found = [of_pieces([p for p in pieces if p.row == row]) for row in range(rows)]
+    else:
+        completions = language.generate(decoder, of, **options)
+        found = [(c.tokens.tolist(), c.text, c.reason) for c in completions]
+    for prompt, own, (tokens, text, reason) in zip(of, every, found, strict=True):
+        assert (tokens, reason) == reference.generated(decoder, prompt, NEW, **own, **common)
+        stops = [bytes(tokens).decode("latin-1").find(stop) for stop in common["stop"]]
+        assert text == bytes(tokens).decode()[: min((i for i in stops if i >= 0), default=None)]
+    if cache is not None:
+        more: dict[str, Any] = {"max_new_tokens": 5, "end_tokens": ()}
+        anew = [[*text, 7] for text in cache.tokens]
+        wanted = language.generate(decoder, anew, **more)
+        found = language.generate(decoder, [[7]] * rows, cache=cache, draft="ngram", **more)
+        assert [c.tokens.tolist() for c in found] == [c.tokens.tolist() for c in wanted]
+
+
+def of_pieces(pieces: list[language.Piece]) -> tuple[list[int | None], str, str | None]:
+    """Return tokens, text and why it ended, of the pieces of a text."""
+    reason = pieces[-1].reason
+    assert all(p.reason is None for p in pieces[:-1])
+    tokens = [p.token for p in (pieces[:-1] if reason == "end" else pieces)]
+    return tokens, "".join(p.text or "" for p in pieces), reason
 
 
 def odd_behind_even(scores: Any, texts: list[list[int]]) -> Any:

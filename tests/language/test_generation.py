@@ -71,7 +71,11 @@ def test_seeds(decoder: language.Decoder) -> None:
 def test_a_row_is_what_it_is_alone(decoder: language.Decoder) -> None:
     of, seeds = prompts(7, 40, 16), [5, 2, 5]
     options: dict[str, Any] = {"max_new_tokens": 24, "end_tokens": ()}
-    several = {"temperature": [1.0, 1.5, 0.7], "top_k": [0, 9, 0], "top_p": [1.0, 0.9, 0.8]}
+    several: dict[str, Any] = {
+        "temperature": [1.0, 1.5, 0.7],
+        "top_k": [0, 9, 0],
+        "top_p": [1.0, 0.9, 0.8],
+    }
     together = language.generate(decoder, of, seed=seeds, **several, **options)
     for row, prompt in enumerate(of):
         own = {name: values[row] for name, values in several.items()}

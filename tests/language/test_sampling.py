@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import inspect
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -111,6 +112,13 @@ def test_a_row_is_drawn_by_its_seed_whatever_the_others_are() -> None:
             own = [x[row] if isinstance(x, list) else x for x in (temperature, top_k)]
             assert drawn(Sampling(*own), 1, seed)[0] == together[row]
     assert drawn(Sampling(1.0), 300, 4)[0] == drawn(Sampling(1.0), 1, [4])[0]
+
+
+def test_generate_takes_all_that_sampling_has() -> None:
+    taken = inspect.signature(meta.language.generate).parameters
+    for field in fields(Sampling):
+        assert taken[field.name].kind is inspect.Parameter.KEYWORD_ONLY
+    assert taken["top_p"].default == 1.0 and "sampling" not in taken
 
 
 def test_penalties() -> None:
