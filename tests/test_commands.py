@@ -27,7 +27,7 @@ COMMAND = re.compile(r"(?:(?P<env>[A-Z_]+=\S+) )?python -m meta (?P<words>.*)")
 NETWORK = re.compile(r"^class Net\(meta\.Model\):\n.*?(?=\n\n\n)", re.MULTILINE | re.DOTALL)
 STANDS_FOR = {"NAME": "softmax", "FILE": "model.json", "FILE.py:NAME": "model.py:Net"}
 """Words in capitals, and what a test puts in their place."""
-INCOMPLETE = {"compile", "import", "profile"}
+INCOMPLETE = {"compile", "import", "profile", "serve"}
 """Commands that a sentence names without what they are about: they print what they take."""
 ELSEWHERE = {"op isru", "op multi_tensor_adadelta"}
 """Of what a reader of the page has added: tests/test_howto.py follows these pages."""

@@ -27,6 +27,7 @@ def run(options: argparse.Namespace) -> int:
     decoder = load(options.folder, device=device, dtype=options.dtype)
     length = min(options.length, decoder.config.positions or options.length)
     engine = Engine(decoder, rows=options.rows, length=length, blocks=options.blocks)
+    engine.compile()
     server = Server(
         engine,
         options.name or Path(options.folder).resolve().name,

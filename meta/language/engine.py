@@ -214,6 +214,22 @@ class Engine:
         self.waiting.append(request)
         return request
 
+    def compile(self) -> None:
+        """Compile now what most requests need, which else their first ones wait for: all but
+        penalties, biases and alternatives. Nothing may be written meanwhile.
+        """
+        longest, steps = min(self.chunk, bucket(self.length)), BUCKET
+        while steps <= longest:
+            for fresh in (True, False):
+                tokens, none = np.zeros((1, steps), np.int64), np.zeros(1, np.int64)
+                self._read("scores", self._array(tokens), self._array(none), fresh=fresh)
+            steps *= 2
+        self._decode("scores", self._tokens, self._array(np.zeros(self.rows, np.int64)))
+        for sampling in (GREEDY, Sampling(1.0), Sampling(1.0, top_p=0.5), Sampling(1.0, top_k=1)):
+            numbers = sampling.rows(1, self._vocabulary)
+            runner = self._chooser(Chooser.of(numbers, self._vocabulary))
+            runner("choose_of", self._scores, self._values, most=0)
+
     def cancel(self, request: Request) -> None:
         """End a text; nothing more comes of it. One that has ended stays as it is."""
         if request.reason is None:
@@ -371,16 +387,20 @@ class Engine:
             numbers = {n: np.concatenate([r.numbers[n] for r in requests]) for n in self._values}
             biases = [r.bias for r in requests if r.bias is not None]
             rows = {**numbers, "bias": biases[0]} if biases else numbers
-            chooser = Chooser.of(rows, self._vocabulary)
-            if chooser not in self._choosers:
-                state = self._decode.state
-                made = Runner(self.decoder, self._cache, chooser, EngineStep, state)
-                self._choosers[chooser] = made
-            self._choose, self._asked = self._choosers[chooser], requests
+            self._choose = self._chooser(Chooser.of(rows, self._vocabulary))
+            self._asked = requests
             self._rows = {**self._values, "bias": self._bias} if biases else self._values
         most = min(MOST_ALTERNATIVES, self._vocabulary) * any(r.alternatives for r in requests)
         found: Choices = self._choose("choose_of", scores, self._rows, most=most)
         return found
+
+    def _chooser(self, chooser: Chooser) -> Runner:
+        """Return what chooses so, for all rows."""
+        if chooser not in self._choosers:
+            state = self._decode.state
+            made = Runner(self.decoder, self._cache, chooser, EngineStep, state)
+            self._choosers[chooser] = made
+        return self._choosers[chooser]
 
     def _handed(self, asked: list[tuple[Request, int, int]], found: Any) -> list[Piece]:
         """Return what tokens add to texts."""

@@ -156,14 +156,18 @@ class Server:
                 expected="Content-Type: application/json", found=kind[:80] or "none",
             )  # fmt: skip
 
+        large = RequestError(
+            "the body is too large", status=413, expected=f"{self._most} bytes at most"
+        )
+        if int(request.headers.get("content-length", 0)) > self._most:
+            raise large
+
         async def read() -> bytes:
             found = bytearray()
             async for part in request.stream():
                 found += part
                 if len(found) > self._most:
-                    raise RequestError(
-                        "the body is too large", status=413, expected=f"{self._most} bytes at most"
-                    )
+                    raise large
             return bytes(found)
 
         try:
