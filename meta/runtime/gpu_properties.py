@@ -57,3 +57,10 @@ def target_of(device: Device) -> GPUProperties:
     """Return the record of a device, or `DEFAULT` where it is no CUDA device or not present."""
     present = device.kind == "cuda" and device.ordinal < torch.cuda.device_count()
     return query(device.ordinal) if present else DEFAULT
+
+
+def begins_early(device: Device) -> bool:
+    """Whether a kernel may begin on a device before those before it end, for which it waits itself
+    (programmatic dependent launch).
+    """
+    return device.kind == "cuda" and target_of(device).capability >= (9, 0)

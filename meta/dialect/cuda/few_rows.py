@@ -30,8 +30,6 @@ HALVES = ("float16", "bfloat16")
 MOST_ROWS = 4
 VECTOR, STEP = 8, 256
 """Elements of an access, and those of a warp's."""
-FIRST_EARLY = (9, 0)
-"""The compute capability from which on a kernel may begin before another one ends."""
 GATES = ("silu", "gelu", "gelu_tanh")
 AFTER = ("relu", *GATES)
 PARAMETERS = Parameters(("x", "w", "scale", "bias", "addend", "out"), "f4x")
@@ -70,7 +68,7 @@ def product(
         raise Unsupported(f"what is added, {addend}, has not the shape of {result}")
     if bias is not None and bias.shape != (all_columns,):
         raise Unsupported(f"the bias, {bias}, is not of {all_columns} columns")
-    early = gpu_properties.query(device.ordinal).capability >= FIRST_EARLY
+    early = gpu_properties.begins_early(device)
     per = ask("per", 2 if gates or rows > 2 or columns > width else 1, [1, 2, 4])
     warps = ask("warps", 4, [2, 8])
     ahead = ask("ahead", 4, [2, 8, 16])

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from meta import op
 from meta.base import config
@@ -46,6 +47,14 @@ MOST_PARTS = 64
 
 
 @triton.jit
+def _wait(EARLY: tl.constexpr):
+    """Let the next kernel begin, and wait for those before: nothing was read yet."""
+    if EARLY:
+        gdc_launch_dependents()
+        gdc_wait()
+
+
+@triton.jit
 def _place(
     table, row, head, heads, slot, inside, blocks, most, PAGED: tl.constexpr, SIZE: tl.constexpr
 ):  # fmt: skip
@@ -63,8 +72,10 @@ def _place(
 def write_tokens(
     keys, values, key, value, positions, table, steps, heads, width, value_width, blocks, most,
     PAGED: tl.constexpr, SIZE: tl.constexpr, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     """Write a head of a token."""
+    _wait(EARLY)
     token, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     slot = tl.load(positions + token)
     row = token // steps
@@ -85,9 +96,10 @@ def attend_slots(
     steps, heads, groups, width, value_width, blocks, most, slots, window, scale, cap,
     PAGED: tl.constexpr, SIZE: tl.constexpr, WINDOW: tl.constexpr, CAP: tl.constexpr,
     SINKS: tl.constexpr, PARTS: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr,
+    BLOCK_N: tl.constexpr, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """Compute BLOCK_M rows of y, or their sums over a part of the slots."""
+    _wait(EARLY)
     share = heads // groups
     tiles = tl.cdiv(steps * share, BLOCK_M)
     pair, part = tl.program_id(0) // tiles, tl.program_id(1)
@@ -163,9 +175,10 @@ def attend_slots(
 @triton.jit
 def join_parts(
     sums, tops, totals, sinks, y, heads, value_width, SINKS: tl.constexpr, PARTS: tl.constexpr,
-    POWER: tl.constexpr, VALUE_WIDTH: tl.constexpr,
+    POWER: tl.constexpr, VALUE_WIDTH: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """Make a row of y of its parts."""
+    _wait(EARLY)
     row = tl.program_id(0).to(tl.int64)
     part, depth = tl.arange(0, POWER), tl.arange(0, VALUE_WIDTH)
     inside, place = part < PARTS, row * PARTS + part
@@ -209,6 +222,12 @@ def _sizes_of_caches(call: CallValues) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _launch(kernel: Any, call: CallValues, grid: tuple[int, ...], **given: Any) -> TritonLaunch:
+    """Prepare a launch, one that begins early where that is possible."""
+    early = gpu_properties.begins_early(call.device)
+    return TritonLaunch(kernel, call.device, grid, early=early, EARLY=early, **given)
+
+
 @dialect.op(op.cache_update, plevel=dialect.levels(HANDWRITTEN))
 def cache_update(call: CallValues) -> OpEnv:
     """Return the launch that writes keys and values."""
@@ -217,7 +236,7 @@ def cache_update(call: CallValues) -> OpEnv:
     given = _sizes_of_caches(call) | {
         "key": call.args.key, "value": call.args.value, "steps": steps, "heads": heads,
     }  # fmt: skip
-    launch = TritonLaunch(write_tokens, call.device, (n * steps, heads), **given)
+    launch = _launch(write_tokens, call, (n * steps, heads), **given)
     return launch_sequence(launch, launch)
 
 
@@ -261,17 +280,15 @@ def cached_attention(call: CallValues) -> OpEnv:
     def attended(exact: bool) -> TritonLaunch:
         # Three products of what TensorFloat-32 has are about one of float32.
         precision = "tf32x3" if exact else "tf32"
-        return TritonLaunch(
-            attend_slots, call.device, (blocks, parts), PRECISION=precision, **given
-        )
+        return _launch(attend_slots, call, (blocks, parts), PRECISION=precision, **given)
 
     def is_exact() -> bool:
         return not (half or config.get("META_TF32"))
 
     if parts == 1:
         return launch_sequence(lambda *values: attended(is_exact())(*values), attended(is_exact()))
-    joined = TritonLaunch(
-        join_parts, call.device, (whole,), sums="float32", tops="float32", totals="float32",
+    joined = _launch(
+        join_parts, call, (whole,), sums="float32", tops="float32", totals="float32",
         sinks=a.sinks, y=a.query.dtype, heads=heads, value_width=value_width,
         SINKS=a.sinks is not None, PARTS=parts, POWER=triton.next_power_of_2(parts),
         VALUE_WIDTH=given["VALUE_WIDTH"],

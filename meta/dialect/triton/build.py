@@ -162,7 +162,6 @@ def _binary(code: bytes, metadata: Mapping[str, Any]) -> Binary:
     """Return machine code with its metadata; BackendError for what our launches do not serve."""
     wants = {
         "a cooperative grid": metadata.get("launch_cooperative_grid"),
-        "programmatic dependent launch": metadata.get("launch_pdl"),
         "descriptors of tensors made on the host": metadata.get("tensordesc_meta"),
         "memory for profiles": metadata.get("profile_scratch_size"),
         "instrumentation": metadata.get("instrumentation_mode"),
@@ -181,6 +180,7 @@ def _binary(code: bytes, metadata: Mapping[str, Any]) -> Binary:
         int(metadata["num_ctas"]),
         int(metadata["shared"]),
         int(metadata["global_scratch_size"] or 0),
+        int(metadata.get("launch_pdl") or 0),
     )
 
 

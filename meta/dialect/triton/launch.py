@@ -40,7 +40,8 @@ class Binary:
     Attributes
     ----------
     name: of the kernel in the code. warps, ctas: of a block, and of a cluster. shared: bytes of
-    shared memory. scratch: bytes of global memory that each block wants for itself.
+    shared memory. scratch: bytes of global memory that each block wants for itself. early: 1 if the
+    kernel may begin before others end, for which it waits itself (`Launch`).
     """
 
     code: bytes
@@ -49,23 +50,17 @@ class Binary:
     ctas: int
     shared: int
     scratch: int
+    early: int = 0
 
 
 Binaries = tuple[Binary, ...]
-_NUMBERS = "bytes", "warps", "ctas", "shared", "scratch"
+_NUMBERS = "warps", "ctas", "shared", "scratch", "early"
 
 
 def packed(binaries: Sequence[Binary]) -> bytes:
     """Return what `unpacked` reads: a line of JSON, and the machine codes behind one another."""
     record = [
-        {
-            "name": b.name,
-            "bytes": len(b.code),
-            "warps": b.warps,
-            "ctas": b.ctas,
-            "shared": b.shared,
-            "scratch": b.scratch,
-        }
+        {"name": b.name, "bytes": len(b.code), **{n: getattr(b, n) for n in _NUMBERS}}
         for b in binaries
     ]
     return json.dumps(record).encode() + b"\n" + b"".join(b.code for b in binaries)
@@ -85,7 +80,7 @@ def unpacked(content: bytes) -> Binaries | None:
     found, start = [], 0
     for r in records:
         piece = code[start : start + r["bytes"]]
-        found.append(Binary(piece, r["name"], r["warps"], r["ctas"], r["shared"], r["scratch"]))
+        found.append(Binary(piece, r["name"], *(r[n] for n in _NUMBERS)))
         start += r["bytes"]
     return tuple(found)
 
@@ -93,9 +88,9 @@ def unpacked(content: bytes) -> Binaries | None:
 def _is_record(record: Any) -> bool:
     return (
         isinstance(record, dict)
-        and set(record) == {"name", *_NUMBERS}
+        and set(record) == {"name", "bytes", *_NUMBERS}
         and isinstance(record["name"], str)
-        and all(type(record[n]) is int and record[n] >= 0 for n in _NUMBERS)
+        and all(type(record[n]) is int and record[n] >= 0 for n in ("bytes", *_NUMBERS))
     )
 
 
@@ -295,7 +290,9 @@ class _Variant:
         known |= {count + 1: 0} if self.scratch else {count: 0, count + 1: 0}
         function = cuda_driver.load(binary.code, binary.name, device, binary.shared)
         threads = binary.warps * WARP
-        self.launch = Launch(function, formats, known, grid, (threads, 1, 1), binary.ctas)
+        self.launch = Launch(
+            function, formats, known, grid, (threads, 1, 1), binary.ctas, bool(binary.early)
+        )
         self.device = device
         self.given = [p for p in passed if p[0] != "known"]
         only = not self.scratch and all(p[0] == "pointer" for p in self.given)

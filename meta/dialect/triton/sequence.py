@@ -54,7 +54,9 @@ class TritonLaunch:
     - a number, for a parameter that is no ``tl.constexpr``: known now;
     - of a ``tl.constexpr``: its value.
 
-    num_warps, num_stages, num_ctas and maxnreg are those of a configuration.
+    num_warps, num_stages, num_ctas and maxnreg are those of a configuration. early: the kernel may
+    begin before others end, for it waits for them itself (``gdc_wait``) before it reads or writes
+    what they may, on devices that have it (`gpu_properties.begins_early`).
 
     Calling it launches the kernel with what is given at each launch, in the order of the
     parameters. Raises RegistrationError for parameters that are not stated, and Unsupported for
@@ -62,7 +64,13 @@ class TritonLaunch:
     """
 
     def __init__(
-        self, function: Any, device: Device, grid: Sequence[int], /, **arguments: Any
+        self,
+        function: Any,
+        device: Device,
+        grid: Sequence[int],
+        /,
+        early: bool = False,
+        **arguments: Any,
     ) -> None:
         self.source, self.device = read(function), device
         self.grid = checked_grid(grid)
@@ -71,6 +79,8 @@ class TritonLaunch:
         for name, value in options.items():
             check_option(name, value, self.source.name, self.source.site)
         stated = {n: v for n, v in arguments.items() if n not in options}
+        if early:
+            options["launch_pdl"] = 1
         unknown = [n for n in stated if n not in parameters]
         if unknown:
             self._refuse(f"has no parameters {unknown}", f"some of {list(parameters)}")

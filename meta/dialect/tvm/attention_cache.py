@@ -29,7 +29,7 @@ LEAST = 512
 """Slots that are worth a task."""
 SUMS = 256
 """Numbers of a sum of values that stay in registers."""
-ROWS = 64
+ROWS = 32
 """Queries of a head of keys up to which these loops are faster than products of matrices."""
 
 

@@ -132,8 +132,12 @@ def compile_all(width: int, dtype: str, steps: int, paged: bool, exact: bool, **
             getattr(maker, "__wrapped__", maker)(call)
     for launch in made:
         for variant in launch.unit.variants[:1]:
-            shared = build.compiled(launch.unit, variant).shared
-            assert shared <= MOST_SHARED, (launch.source.name, width, dtype, shared)
+            code = build.compiled(launch.unit, variant)
+            assert code.shared <= MOST_SHARED, (launch.source.name, width, dtype, code.shared)
+            assert code.early == 1
+            text = build.assembled(launch.unit, variant).asm["ptx"]
+            waits, first = text.index("griddepcontrol.wait"), text.find("ld.global")
+            assert -1 < waits < first < text.find("st.global")
     return len(made)
 
 

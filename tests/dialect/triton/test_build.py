@@ -99,7 +99,7 @@ def test_a_file_that_is_not_in_order_counts_as_none(
 
 
 def test_records_of_machine_code_that_are_none():
-    binary = build.Binary(b"code", "name", 4, 1, 16, 0)
+    binary = build.Binary(b"code", "name", 4, 1, 16, 0, 1)
     content = packed([binary, binary])
     assert unpacked(content) == (binary, binary)
     damaged = [content[:-1], content + b"x", b"", b"\n", b"[]\n", b"{}\n", b"[1]\n", b"[" * 9**5]
