@@ -11,6 +11,7 @@ import meta
 from meta import op
 from meta.base.errors import GradientError, IndexOutOfRange
 from meta.dialect import prefer
+from meta.model import Model, trace
 from tests.op import attention_cache as records
 
 DIALECTS = pytest.mark.parametrize("dialect", ["tvm", "torch"])
@@ -113,3 +114,38 @@ def test_there_is_no_gradient() -> None:
     found = op.cached_attention(query, cache, cache, meta.array([[2]]))
     with pytest.raises(GradientError, match="a cache does not know"):
         (found.sum() + query.sum()).backward()
+
+
+class Step(Model):
+    """A token that is written and read."""
+
+    records = False
+
+    def build(self, keys: Any, values: Any, table: Any) -> None:
+        self.caches, self.table = (keys, values), table
+
+    @trace
+    def forward(self, query: Any, key: Any, at: Any) -> Any:
+        op.cache_update(*self.caches, key, key, at, self.table)
+        return op.cached_attention(query, *self.caches, at, self.table)
+
+
+@pytest.mark.parametrize("paged", [False, True])
+def test_a_program_writes_and_reads_in_place(paged: bool) -> None:
+    shape, table = (
+        ((8, 2, 5, 4), torch.arange(8).int().view(1, 8)) if paged else ((1, 2, 40, 4), None)
+    )
+    caches = [meta.array(torch.full(shape, torch.nan)) for _ in "kv"]
+    memory = [c.torch().data_ptr() for c in caches]
+    keys, queries = random(12, 1, 1, 2, 4), random(12, 1, 1, 6, 4)
+    step = Step(*caches, array(table)).train(False)
+    run = meta.vm.compile(step, *map(meta.array, (queries[0], keys[0], torch.tensor([[0]]))))
+    assert str(run).startswith("<executable on cpu: 2 kernels, arena 0 bytes")
+    past = keys[:, 0, 0].double().movedim(0, 1)
+    for i, (query, key) in enumerate(zip(queries, keys, strict=True)):
+        found = run(*map(meta.array, (query, key, torch.tensor([[i]])))).torch()
+        seen = past[:, : i + 1]
+        scores = query[0, 0].double().view(2, 3, 4) @ seen.mT * 0.5
+        wanted = (scores.softmax(-1) @ seen).view(1, 1, 6, 4)
+        torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-5)
+    assert [c.torch().data_ptr() for c in caches] == memory

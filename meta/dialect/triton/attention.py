@@ -72,11 +72,13 @@ def wide_tile(width: int) -> int:
     return max(16, 1 << (width - 1).bit_length())
 
 
-def sizes_of(table: dict[tuple[bool, int], Sizes], half: bool, width: int) -> dict[str, int]:
-    """Return the meta-parameters of a launch."""
+def sizes_of(
+    table: dict[tuple[bool, int], Sizes], half: bool, width: int, few: bool = False
+) -> dict[str, int]:
+    """Return the meta-parameters of a launch; ``few``: no more rows than are stated."""
     fits = min(n for kind, n in table if kind == half and n >= width)
     rows, keys, warps, stages = table[half, fits]
-    rows = ask("BLOCK_M", rows, (32, 64, 128))
+    rows = rows if few else ask("BLOCK_M", rows, (32, 64, 128))
     keys = ask("BLOCK_N", keys, (32, 64, 128))
     warps = ask("num_warps", warps, (4, 8))
     stages = ask("num_stages", stages, (1, 2, 3))

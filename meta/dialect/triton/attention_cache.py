@@ -260,9 +260,7 @@ def cached_attention(call: CallValues) -> OpEnv:
     groups, value_width = a.keys.static_shape[1], a.values.static_shape[3]
     rows, tile = steps * heads // groups, wide_tile(max(width, value_width))
     few = rows <= FEW
-    sizes = sizes_of(FEW_ROWS if few else FORWARD, half, tile)
-    if few:
-        sizes["BLOCK_M"] = FEW
+    sizes = sizes_of(FEW_ROWS if few else FORWARD, half, tile, few)
     blocks = n * groups * -(-rows // sizes["BLOCK_M"])
     parts, whole = _parts(call, blocks), n * steps * heads
     single = "float32" if parts > 1 else None
