@@ -25,6 +25,7 @@ from meta.language.prefixes import Prefixes
 from meta.language.sampling import PENALTIES, Chooser, Sampling, takes_sampling
 from meta.language.steps import BUCKET, Choices, Rows, Runner, Step, bucket
 from meta.language.text import Text
+from meta.runtime.host_copies import HostCopy
 from meta.runtime.ndarray import ndarray
 
 GREEDY = Sampling()
@@ -174,7 +175,7 @@ class Engine:
         self._scores = self._array(np.zeros((rows, self._vocabulary), np.float32))
         self._asked: list[Request] = []  # by the last step
         self._writing, self._one, self._changed = list[Request](), self._tokens, True
-        self._behind: tuple[list[tuple[Request, int, int]], Any] | None = None
+        self._behind: tuple[list[tuple[Request, int, int]], HostCopy] | None = None
 
     @takes_sampling
     def add(
@@ -258,7 +259,8 @@ class Engine:
             self._tokens = ndarray(found[0].tensor.reshape(-1, 1))
             for request in asked:
                 request.asked += 1
-        launched = [(r, r.row or 0, r.stays) for r in asked], found
+        values = HostCopy(x.tensor for x in found or ())
+        launched = [(r, r.row or 0, r.stays) for r in asked], values
         if not self.late:
             return self._handed(*launched)
         behind, self._behind = self._behind, launched if asked else None
@@ -402,11 +404,11 @@ class Engine:
             self._choosers[chooser] = made
         return self._choosers[chooser]
 
-    def _handed(self, asked: list[tuple[Request, int, int]], found: Any) -> list[Piece]:
+    def _handed(self, asked: list[tuple[Request, int, int]], values: HostCopy) -> list[Piece]:
         """Return what tokens add to texts."""
         if not asked:
             return []
-        tokens, logprobs, *most = (x.tensor.tolist() for x in found)
+        tokens, logprobs, *most = values.values()
         pieces = []
         for request, row, stay in asked:
             if request.row is None or request.stays != stay:

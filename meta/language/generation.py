@@ -20,6 +20,7 @@ from meta.language.sampling import Chooser, Sampling, takes_sampling
 from meta.language.speculation import Draft, Speculation, SpeculativeStep
 from meta.language.steps import Batch, Choices, Step
 from meta.language.text import Text
+from meta.runtime.host_copies import HostCopy
 from meta.runtime.ndarray import as_array, ndarray
 
 Constraint = Callable[[ndarray, list[list[int]]], Any]
@@ -221,26 +222,27 @@ class _Generation:
     def _loop(self, batch: Batch, after: Callable[[Choices], Choices]) -> Iterator[Piece]:
         ahead = batch.device.type != "cpu" and self._constraint is None
         found: Choices = batch.read_prompts()
-        handed = [0] * len(self._texts)
+        handed, values = [0] * len(self._texts), HostCopy(x.tensor for x in found)
         try:
             while True:
                 following = None
                 left = max(self._limit - len(t.tokens) for t in self._texts if t.reason is None)
                 if ahead and left > 1:
                     following = after(found)
-                yield from self._handed(found, handed)
+                yield from self._handed(values, handed)
                 if all(text.reason for text in self._texts):
                     return
                 found = after(found) if following is None else following
+                values = HostCopy(x.tensor for x in found)
         finally:
             for row, (text, count) in enumerate(zip(self._texts, handed, strict=True)):
                 tokens = self._prompts[row] + text.tokens
                 read = len(self._prompts[row]) + max(count - 1, 0)  # all but the newest
                 batch.cache.tokens[row], batch.cache.lengths[row] = tokens, min(read, len(tokens))
 
-    def _handed(self, found: Choices, handed: list[int]) -> Iterator[Piece]:
+    def _handed(self, values: HostCopy, handed: list[int]) -> Iterator[Piece]:
         """Yield what tokens add to the texts that go on; count them."""
-        tokens, logprobs, *rest = (x.tensor.tolist() for x in found)
+        tokens, logprobs, *rest = values.values()
         kept = rest[0] if rest else None
         for row, text in enumerate(self._texts):
             own = [(tokens[row], logprobs[row])]

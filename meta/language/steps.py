@@ -108,7 +108,7 @@ class Step(Model):
         """
         token = self.chooser.chosen(self.changed(scores, rows, known, counts), rows, at)
         row = op.arange(0, scores.shape[0], 1, "int64", device_of(scores))
-        return token, op.adv_index((op.log_softmax(scores, -1), row, token))
+        return token, op.subtract(op.adv_index((scores, row, token)), op.logsumexp(scores, -1))
 
     def changed(self, scores: Any, rows: Rows, known: Any, counts: Any) -> Any:
         """Return scores with bias and penalties."""

@@ -19,7 +19,7 @@ from meta.dialect.core import Launch, OpEnv, Unsupported, decline_if, require_st
 from meta.dialect.core.knobs import ask, tunable
 from meta.dialect.cuda import cubin
 from meta.dialect.cuda import cuda as dialect
-from meta.dialect.cuda.few_rows import FIRST_EARLY, HALVES
+from meta.dialect.cuda.few_rows import HALVES
 from meta.dialect.cuda.source import Parameters, source
 from meta.ir.types import TensorType
 from meta.op.attention import score_scale
@@ -80,7 +80,7 @@ def launches(
         shapes = [(n, 1, 1, width // 2) for n in (1, texts)]
         found = (1,) * (4 - cos.ndim) + cos.static_shape
         decline_if(found not in shapes, f"angles of the shape {cos.shape}")
-    early = gpu_properties.query(device.ordinal).capability >= FIRST_EARLY
+    early = gpu_properties.begins_early(device)
     slots = slots_of(keys, table)
     least = min(slots, window) if window is not None else slots
     processors = gpu_properties.query(device.ordinal).processors

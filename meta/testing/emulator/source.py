@@ -56,7 +56,7 @@ _SHORT = {
 }
 _PAIR = "T a, b; down(a, low), down(b, high); both = a.bits | (unsigned)b.bits << 16;\n"
 _BATCH = r'asm volatile\("cp\.async\.\w+(?: \d)?;"\s*:\s*:\s*:\s*"memory"\);'
-_EARLY = r'asm volatile\("(?:griddepcontrol|cp\.async\.bulk\.prefetch)\..*?\);'
+_EARLY = r'asm volatile\("(?:griddepcontrol|prefetch)\..*?\);'
 _DYNAMIC = "extern __shared__ uint4 memory[];"
 
 INCLUDE = '#include "device.h"\n'
