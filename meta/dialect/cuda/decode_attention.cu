@@ -62,6 +62,24 @@ inline long long place(const Parameters& p, int text, int group, long long slot)
 #endif
 }
 
+// The slots of a part that the token at a position sees, -1 for none.
+struct Seen {
+  long long at, begin, end;
+};
+
+inline Seen visible(const Parameters& p, int text, int part) {
+  Seen r = {*(const volatile long long*)(p.positions + text), 0, 0};
+  if (r.at < 0 || r.at >= (long long)SIZE * MOST) r.at = -1;
+  r.end = r.at + 1;
+#if WINDOW
+  if (r.end > WINDOW) r.begin = r.end - WINDOW;
+#endif
+  long long each = (r.end - r.begin + PARTS - 1) / PARTS;
+  r.begin += part * each;
+  if (r.end > r.begin + each) r.end = r.begin + each;
+  return r;
+}
+
 // What there is of the queries of a thread block: the largest score, in powers of two, the sum of
 // their powers, and that of the values.
 struct Found {
@@ -78,17 +96,40 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   __shared__ float sums[WARPS * SHARE * WIDTH];
   int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   int group = blockIdx.x % GROUPS, part = blockIdx.x / GROUPS, text = blockIdx.y;
-  await_others();
-  long long at = p.positions[text];
-  if (at >= (long long)SIZE * MOST) at = -1;
-  long long begin = 0, end = at + 1;
-#if WINDOW
-  if (end > WINDOW) begin = end - WINDOW;
+  int chunk = lane % LANES * VECTOR;
+#if EARLY
+  {
+    // The position may be one of before, and then this is of no use.
+    Seen range = visible(p, text, part);
+    EVERY(u, TURNS) {
+      long long slot = range.begin + (warp + u * WARPS) * SLOTS + lane / LANES;
+      long long from = slot < range.end ? place(p, text, group, slot) : -1;
+      if (from >= 0) prefetch(p.keys + from + chunk), prefetch(p.values + from + chunk);
+    }
+  }
 #endif
-  long long each = (end - begin + PARTS - 1) / PARTS;
-  begin += part * each;
-  if (end > begin + each) end = begin + each;
+  await_others();
+  Seen range = visible(p, text, part);
+  long long at = range.at, begin = range.begin, end = range.end;
   bool writes = begin <= at && at < end;
+
+  // Keys and values of the slots from i on; that of the token, where it is among them, is written
+  // below first.
+  Packed<T> key[TURNS], value[TURNS];
+  bool there[TURNS];
+  auto fetch = [&](long long i, bool own, bool others) {
+    EVERY(u, TURNS) {
+      long long slot = i + u * WARPS * SLOTS + lane / LANES;
+      long long from = slot < end ? place(p, text, group, slot) : -1;
+      there[u] = from >= 0;
+      if (!there[u]) key[u] = value[u] = {};
+      if (there[u] && (slot == at ? own : others)) {
+        key[u] = packed(p.keys + from + chunk);
+        value[u] = packed(p.values + from + chunk);
+      }
+    }
+  };
+  fetch(begin + warp * SLOTS, false, true);
 
   // Queries, then the key, then the value.
   for (int head = warp; head < SHARE + 2 * writes; head += WARPS) {
@@ -142,23 +183,11 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   __syncthreads();
 
   float q[SHARE][VECTOR];
-  int chunk = lane % LANES * VECTOR;
   EVERY(h, SHARE) FOR_ELEMENTS q[h][j] = queries[h * WIDTH + chunk + j];
   Found all = {};
   EVERY(h, SHARE) all.top[h] = NOTHING;
   for (long long i = begin + warp * SLOTS; i < end; i += WARPS * SLOTS * TURNS) {
-    Packed<T> key[TURNS], value[TURNS];
-    bool there[TURNS];
-    EVERY(u, TURNS) {
-      long long slot = i + u * WARPS * SLOTS + lane / LANES;
-      long long from = slot < end ? place(p, text, group, slot) : -1;
-      there[u] = from >= 0;
-      key[u] = value[u] = {};
-      if (there[u]) {
-        key[u] = packed(p.keys + from + chunk);
-        value[u] = packed(p.values + from + chunk);
-      }
-    }
+    fetch(i, true, i != begin + warp * SLOTS);
     EVERY(h, SHARE) {
       float scores[TURNS], top = all.top[h];
       EVERY(u, TURNS) {

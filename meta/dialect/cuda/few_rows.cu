@@ -75,8 +75,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
 #if EARLY == 2 || EARLY == 4
   EVERY(i, AHEAD) {
     int k = i * STEP + lane * VECTOR;
-    EVERY(s, SUMS) if (k < WIDTH)
-      asm volatile("prefetch.global.L2 [%0];" : : "l"(w[s] + k) : "memory");
+    EVERY(s, SUMS) if (k < WIDTH) prefetch(w[s] + k);
   }
 #endif
   await_others();
