@@ -168,6 +168,17 @@ class Chooser:
         penalties = any(bool((rows[name] != none).any()) for name, none in PENALTIES.items())
         return cls(vocabulary, bool(drawing.any()), sorts, floor, penalties, "bias" in rows)
 
+    def needed(self, rows: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the numbers of rows that a program of this kind is given."""
+        names = [
+            *(("temperature", "key") if self.draws else ()),
+            *(("top_k", "top_p") if self.sorts else ()),
+            *(("min_p",) if self.floor else ()),
+            *(PENALTIES if self.penalties else ()),
+            *(("bias",) if self.biased else ()),
+        ]
+        return {name: rows[name] for name in names}
+
     def penalized(self, scores: Any, rows: Mapping[str, Any], known: Any, counts: Any) -> Any:
         """Return scores after penalties; known: bool, of the prompt; counts: int32, generated."""
         counted = op.astype(counts, "float32")
@@ -212,9 +223,9 @@ class Chooser:
 
     def _kept(self, scaled: Any, rows: Mapping[str, Any]) -> Any:
         """Return which tokens may be drawn, of scores that descend if they are sorted."""
-        top_k, top_p, min_p = (op.reshape(rows[n], (-1, 1)) for n in ("top_k", "top_p", "min_p"))
         kept = op.equal(scaled, scaled)
         if self.sorts:
+            top_k, top_p = (op.reshape(rows[name], (-1, 1)) for name in ("top_k", "top_p"))
             rank = op.arange(0, self.sorts, 1, "int64", device_of(scaled))
             kept = op.logical_or(op.less(rank, top_k), op.equal(top_k, 0))
             shares = op.softmax(op.where(kept, scaled, float("-inf")), -1)
@@ -223,6 +234,7 @@ class Chooser:
             kept = op.logical_and(kept, op.logical_or(nucleus, op.greater_equal(top_p, 1.0)))
         if self.floor:
             highest = op.max(scaled, -1, True)
-            likely = op.greater_equal(op.exp(op.subtract(scaled, highest)), min_p)
+            least = op.reshape(rows["min_p"], (-1, 1))
+            likely = op.greater_equal(op.exp(op.subtract(scaled, highest)), least)
             kept = op.logical_and(kept, likely)
         return kept

@@ -244,7 +244,8 @@ class Batch:
         self.runner = self._lent.enter_context(compiled.runner(decoder, cache, chooser, kind))
         self.state, self.device = self.runner.state, cache.arrays[0].device
         self.one = self.array(np.ones(len(texts), np.int64))
-        self.rows = {name: self.array(values) for name, values in numbers.items()}
+        needed = chooser.needed(numbers)
+        self.rows = {name: self.array(values) for name, values in needed.items()}
 
     def close(self) -> None:
         """Give back what was lent."""
