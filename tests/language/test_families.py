@@ -45,6 +45,19 @@ def test_greedy_tokens_are_those_of_transformers(tmp_path: Path, name: str) -> N
             assert abs(logprobs - meta.array(completion.logprobs).torch()).max() < 2e-4
 
 
+@pytest.mark.parametrize("name", families("gemma2"))
+def test_a_draft_guesses_and_changes_nothing(tmp_path: Path, name: str) -> None:
+    written(tmp_path, name)
+    decoder, of = language.load(tmp_path), prompts(5, 40)
+    options: dict[str, Any] = {"max_new_tokens": 40, "end_tokens": (), "draft_tokens": 3}
+    plain = language.generate(decoder, of, **options)
+    drafts: tuple[Any, ...] = ("ngram", decoder)
+    for draft in drafts:
+        found = language.generate(decoder, of, draft=draft, **options)
+        assert [c.tokens.tolist() for c in found] == [c.tokens.tolist() for c in plain]
+    assert [c.guessed for c in found] == [30, 30]
+
+
 @pytest.mark.parametrize("name", families(*ORDINARY[:2]))
 def test_a_text_that_is_continued_is_one_that_was_read_at_once(tmp_path: Path, name: str) -> None:
     written(tmp_path, name)
