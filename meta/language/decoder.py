@@ -281,7 +281,9 @@ class Decoder(Model):
             x = op.add(x, self.embed_positions(op.maximum(at.slots, 0)))
         for layer, (keys, values) in zip(self.layers, cache, strict=True):
             x = layer(x, at, keys, values)
-        if not every:
+        if not every and tokens.shape[1] == 1:
+            x = op.reshape(x, (-1, x.shape[-1]))
+        elif not every:
             rows = op.arange(0, tokens.shape[0], 1, "int64", device_of(tokens))
             x = op.adv_index((x, rows, op.subtract(read, 1)))
         return capped(op.astype(self.lm_head(self.norm(x)), "float32"), config.logit_cap)

@@ -154,6 +154,11 @@ class Chooser:
     penalties: bool
     biased: bool
 
+    @property
+    def takes_best(self) -> bool:
+        """Whether each token is the one of the largest score."""
+        return not (self.draws or self.penalties or self.biased)
+
     @classmethod
     def of(cls, rows: Mapping[str, np.ndarray], vocabulary: int) -> Chooser:
         """Return what is needed for rows, as `Sampling.rows` returns them."""

@@ -107,8 +107,12 @@ class Step(Model):
         at: int64 [n], where in its text each token is. known, counts: as of `State`.
         """
         token = self.chooser.chosen(self.changed(scores, rows, known, counts), rows, at)
-        row = op.arange(0, scores.shape[0], 1, "int64", device_of(scores))
-        return token, op.subtract(op.adv_index((scores, row, token)), op.logsumexp(scores, -1))
+        if self.chooser.takes_best:
+            best = op.max(scores, -1)
+        else:
+            row = op.arange(0, scores.shape[0], 1, "int64", device_of(scores))
+            best = op.adv_index((scores, row, token))
+        return token, op.subtract(best, op.logsumexp(scores, -1))
 
     def changed(self, scores: Any, rows: Rows, known: Any, counts: Any) -> Any:
         """Return scores with bias and penalties."""

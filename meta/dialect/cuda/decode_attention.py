@@ -31,7 +31,7 @@ WIDTHS = (32, 64, 128, 256)
 MOST_SHARE = 8
 """Queries that a head of keys serves, which a thread block holds in registers."""
 MOST_TEXTS = 64
-LEAST, MOST_PARTS = 512, 16
+LEAST, MOST_SPLITS = 128, 32
 """Slots that are worth a thread block of their own, and the most thread blocks of a head."""
 SHARED = 40 * 2**10
 """Bytes of shared memory for what warps have found."""
@@ -84,10 +84,12 @@ def launches(
     slots = slots_of(keys, table)
     least = min(slots, window) if window is not None else slots
     processors = gpu_properties.query(device.ordinal).processors
-    best = max(1, min(-(-least // LEAST), MOST_PARTS, 2 * processors // (groups * texts)))
-    parts = ask("parts", best, [1, 2, 4, 8, 16])
+    blocks, best = groups * texts, 1
+    if 2 * blocks <= processors:
+        best = max(1, min(-(-least // LEAST), MOST_SPLITS, 2 * processors // blocks))
+    parts = ask("parts", best, [1, 2, 4, 8, 16, 32])
     most_warps = SHARED // (heads // groups * (width + 2) * 4)
-    warps = ask("warps", max(n for n in (1, 2, 4, 8, 16) if n <= most_warps), [1, 2, 4, 8, 16])
+    warps = ask("warps", max(n for n in (1, 2, 4, 8) if n <= most_warps), [1, 2, 4, 8, 16])
     decline_if(warps > most_warps, "warps do not fit the shared memory")
     sizes = {
         "TEXTS": texts, "HEADS": heads, "GROUPS": groups, "WIDTH": width, "SIZE": size,

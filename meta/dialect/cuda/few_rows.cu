@@ -69,15 +69,6 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     int column = first + s % PER < COLUMNS ? first + s % PER : COLUMNS - 1;
     w[s] = p.w + (long long)(column + s / PER * COLUMNS) * WIDTH;
   }
-#if EARLY > 2
-  let_others_begin();
-#endif
-#if EARLY == 2 || EARLY == 4
-  EVERY(i, AHEAD) {
-    int k = i * STEP + lane * VECTOR;
-    EVERY(s, SUMS) if (k < WIDTH) prefetch(w[s] + k);
-  }
-#endif
   await_others();
   // A lane ends with a row of a column.
   int own = lane < PER * ROWS ? lane : 0, row = own / PER, column = first + own % PER;
@@ -115,9 +106,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     if (i + AHEAD < STEPS) fetch(i + AHEAD);
     end_batch();
   }
-#if EARLY < 3
   let_others_begin();
-#endif
   float found[PARTS] = {}, square = 0;
   EVERY(r, ROWS) {
 #if NORMALIZES

@@ -68,14 +68,14 @@ def product(
         raise Unsupported(f"what is added, {addend}, has not the shape of {result}")
     if bias is not None and bias.shape != (all_columns,):
         raise Unsupported(f"the bias, {bias}, is not of {all_columns} columns")
-    early = ask("early", 1, [0, 2, 3, 4]) * int(gpu_properties.begins_early(device))
+    early = gpu_properties.begins_early(device)
     per = ask("per", 2 if gates or rows > 2 or columns > width else 1, [1, 2, 4])
     warps = ask("warps", 4, [2, 8])
-    ahead = ask("ahead", 4, [2, 8, 16])
+    ahead = ask("ahead", 4 // per, [1, 2, 4, 8])
     sizes = {
         "ROWS": rows, "WIDTH": width, "COLUMNS": columns, "PER": per, "WARPS": warps,
         "AHEAD": ahead, "GATES": int(gates), "NORMALIZES": int(scale is not None),
-        "BIASED": int(bias is not None), "ADDS": int(addend is not None), "EARLY": early,
+        "BIASED": int(bias is not None), "ADDS": int(addend is not None), "EARLY": int(early),
         "ACTIVATES": int(activation is not None),
         "HALF": '"bf16"' if x.dtype == "bfloat16" else '"f16"',
     }  # fmt: skip
@@ -93,7 +93,7 @@ def product(
                 tensors[name] = tensors[name].clone()
         if not launch:
             how = device.ordinal, grid, 32 * warps, PARAMETERS.size
-            launch.append(cubin.launch(text, "few_rows", *how, early=early > 0))
+            launch.append(cubin.launch(text, "few_rows", *how, early=early))
         launch[0](PARAMETERS.packed(tensors, eps))
 
     return cubin.env(run, lambda: [text], device.ordinal)
