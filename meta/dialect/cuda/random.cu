@@ -1,15 +1,17 @@
 // Random numbers: a thread has the block of Philox4x32-10 of its number, and its elements.
 //
 // KIND: what is drawn, below. DATA: the dtype. COMPUTE: float or double; NUMBER: what parameters
-// are, double or long long. EACH: the elements of a block. A row of the grid has a key of its own, and
-// as many elements. LOG_TERMS, SIN_TERMS, COS_TERMS: the
-// coefficients of the series, that of the highest power first. Steps are rounded one by one, as
-// meta/runtime/variates.py has them. The key is in memory, or else a number.
+// are, double or long long. EACH: the elements of a block. A row of the grid has a key of its own,
+// and as many elements. LOG_TERMS, SIN_TERMS, COS_TERMS: the coefficients of the series, that of the
+// highest power first. Steps are rounded one by one, as meta/runtime/variates.py has them. The key
+// is in memory, or else a number. DROPOUT keeps the elements of x whose words are at least b, times
+// a, and says which.
 #include "scalars.cuh"
 
 #define UNIFORM 0
 #define NORMAL 1
 #define INTEGERS 2
+#define DROPOUT 3
 
 typedef unsigned long long u64;
 const int THREADS = 256;
@@ -17,6 +19,8 @@ const u64 WORD = 0xffffffffu;
 
 struct Parameters {
   const long long* key;
+  const DATA* x;
+  unsigned char* mask;
   DATA* out;
   long long count, drawn;
   NUMBER a, b, c;
@@ -92,6 +96,7 @@ inline void pair(W above, long long turn, W* found) {
   found[1] = mul(radius, quarter & 2 ? -second : second);
 }
 
+#if KIND != DROPOUT
 inline long long top_bits(unsigned a, unsigned b) {
   return (long long)(a >> 5) << 26 | (long long)(b >> 6);
 }
@@ -112,6 +117,7 @@ inline void drawn(const unsigned (&words)[4], W (&found)[EACH]) {
   }
 }
 #endif
+#endif
 
 struct alignas(sizeof(DATA) * EACH) Elements {
   DATA at[EACH];
@@ -126,6 +132,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   Elements found;
 #if KIND == INTEGERS
   found.at[0] = (DATA)integer(words, p.a, p.b, p.c);
+#elif KIND == DROPOUT
+#pragma unroll
+  for (int i = 0; i < EACH; ++i) {
+    bool keeps = words[i] >= p.b && at + i < p.count;
+    down(found.at[i], keeps ? mul(up(p.x[at + i]), (W)p.a) : (W)0);
+    if (at + i < p.count) p.mask[at + i] = keeps;
+  }
 #else
   W numbers[EACH];
   drawn(words, numbers);

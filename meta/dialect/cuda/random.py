@@ -1,4 +1,6 @@
-"""Uniform, normal and integer random numbers in one pass, with the bits that other devices have."""
+"""Uniform, normal and integer random numbers, and dropout, in one pass, with the bits that other
+devices have.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +11,31 @@ import torch
 
 from meta import op
 from meta.base.dtype import FROM_TORCH
-from meta.dialect.core import Launch, OpEnv, decline_if, require_static
+from meta.dialect.core import REFERENCE, Launch, OpEnv, decline_if, require_static
 from meta.dialect.cuda import cubin
 from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda.source import Parameters, source
 from meta.op.core.call import CallValues
 from meta.op.core.op import Op
-from meta.runtime import variates
+from meta.runtime import random, variates
+from meta.runtime.philox import dropout_threshold
 
 THREADS = 256
 MOST_THREAD_BLOCKS, MOST_KEYS = 2**31 - 1, 2**16 - 1
 REALS = "float16", "bfloat16", "float32", "float64"
 INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64,
             "uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}  # fmt: skip
-KINDS = {op.random_uniform: "UNIFORM", op.random_normal: "NORMAL", op.random_integers: "INTEGERS"}
+DRAWS = {op.random_uniform: "UNIFORM", op.random_normal: "NORMAL", op.random_integers: "INTEGERS"}
+KINDS = {**DRAWS, op.dropout_train: "DROPOUT"}
+DROPOUT_LEVEL = REFERENCE + 1
+"""Below what compiled programs fuse with its neighbours."""
 
 
 def _parameters(operator: Op) -> Parameters:
     """Return the layout: how many elements, the key unless it is in memory, three numbers."""
-    return Parameters(("key", "out"), "5q" if operator is op.random_integers else "2q3d")
+    return Parameters(
+        ("key", "x", "mask", "out"), "5q" if operator is op.random_integers else "2q3d"
+    )
 
 
 @lru_cache(maxsize=64)
@@ -35,7 +43,7 @@ def _text(operator: Op, dtype: str) -> tuple[str, int]:
     """Return the source for a dtype, and the elements of a thread."""
     wide = "float64" if dtype == "float64" else "float32"
     types = {"DATA": dtype, "COMPUTE": wide, "NUMBER": "float64"}
-    each = 2 if wide == "float64" else 4
+    each = 2 if wide == "float64" and operator is not op.dropout_train else 4
     if operator is op.random_integers:
         types = {"DATA": f"bits{INTEGERS[dtype]}", "COMPUTE": "bits64", "NUMBER": "int64"}
         each = 1
@@ -99,5 +107,29 @@ def _make(call: CallValues) -> OpEnv:
     return cubin.env(run, lambda: [_text(operator, out.dtype)[0]], call.device.ordinal)
 
 
-for _operator in KINDS:
+for _operator in DRAWS:
     dialect.op(_operator)(_make)
+
+
+def dropout_train_launch(call: CallValues) -> OpEnv:
+    """Return the launch; without a key in memory it draws one each time."""
+    x, operator = call.args.x, op.dropout_train
+    require_static(x)
+    decline_if(x.dtype not in REALS, f"no kernel for {x.dtype}")
+    blocks = _thread_blocks(operator, x.dtype, x.size)
+    decline_if(blocks > MOST_THREAD_BLOCKS, f"{x.size} are more than this kernel counts")
+    numbers = 1 / (1 - call.args.p), float(dropout_threshold(call.args.p)), 0.0
+
+    def run(x: torch.Tensor, *rest: torch.Tensor) -> None:
+        *given, y, mask, _ = rest
+        if not x.numel():
+            return
+        tensors = {"x": x, "mask": mask, "out": y, **dict(zip(("key",), given, strict=False))}
+        drawn = 0 if given else random.default.key()
+        packed = _parameters(operator).packed(tensors, x.numel(), drawn, *numbers)
+        _launch(operator, FROM_TORCH[x.dtype], x.device.index or 0, (blocks, 1))(packed)
+
+    return cubin.env(run, lambda: [_text(operator, x.dtype)[0]], call.device.ordinal)
+
+
+dialect.op(op.dropout_train, plevel=DROPOUT_LEVEL)(dropout_train_launch)

@@ -76,6 +76,22 @@ def test_each_row_has_a_key(dtype: str) -> None:
         assert torch.equal(found, torch.stack(rows))
 
 
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_dropout(dtype: str) -> None:
+    for shape in SHAPES:
+        for p in (0.0, 0.1, 0.75):
+            x = torch.randn(shape).to(TO_TORCH[dtype])
+            types = TensorType(shape, dtype), p, TensorType((1,), "int64")
+            made = kernels.dropout_train_launch(
+                op.dropout_train.call_values(types, Device("cuda:0"))
+            )
+            y, mask = torch.full_like(x, float("nan")), torch.zeros(shape, dtype=torch.bool)
+            made.run(x, torch.tensor([KEY]), y, mask, torch.empty(0, dtype=torch.uint8))
+            wanted = op.dropout_train(meta.array(x), p, meta.array([KEY]))
+            assert torch.equal(y, wanted[0].torch()) and torch.equal(mask, wanted[1].torch())
+
+
 def test_extents_are_numbers() -> None:
     n = meta.ir.SymbolicDim("n")
     call = op.random_normal.call_values(
