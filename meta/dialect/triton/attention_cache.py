@@ -42,7 +42,7 @@ FEW_ROWS = {
 """Sizes as in `FORWARD`, for so few rows."""
 LEAST = 128
 """Slots that are worth a block of their own."""
-MOST_PARTS = 64
+MOST_DIVISIONS = 64
 """Blocks among which the slots of a tile are divided."""
 
 
@@ -55,7 +55,7 @@ def _wait(EARLY: tl.constexpr):
 
 
 @triton.jit
-def _place(
+def _locate(
     table, row, head, heads, slot, inside, blocks, most, PAGED: tl.constexpr, SIZE: tl.constexpr
 ):  # fmt: skip
     """Return where a head of a text's slots is, in slots, and which of them there are."""
@@ -79,7 +79,7 @@ def write_tokens(
     token, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     slot = tl.load(positions + token)
     row = token // steps
-    to, there = _place(table, row, head, heads, slot, slot >= 0, blocks, most, PAGED, SIZE)
+    to, there = _locate(table, row, head, heads, slot, slot >= 0, blocks, most, PAGED, SIZE)
     if there:
         source = token * heads + head
         d = tl.arange(0, WIDTH)
@@ -128,7 +128,7 @@ def attend_slots(
     sum_ = tl.zeros((BLOCK_M, VALUE_WIDTH), tl.float32)
     for start in range(begin, end, BLOCK_N):
         slot = start + tl.arange(0, BLOCK_N)
-        place, there = _place(
+        place, there = _locate(
             table, batch, group, groups, slot, slot < end, blocks, most, PAGED, SIZE
         )
         k = tl.load(
@@ -173,7 +173,7 @@ def attend_slots(
 
 
 @triton.jit
-def join_parts(
+def join_sums(
     sums, tops, totals, sinks, y, heads, value_width, SINKS: tl.constexpr, PARTS: tl.constexpr,
     POWER: tl.constexpr, VALUE_WIDTH: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
@@ -240,13 +240,13 @@ def cache_update(call: CallValues) -> OpEnv:
     return launch_sequence(launch, launch)
 
 
-def _parts(call: CallValues, blocks: int) -> int:
+def _divisions(call: CallValues, blocks: int) -> int:
     """Return among how many blocks the slots of a tile are divided."""
     slots = slots_of(call.args.keys, call.args.block_table)
     if call.args.window is not None:
         slots = min(slots, call.args.window + call.args.query.shape[1])
     processors = gpu_properties.target_of(call.device).processors
-    best = min(2 * processors // blocks, -(-slots // LEAST), MOST_PARTS)
+    best = min(2 * processors // blocks, -(-slots // LEAST), MOST_DIVISIONS)
     return ask("PARTS", max(best, 1), (1, 2, 4, 8, 16, 32, 64))
 
 
@@ -262,7 +262,7 @@ def cached_attention(call: CallValues) -> OpEnv:
     few = rows <= FEW
     sizes = sizes_of(FEW_ROWS if few else FORWARD, half, tile, few)
     blocks = n * groups * -(-rows // sizes["BLOCK_M"])
-    parts, whole = _parts(call, blocks), n * steps * heads
+    parts, whole = _divisions(call, blocks), n * steps * heads
     single = "float32" if parts > 1 else None
     given = _sizes_of_caches(call) | {
         "query": a.query, "sinks": a.sinks if parts == 1 else None,
@@ -286,7 +286,7 @@ def cached_attention(call: CallValues) -> OpEnv:
     if parts == 1:
         return launch_sequence(lambda *values: attended(is_exact())(*values), attended(is_exact()))
     joined = _launch(
-        join_parts, call, (whole,), sums="float32", tops="float32", totals="float32",
+        join_sums, call, (whole,), sums="float32", tops="float32", totals="float32",
         sinks=a.sinks, y=a.query.dtype, heads=heads, value_width=value_width,
         SINKS=a.sinks is not None, PARTS=parts, POWER=triton.next_power_of_2(parts),
         VALUE_WIDTH=given["VALUE_WIDTH"],

@@ -46,7 +46,7 @@ def _of_few_rows(call):
     return LIBRARY + 1 if query.shape[1] * query.shape[2] // groups <= ROWS else None
 
 
-def _place(row, slot, size, table):
+def _locate(row, slot, size, table):
     """Return the block of a text's slot, the slot in it, and whether there is one."""
     if table is None:
         return row, slot, True
@@ -81,7 +81,7 @@ def cache_update(keys, values, key, value, positions, block_table):
             row, step = named(tirx.indexdiv(token, steps)), named(tirx.indexmod(token, steps))
             slot = named(positions[row, step].astype("int32"))
             with T.If(slot >= 0), T.Then():
-                block, at, there = _place(row, slot, size, *(table or [None]))
+                block, at, there = _locate(row, slot, size, *(table or [None]))
                 with _if(there), T.Then(), T.serial(0, heads) as head:
                     for cache, x, like in ((new_keys, key, keys), (new_values, value, values)):
                         lanes, count = _pieces(int(like.shape[3]))
@@ -177,7 +177,7 @@ class _Loops:
     def cached(self, cache, slot):
         """Return a function that reads pieces of a slot, and whether there is one."""
         row, group, _ = self.at
-        block, at, there = _place(row, slot, self.size, self.table)
+        block, at, there = _locate(row, slot, self.size, self.table)
         return lambda d: cast(cache[block, group, at, d], self.wide), there
 
     def seen(self, slot, there):
