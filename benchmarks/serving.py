@@ -2,19 +2,19 @@
 
     python benchmarks/serving.py [--clients 64] [--seconds 120] [--json] [--check]
 
-A tiny model with random weights is written to a folder. First an engine in a process of its own
-writes texts, as many at once as there are clients; each has its prompt, its options and its seed
-from a table of `REQUESTS` rows. Then ``python -m meta serve`` writes the same ones for clients of
-HTTP on the loopback, each of which sends its next request when it has the answer of the last; every
-second one takes a stream, and every fortieth leaves in the middle of one. Then the engine again.
-An answer is *mixed up* if it is not the text that the engine wrote for this row of the table, and
-*lost* if there is none. Memory is what the server's process has (VmRSS), from a quarter of the time
-on. The tokens of those who left do not count. Where other programs need the cores, too, seconds of
-CPU a token say more than tokens a second.
+A tiny model with random weights is written to a folder. By turns, ``python -m meta serve`` writes
+texts for clients of HTTP on the loopback, and an engine in a process of its own writes the same
+ones, as many at once as there are clients. Prompts, options and seeds are of a table of `REQUESTS`
+rows. A client sends its next request when it has the answer of the last; every second one takes a
+stream, and every fortieth leaves in the middle of one. An answer is *mixed up* if it is not the
+text that the engine wrote for this row of the table, and *lost* if there is none. Memory is what
+the server's process has (VmRSS) after each turn. Where other programs need the cores, too, seconds
+of CPU a token say more than tokens a second.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import itertools
 import json
@@ -22,7 +22,6 @@ import os
 import random
 import re
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -78,31 +77,32 @@ def table() -> list[dict[str, Any]]:
     ]
 
 
-def engine_alone(folder: Path, clients: int, seconds: float) -> dict[str, Any]:
-    """Return the tokens a second of an engine, and the texts of all requests."""
+def engine_alone(folder: Path, clients: int) -> None:
+    """Be an engine: print the texts of all requests, then, for each line of seconds that comes, how
+    many tokens it wrote meanwhile, and seconds of a clock and of cores.
+    """
     engine = meta.language.Engine(meta.language.load(folder), rows=clients, length=LENGTH)
-    requests, texts = table(), {}
-    for own in requests:  # compile, and write each once
-        engine.add(**own)
-    order = [*engine.waiting]
+    requests = table()
+    order = [engine.add(**own) for own in requests]
     while engine.running or engine.waiting:
         engine.step()
-    texts = [request.text.written for request in order]
-    rows, count, begin, cpu = itertools.cycle(requests), 0, time.perf_counter(), time.process_time()
-    while time.perf_counter() - begin < seconds:
-        while len(engine.running) + len(engine.waiting) < clients:
-            engine.add(**next(rows))
-        count += len(engine.step())
-    rate = count / (time.perf_counter() - begin)
-    cpu = time.process_time() - cpu
-    return {"tokens_per_s": rate, "cpu_us": 1e6 * cpu / count, "texts": texts}
+    print(json.dumps([request.text.written for request in order]), flush=True)
+    rows = itertools.cycle(requests)
+    for line in sys.stdin:
+        count, begin, cpu = 0, time.perf_counter(), time.process_time()
+        while time.perf_counter() - begin < float(line):
+            while len(engine.running) + len(engine.waiting) < clients:
+                engine.add(**next(rows))
+            count += len(engine.step())
+        elapsed = time.perf_counter() - begin, time.process_time() - cpu
+        print(json.dumps([count, *elapsed]), flush=True)
 
 
 class Client:
     """One client: it asks, waits for the answer, and asks again."""
 
     def __init__(self, port: int, texts: list[str], figures: dict[str, Any]) -> None:
-        self._port, self._texts, self._figures = port, texts, figures
+        self._port, self.texts, self._figures = port, texts, figures
 
     async def run(self, number: int, clients: int, end: float) -> None:
         """Ask until the time is over."""
@@ -127,8 +127,7 @@ class Client:
                 self._figures["left"] += 1
                 continue
             self._figures["seconds"].append(time.perf_counter() - begin)
-            self._figures["tokens"] += own["max_new_tokens"]
-            self._figures["mixed"] += found != self._texts[row]
+            self._figures["mixed"] += found != self.texts[row]
 
     async def _answer(self, body: bytes, stream: bool, leaves: bool) -> str:
         """Return the text of an answer, on a connection of its own."""
@@ -175,47 +174,67 @@ def cpu_seconds(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+async def written(port: int) -> int:
+    """Return how many tokens a server has written."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    text = (await reader.read()).decode()
+    writer.close()
+    found = re.search(r"^meta_generated_tokens_total (\d+)", text, re.MULTILINE)
+    return 0 if found is None else int(found[1])
+
+
 async def under_load(
-    port: int, process: int, texts: list[str], clients: int, seconds: float
-) -> dict[str, Any]:
-    """Let clients ask for so many seconds; return what came of it."""
-    figures: dict[str, Any] = {"asked": 0, "lost": 0, "mixed": 0, "left": 0, "tokens": 0}
-    figures |= {"errors": [], "seconds": [], "first": [], "gaps": [], "memory": []}
-
-    async def watch() -> None:
-        await asyncio.sleep(seconds / 4)
-        while True:
-            figures["memory"].append(memory(process))
-            await asyncio.sleep(min(seconds / 20, 1.0))
-
-    warm = [Client(port, texts, {**figures, "seconds": [], "first": [], "gaps": []})]
-    await warm[0].run(0, 1, time.perf_counter() + 5)
-    begin, cpu = time.perf_counter(), cpu_seconds(process)
-    watcher = asyncio.ensure_future(watch())
-    one = Client(port, texts, figures)
-    await asyncio.gather(*(one.run(i, clients, begin + seconds) for i in range(clients)))
-    figures["elapsed"], figures["cpu"] = time.perf_counter() - begin, cpu_seconds(process) - cpu
-    watcher.cancel()
-    return figures
+    port: int, process: int, clients: int, seconds: float, figures: dict[str, Any]
+) -> None:
+    """Let clients ask for so many seconds; add what came of it, and what was written meanwhile."""
+    begin, one = time.perf_counter(), Client(port, figures["texts"], figures)
+    asking = [asyncio.ensure_future(one.run(i, clients, begin + seconds)) for i in range(clients)]
+    await asyncio.sleep(seconds / 10)  # until all rows are full
+    before = time.perf_counter(), cpu_seconds(process), await written(port)
+    await asyncio.sleep(begin + seconds - time.perf_counter())
+    after = time.perf_counter(), cpu_seconds(process), await written(port)
+    for name, x, y in zip(("elapsed", "cpu", "tokens"), before, after, strict=True):
+        figures[name].append(y - x)
+    await asyncio.gather(*asking)
 
 
-def served(folder: Path, texts: list[str], clients: int, seconds: float) -> dict[str, Any]:
-    """Start a server, let clients ask, and stop it."""
-    command = [sys.executable, "-m", "meta", "serve", str(folder), "--port", "0", "--name", "tiny"]
-    command += ["--rows", str(clients), "--length", str(LENGTH), "--device", "cpu"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
+def started(*command: str, **pipes: Any) -> subprocess.Popen[str]:
+    """Start a process of Python."""
+    return subprocess.Popen([sys.executable, *command], text=True, **pipes)
+
+
+def by_turns(folder: Path, clients: int, seconds: float, rounds: int) -> dict[str, Any]:
+    """Let clients ask a server, and an engine write alone, by turns; return what came of it."""
+    pipe = subprocess.PIPE
+    own = ("--alone", str(folder), "--clients", str(clients))
+    alone = started(__file__, *own, stdin=pipe, stdout=pipe)
+    more = ("--rows", str(clients), "--length", str(LENGTH), "--name", "tiny", "--device", "cpu")
+    server = started("-m", "meta", "serve", str(folder), "--port", "0", *more, stderr=pipe)
+    assert alone.stdin is not None and alone.stdout is not None and server.stderr is not None
     try:
         port = None
         while port is None:
-            line = process.stderr.readline()
+            line = server.stderr.readline()
             if not line:
                 raise SystemExit("the server did not start")
             port = re.search(r"http://127\.0\.0\.1:(\d+)", line)
-        return asyncio.run(under_load(int(port[1]), process.pid, texts, clients, seconds))
+        found: dict[str, Any] = dict.fromkeys(("asked", "lost", "mixed", "left"), 0)
+        found["texts"] = json.loads(alone.stdout.readline())
+        lists = ("errors", "seconds", "first", "gaps", "memory", "alone", "elapsed", "cpu")
+        for turn in range(-1, rounds):
+            if turn <= 0:  # the one before was to get warm
+                found |= {n: [] for n in (*lists, "tokens")}
+            asyncio.run(under_load(int(port[1]), server.pid, clients, seconds / rounds, found))
+            found["memory"].append(memory(server.pid))
+            alone.stdin.write(f"{seconds / rounds / 2}\n")
+            alone.stdin.flush()
+            found["alone"].append(json.loads(alone.stdout.readline()))
+        return found
     finally:
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        for process, number in ((alone, signal.SIGKILL), (server, signal.SIGTERM)):
+            process.send_signal(number)
+            process.communicate(timeout=60)
 
 
 def percentiles(seconds: list[float]) -> dict[str, float]:
@@ -228,35 +247,27 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=120.0, help="of the clients; default 120")
+    parser.add_argument("--rounds", type=int, default=6, help="turns of both; default 6")
     parser.add_argument("--width", type=int, default=256, help="of the model; default 256")
     parser.add_argument("--layers", type=int, default=4, help="of the model; default 4")
-    parser.add_argument("--alone", type=Path, help="internal: measure the engine in a folder")
+    parser.add_argument("--alone", type=Path, help=argparse.SUPPRESS)
     add_outputs(parser, page=False)
     options = parser.parse_args()
     if options.alone:
-        print(json.dumps(engine_alone(options.alone, options.clients, options.seconds)))
+        engine_alone(options.alone, options.clients)
         return
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        write_folder(folder, options.width, options.layers)
-
-        def alone() -> dict[str, Any]:
-            command = [sys.executable, __file__, "--alone", name, "--clients", str(options.clients)]
-            command += ["--seconds", str(options.seconds / 4)]
-            found: dict[str, Any] = json.loads(subprocess.check_output(command, text=True))
-            return found
-
-        before = alone()
-        found = served(folder, before["texts"], options.clients, options.seconds)
-        both = [before, alone()]
-    rates, rate = [one["tokens_per_s"] for one in both], found["tokens"] / found["elapsed"]
+        write_folder(Path(name), options.width, options.layers)
+        found = by_turns(Path(name), options.clients, options.seconds, options.rounds)
+    count, elapsed, cpu = np.sum(found["alone"], 0).tolist()
+    tokens, seconds, server_cpu = (sum(found[n]) for n in ("tokens", "elapsed", "cpu"))
+    rate, engine = tokens / seconds, count / elapsed
     figures = {
-        "clients": options.clients, "seconds": found["elapsed"],
-        **{n: found[n] for n in ("asked", "lost", "mixed", "left", "tokens")},
-        "tokens_per_s": rate, "engine_tokens_per_s": rates,
-        "of_the_engine": rate / statistics.mean(rates),
-        "cpu_us_per_token": 1e6 * found["cpu"] / found["tokens"],
-        "engine_cpu_us_per_token": [one["cpu_us"] for one in both],
+        "clients": options.clients, "seconds": seconds, "tokens": tokens,
+        **{n: found[n] for n in ("asked", "lost", "mixed", "left")},
+        "tokens_per_s": rate, "engine_tokens_per_s": engine, "of_the_engine": rate / engine,
+        "cpu_us_per_token": 1e6 * server_cpu / tokens,
+        "engine_cpu_us_per_token": 1e6 * cpu / count,
         "memory": found["memory"][-1], "growth": found["memory"][-1] - found["memory"][0],
         "request_ms": percentiles(found["seconds"]),
         "first_token_ms": percentiles(found["first"]), "token_ms": percentiles(found["gaps"]),
