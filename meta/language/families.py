@@ -30,7 +30,7 @@ def _same(tensor: torch.Tensor, config: DecoderConfig) -> torch.Tensor:
     return tensor
 
 
-def _transposed(tensor: torch.Tensor, config: DecoderConfig) -> torch.Tensor:
+def transposed(tensor: torch.Tensor, config: DecoderConfig) -> torch.Tensor:
     """Return a matrix (in, out) as (out, in)."""
     return tensor.T.contiguous() if tensor.ndim == 2 else tensor
 
@@ -332,7 +332,7 @@ _GEMMA_NAMES: Names = {
     **_AFTER,
     "layers.{i}.before_mlp": "model.layers.{i}.pre_feedforward_layernorm",
 }
-_CONV1D: Mapping[str, Change] = dict.fromkeys(("_proj",), _transposed)
+_CONV1D: Mapping[str, Change] = dict.fromkeys(("_proj",), transposed)
 _MASKS = (".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias")
 _NEOX_IGNORED = (*_MASKS, "rotary_emb.inv_freq")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +20,26 @@ from meta.base.files import read_file
 from meta.base.registry import nearest
 from meta.language.config import DecoderConfig
 from meta.language.decoder import Decoder
-from meta.language.families import Family, family_of, from_zero
-from meta.language.quantization import Quantization, quantizable, quantization_of, rounded
+from meta.language.families import Family, family_of, from_zero, transposed
+from meta.language.gguf import GGUFFile, gguf
+from meta.language.layouts import Layout, Parts, Settings, layout_of
+from meta.language.quantization import (
+    Quantization,
+    quantizable,
+    quantization_of,
+    rounded,
+    taken,
+)
 from meta.model.layers.quantized import QuantizedLinear, replace_models
 from meta.model.model import Model
 from meta.model.weights import open_weights
+from meta.op.quantized import MIDDLE
 from meta.runtime.deferred_values import empty_init, give
 from meta.runtime.ndarray import ndarray
 
 MAX_JSON_BYTES = 256 << 20
 """Larger files of settings are none."""
-_OF_ALL = ("tie_word_embeddings", "eos_token_id")
+_OF_ALL = ("tie_word_embeddings", "eos_token_id", "quantization_config")
 """What a model that reads images, too, says of its decoder beside ``text_config``."""
 
 
@@ -60,10 +69,17 @@ class _Tensors:
         self._file = open_weights(path)
         self.unread = set(self._file)
 
-    def __getitem__(self, name: str) -> torch.Tensor:
+    def _form(self, name: str) -> str | None:
+        """Return what the files call a tensor, None if they have none of its names."""
         first, _, rest = name.partition(".")
         forms = name, rest, f"language_model.{name}", f"{first}.language_model.{rest}"
-        found = next((form for form in forms if form in self._file), None)
+        return next((form for form in forms if form in self._file), None)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self._form(name) is not None
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        found = self._form(name)
         if found is None:
             raise FormatError(
                 "the folder's files lack a tensor",
@@ -78,10 +94,16 @@ class _Reader:
     """Reads the arrays of a decoder out of the tensors of a family."""
 
     def __init__(
-        self, family: Family, config: DecoderConfig, tensors: _Tensors, whole: bool
+        self,
+        family: Family,
+        config: DecoderConfig,
+        tensors: _Tensors | GGUFFile,
+        whole: bool,
+        stored: tuple[Layout, Settings] | None,
     ) -> None:
         self._family, self._config, self._tensors = family, config, tensors
         self._whole = whole  # else there are tensors for images
+        self.stored = stored  # in which layout quantised weights are
 
     def _modules(self) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Yield our modules, and theirs."""
@@ -104,6 +126,36 @@ class _Reader:
                 whole = parts[0] if len(parts) == 1 else torch.cat(parts)
                 return self._family.change_of(module)(whole, self._config)
         raise FormatError("the family has no tensor for this array", found=name)
+
+    def parts(self, name: str) -> Parts | None:
+        """Return the quantised weight of one of our layers, None if the files have another."""
+        if self.stored is None:
+            return None
+        layout, how = self.stored
+        theirs = dict(self._modules())[name]
+        found = [layout(self._tensors, t, how) for t in theirs]
+        if all(p is None for p in found):
+            return None
+        parts = [p for p in found if p is not None]
+        alike = {(p.weight.dtype, p.scales.shape[1], p.scales.dtype) for p in parts}
+        if len(parts) < len(found) or len(alike) > 1:
+            raise FormatError(
+                "layers that are one here are quantised in different ways",
+                expected="one kind, and groups of one size",
+                found=", ".join(theirs),
+            )
+        change = self._family.change_of(name)
+        if change is transposed:
+            raise FormatError("this family has no quantised layers", found=name)
+        zeros = [_zeros_of(p) for p in parts] if any(p.zeros is not None for p in parts) else None
+        joined = [p.weight for p in parts], [p.scales for p in parts], zeros
+        weight, scales, zero = (
+            None if t is None else change(t[0] if len(t) == 1 else torch.cat(t), self._config)
+            for t in joined
+        )
+        assert weight is not None
+        assert scales is not None
+        return Parts(weight, scales, zero)
 
     def dtype_of(self, name: str, tensor: torch.Tensor, wanted: torch.dtype | None) -> torch.dtype:
         """Return the dtype of one of our arrays: float32 stays where it holds more digits."""
@@ -138,6 +190,12 @@ class _Reader:
         return found
 
 
+def _zeros_of(parts: Parts) -> torch.Tensor:
+    """Return the zeros of a weight, which may have none."""
+    middle = MIDDLE["uint8"] if parts.weight.dtype is torch.uint8 else 0
+    return torch.full_like(parts.scales, middle) if parts.zeros is None else parts.zeros
+
+
 def load(
     folder: str | os.PathLike[str],
     *,
@@ -158,12 +216,20 @@ def load(
     as they are, and so does the head unless the `Quantization` says otherwise. Experts have no such
     products: an ArgumentError.
 
+    Quantised weights of other libraries become `QuantizedLinear` layers of the same numbers, where
+    config.json has a ``quantization_config``: AWQ, GPTQ, compressed-tensors, bitsandbytes' int8,
+    torchao's of 8 bits, float8 in blocks. folder may be a file of llama.cpp, ``model.gguf`` (needs
+    the library gguf): decoders of Llama's and Qwen's architectures in Q8_0, Q4_0, Q4_K and Q6_K;
+    embeddings are written down in floats, and texts need a tokenizer.json beside the file.
+
     Each tensor is read once and moved; on the CPU, one that needs no change stays in the file's
     pages. FormatError for a folder, name or shape that does not fit, ArgumentError for another
     family.
     """
-    path = Path(folder)
-    values = settings(path / "config.json")
+    path, file = Path(folder), None
+    if path.suffix == ".gguf":
+        file, path = GGUFFile(path), path.parent
+    values = settings(path / "config.json") if file is None else file.values
     whole = "text_config" not in values
     if not whole:
         values = {**{n: values[n] for n in _OF_ALL if n in values}, **values["text_config"]}
@@ -177,14 +243,22 @@ def load(
     where = Device(device or default_device())
     with empty_init(), where:
         model = Decoder(config)
-    reader = _Reader(family, config, _Tensors(path), whole)
-    if quantize is not None:
-        _quantize(model, reader, where, dtype, quantization_of(quantize))
+    reader = _Reader(family, config, file or _Tensors(path), whole, _layout(values, file))
+    how = None if quantize is None else quantization_of(quantize)
+    _quantize(model, reader, where, dtype, how)
     _fill(model, reader, where, dtype)
     model.train(False)
     model.end_tokens = _end_tokens(path, config)
     model.tokenizer = _tokenizer(path)
     return model
+
+
+def _layout(values: Mapping[str, Any], file: GGUFFile | None) -> tuple[Layout, Settings] | None:
+    """Return in which layout a folder has quantised weights, None if it has none."""
+    if file is not None:
+        return gguf, {}
+    how = values.get("quantization_config")
+    return None if how is None else (layout_of(how), how)
 
 
 def _read(reader: _Reader, name: str, array: ndarray, device: Device, dtype: object) -> None:
@@ -201,25 +275,32 @@ def _read(reader: _Reader, name: str, array: ndarray, device: Device, dtype: obj
 
 
 def _quantize(
-    model: Decoder, reader: _Reader, device: Device, dtype: object, how: Quantization
+    model: Decoder, reader: _Reader, device: Device, dtype: object, how: Quantization | None
 ) -> None:
-    """Put layers with rounded weights of a folder in the place of those without values."""
+    """Put layers with quantised weights in the place of those without values: of a folder that has
+    them, or rounded as ``how`` says.
+    """
+    if how is None and reader.stored is None:
+        return
+    if how is not None and reader.stored is not None:
+        raise ArgumentError("the weights of this folder are quantised", hint="leave quantize= out")
     if any(model.config.experts):
-        raise ArgumentError(
-            "experts have no products with quantised weights", hint="load it without quantize="
-        )
+        raise ArgumentError("experts have no products with quantised weights", found="experts")
     made: dict[int, Model] = {}
     for path, layer in quantizable(model):
-        if path == "lm_head" and not how.head:
+        of = "embed_tokens" if layer.weight is model.embed_tokens.weight else path
+        parts = reader.parts(of)
+        if parts is None and (how is None or (path == "lm_head" and not how.head)):
             continue
-        tied = layer.weight is model.embed_tokens.weight
-        arrays = [("weight", layer.weight), ("bias", layer.bias)]
-        read = [(name, ndarray(a.tensor, a.key)) for name, a in arrays if a is not None]
-        for name, array in read:
-            of = "embed_tokens" if tied else path
-            _read(reader, f"{of}.{name}", array, device, dtype)
-        found = dict(read)
-        made[id(layer)] = rounded(path, found["weight"], found.get("bias"), how)
+        bias = None if layer.bias is None else ndarray(layer.bias.tensor, layer.bias.key)
+        if bias is not None:
+            _read(reader, f"{of}.bias", bias, device, dtype)
+        if parts is not None:
+            made[id(layer)] = taken(path, parts, bias, layer, device)
+        elif how is not None:
+            weight = ndarray(layer.weight.tensor, layer.weight.key)
+            _read(reader, f"{of}.weight", weight, device, dtype)
+            made[id(layer)] = rounded(path, weight, bias, how)
     replace_models(model, made)
 
 

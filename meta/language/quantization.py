@@ -6,10 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from meta import op
-from meta.base.errors import ArgumentError, MetaError
+from meta.base.device import Device
+from meta.base.errors import ArgumentError, FormatError, MetaError
 from meta.base.registry import nearest
 from meta.language.decoder import Decoder, Mixture
+from meta.language.layouts import Parts
 from meta.model.layers.basic import Linear
 from meta.model.layers.quantized import QuantizedLinear
 from meta.op.quantized import KINDS
@@ -74,3 +78,26 @@ def rounded(path: str, weight: ndarray, bias: ndarray | None, how: Quantization)
         error.note(f"layer: {path}")
         raise
     return QuantizedLinear.made_of(stored, scales, zeros, bias)
+
+
+def taken(
+    path: str, parts: Parts, bias: ndarray | None, layer: Linear, device: Device
+) -> QuantizedLinear:
+    """Return a layer of a weight that was quantised before; FormatError for another shape."""
+    columns = parts.weight.shape[1] * (2 if parts.weight.dtype is torch.uint8 else 1)
+    found = [parts.weight.shape[0], columns]
+    if found != list(layer.weight.shape):
+        raise FormatError(
+            f"{path} has another shape than config.json says",
+            expected=list(layer.weight.shape),
+            found=found,
+        )
+    # The CPU would convert scales one by one at each call.
+    wide = device.kind == "cpu"
+    weight, *others = parts
+    scales, zeros = (None if t is None else t.float() if wide else t for t in others)
+    arrays = (None if t is None else ndarray(t.to(device)) for t in (weight, scales, zeros))
+    stored, scale, zero = arrays
+    assert stored is not None
+    assert scale is not None
+    return QuantizedLinear.made_of(stored, scale, zero, bias)
