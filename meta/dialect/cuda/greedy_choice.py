@@ -25,8 +25,8 @@ LEAST = 1024
 """Columns of a row that are worth a thread block of their own."""
 MOST_ROWS = 64
 THREADS = 128
-FOUND = 12
-"""Bytes of what there is in a part of a row."""
+SPLIT_BYTES = 12
+"""Bytes of what `choose` finds in a split of a row."""
 PARAMETERS = Parameters(("scores", "parts", "tokens", "logprobs"), "")
 
 
@@ -66,12 +66,12 @@ def launches(
                         text, name, device.ordinal, how, threads, PARAMETERS.size, early=early
                     )
                 )
-        parts = torch.empty(rows * splits * FOUND, dtype=torch.uint8, device=scores.device)
+        parts = torch.empty(rows * splits * SPLIT_BYTES, dtype=torch.uint8, device=scores.device)
         given = {"scores": scores, "parts": parts, "tokens": tokens, "logprobs": logprobs}
         for launch in made:
             launch(PARAMETERS.packed(given))
 
-    return cubin.env(run, lambda: [text], device.ordinal, rows * splits * FOUND)
+    return cubin.env(run, lambda: [text], device.ordinal, rows * splits * SPLIT_BYTES)
 
 
 def _greedy(x, wide, axis, of_max, of_sum):
