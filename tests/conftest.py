@@ -7,7 +7,7 @@ parameters, as one.
 
 Tests marked ``slow`` are the widest sweeps. An ordinary run leaves them out, and does not make
 them, for they are half of all. ``-m slow`` takes all, ``-k NAME`` and ``FILE::NAME`` all that they
-choose, and ``--slow-part auto`` the one of 48 parts that today's date chooses: 48 days' runs cover
+choose, and ``--slow-part auto`` the one of 96 parts that today's date chooses: 96 days' runs cover
 all.
 
 Tests marked ``long`` compile much for what they find. An ordinary run leaves them out, too; all
@@ -142,14 +142,14 @@ def acme() -> Iterator[Any]:
     remove_dialects(dialect)
 
 
-PARTS = 48
+PARTS = 96
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--slow-part",
         choices=["auto", *map(str, range(PARTS)), "all", "none"],
-        help="which tests marked slow run: one of 48 parts (auto: by the date), all or none "
+        help="which tests marked slow run: one of 96 parts (auto: by the date), all or none "
         "(default: none, but all where -m, -k or FILE::NAME is given)",
     )
 
