@@ -12,7 +12,7 @@ from meta.base.errors import MetaError
 from meta.base.registry import nearest
 from meta.language.engine import MOST_ALTERNATIVES
 
-MOST_CHOICES, MOST_STOPS = 128, 16
+MOST_CHOICES, MOST_STOPS, MOST_BIASES = 128, 16, 1024
 SEEDS = 1 << 63
 
 
@@ -125,8 +125,8 @@ def _stops(param: str, value: Any) -> list[str]:
 
 
 def _bias(param: str, value: Any) -> dict[int, float]:
-    if not isinstance(value, dict):
-        raise _refused(param, "an object of tokens and numbers", value)
+    if not isinstance(value, dict) or len(value) > MOST_BIASES:
+        raise _refused(param, f"an object of at most {MOST_BIASES} tokens and numbers", value)
     found = {}
     for token, number in value.items():
         if not (token.isascii() and token.isdecimal() and len(token) < 10):

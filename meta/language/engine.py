@@ -7,6 +7,7 @@ values are in blocks of a pool, which texts take while they grow.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
@@ -53,7 +54,7 @@ class Request:
     ----------
     number: of the request; pieces have it as their ``row``. prompt: its tokens. text: what was
     written (`tokens`, `logprobs`, `written`). reason: why the text ended, as `Completion` says it,
-    or "cancelled"; None before.
+    "cancelled", or "failed" where scores are no numbers, as of weights that overflow; None before.
     """
 
     def __init__(
@@ -219,12 +220,11 @@ class Engine:
         """Compile now what most requests need, which else their first ones wait for: all but
         penalties, biases and alternatives. Nothing may be written meanwhile.
         """
-        longest, steps = min(self.chunk, bucket(self.length)), BUCKET
-        while steps <= longest:
+        longest, none = min(self.chunk, bucket(self.length)), self._array(np.zeros(1, np.int64))
+        for steps in sorted({bucket(n) for n in range(BUCKET, longest + 1, BUCKET)}):
+            tokens = self._array(np.zeros((1, steps), np.int64))
             for fresh in (True, False):
-                tokens, none = np.zeros((1, steps), np.int64), np.zeros(1, np.int64)
-                self._read("scores", self._array(tokens), self._array(none), fresh=fresh)
-            steps *= 2
+                self._read("scores", tokens, none, fresh=fresh)
         self._decode("scores", self._tokens, self._array(np.zeros(self.rows, np.int64)))
         for sampling in (GREEDY, Sampling(1.0), Sampling(1.0, top_p=0.5), Sampling(1.0, top_k=1)):
             numbers = sampling.rows(1, self._vocabulary)
@@ -413,16 +413,17 @@ class Engine:
         for request, row, stay in asked:
             if request.row is None or request.stays != stay:
                 continue  # it left while this was computed
-            added = request.text.add(tokens[row], logprobs[row])
-            shown = None if self.decoder.tokenizer is None else added
-            others = [x[row][: request.alternatives] for x in most]
-            alternatives = tuple(zip(*others, strict=True))
-            reason = request.reason
-            pieces.append(
-                Piece(
-                    request.number, tokens[row], shown, logprobs[row], reason, False, alternatives
-                )
-            )
+            pieces.append(self._piece(request, tokens[row], logprobs[row], [x[row] for x in most]))
             if request.reason is not None:
                 self._leave(request)
         return pieces
+
+    def _piece(self, request: Request, token: int, logprob: float, most: list[Any]) -> Piece:
+        """Return what a token adds to a text."""
+        if math.isnan(logprob):
+            request.text.reason = "failed"
+            return Piece(request.number, None, None, logprob, request.reason)
+        added = request.text.add(token, logprob)
+        shown = None if self.decoder.tokenizer is None else added
+        others = tuple(zip(*(x[: request.alternatives] for x in most), strict=True))
+        return Piece(request.number, token, shown, logprob, request.reason, False, others)

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from meta.base.errors import ArgumentError
-from meta.language.answers import DONE, Answers, failure
+from meta.language.answers import END_OF_STREAM, Answers, failure
 from meta.language.api import Order, RequestError, order_of, parsed, seeds
 from meta.language.chat import ChatTemplate
 from meta.language.engine import Engine
@@ -26,8 +26,8 @@ from meta.language.metrics import TEXT_FORM
 from meta.language.service import Reply, Service
 
 BODY_SECONDS, RETRY_SECONDS = 30.0, 1
-LONG_TEXT = 4096
-"""Longer texts become tokens in another thread."""
+LONG_BODY = 8192
+"""Texts of longer ones become tokens in another thread."""
 
 
 class _Stream(StreamingResponse):
@@ -131,9 +131,14 @@ class Server:
             )  # fmt: skip
 
     async def _answered(self, request: HttpRequest, chat: bool) -> Response:
-        what = order_of(parsed(await self._body(request)), chat)
+        body = await self._body(request)
+        what = order_of(parsed(body), chat)
         self._require_model(what.model)
-        prompts = await self._tokens(what)
+        self.service.require_room(max(len(what.prompts), 1) * what.choices)
+        if len(body) > LONG_BODY:
+            prompts = await asyncio.to_thread(self._tokens, what)
+        else:
+            prompts = self._tokens(what)
         reply = self._begun(what, prompts)
         answers = Answers(self._tokenizer, self._name, chat, what.alternatives is not None)
         count = sum(map(len, prompts))
@@ -175,7 +180,7 @@ class Server:
         except asyncio.TimeoutError:
             raise RequestError("the body does not come", status=408) from None
 
-    async def _tokens(self, what: Order) -> list[list[int]]:
+    def _tokens(self, what: Order) -> list[list[int]]:
         """Return the tokens of prompts; a template writes special tokens itself."""
         prompts, special = what.prompts, True
         if what.messages:
@@ -184,18 +189,11 @@ class Server:
                     "this model has no chat template", hint="/v1/completions", param="messages"
                 )
             prompts, special = [self._template(what.messages)], False
-        found = []
-        for prompt in prompts:
-            if not isinstance(prompt, str):
-                found.append(prompt)
-                continue
-            encode = self._tokenizer.encode
-            if len(prompt) > LONG_TEXT:
-                encoded = await asyncio.to_thread(encode, prompt, add_special_tokens=special)
-            else:
-                encoded = encode(prompt, add_special_tokens=special)
-            found.append(encoded.ids)
-        return found
+        encode = self._tokenizer.encode
+        return [
+            encode(prompt, add_special_tokens=special).ids if isinstance(prompt, str) else prompt
+            for prompt in prompts
+        ]
 
     def _begun(self, what: Order, prompts: list[list[int]]) -> Reply:
         """Let the engine write all choices of a request."""
@@ -230,7 +228,7 @@ class Server:
             return
         if prompts is not None:
             yield answers.counts(reply.requests, prompts)
-        yield DONE
+        yield END_OF_STREAM
 
     def _counted(self, request: HttpRequest, status: int) -> None:
         route = request.scope.get("route")

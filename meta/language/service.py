@@ -113,29 +113,32 @@ class Service:
         self._wake.set()
         self._thread.join()
 
+    def require_room(self, count: int) -> None:
+        """Raise RequestError if so many texts cannot wait now."""
+        engine, most = self.engine, self.queue + self.engine.rows
+        if self.failed is not None or self._closing:
+            raise RequestError("the engine does not run", status=503, kind="server_error")
+        if count > most:
+            raise RequestError("too many texts at once", expected=most, found=count)
+        if count > most - len(engine.running) - len(engine.waiting):
+            raise RequestError(
+                "too many texts wait", status=429, kind="rate_limit_error",
+                code="rate_limit_exceeded", hint="again, later",
+            )  # fmt: skip
+
     def begin(self, prompts: Sequence[list[int]], options: Sequence[dict[str, Any]]) -> Reply:
         """Let texts be written after tokens; options: of `Engine.add`, of each.
 
         RequestError if there is no room to wait, or for what does not fit.
         """
-        engine = self.engine
-        if self.failed is not None or self._closing:
-            raise RequestError("the engine does not run", status=503, kind="server_error")
-        room = self.queue + engine.rows - len(engine.running) - len(engine.waiting)
-        if len(prompts) > room:
-            most = self.queue + engine.rows
-            if len(prompts) > most:
-                raise RequestError("too many texts at once", expected=most, found=len(prompts))
-            raise RequestError(
-                "too many texts wait", status=429, kind="rate_limit_error",
-                code="rate_limit_exceeded", hint="again, later",
-            )  # fmt: skip
+        self.require_room(len(prompts))
         added: list[Request] = []
         try:
             for prompt, own in zip(prompts, options, strict=True):
-                added.append(engine.add(prompt, **own))
+                added.append(self.engine.add(prompt, **own))
         except MetaError as error:
             self._cancelled.extend(added)
+            self._wake.set()
             raise RequestError.of(error) from error
         reply = Reply(self, added)
         for index, request in enumerate(added):
@@ -183,6 +186,13 @@ class Service:
             name = "first_token_seconds" if first else "token_seconds"
             self.metrics.observe(name, now - reply.last[index])
             reply.last[index] = now
+            if piece.reason == "failed":
+                reply.fail(
+                    RequestError(
+                        "the scores of a text are no numbers", status=500, kind="server_error"
+                    )
+                )
+                continue
             reply.give(index, piece)
             if piece.reason is not None:
                 del self._replies[piece.row]

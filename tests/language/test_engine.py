@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import random
 from typing import Any
@@ -189,6 +190,27 @@ def test_what_texts_begin_with_is_read_once(
     engine.add([*chat, 7], max_new_tokens=1)
     finish(engine)
     assert sum(counts) < 16
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_scores_that_are_no_numbers(decoder: language.Decoder, late: bool) -> None:
+    """A text that fails does not touch others."""
+    ours = copy.deepcopy(decoder)
+    state = ours.state_dict()
+    state["embed_tokens.weight"] = state["embed_tokens.weight"].numpy().copy()
+    state["embed_tokens.weight"][77] = np.nan
+    ours.load_state_dict(state)
+    engine = language.Engine(ours, rows=2, length=64, blocks=8)
+    engine.late = late
+    good = [engine.add([5, 6 + i], max_new_tokens=20, logit_bias={77: -100}) for i in range(2)]
+    bad = engine.add([5, 77], max_new_tokens=20)
+    good.append(engine.add([5] * 40, max_new_tokens=20, logit_bias={77: -100}))
+    (piece,) = [p for p in finish(engine) if p.row == bad.number]
+    assert piece.reason == bad.reason == "failed" and piece.token is None
+    for request in good:
+        options = {"max_new_tokens": 20, "logit_bias": {77: -100}}
+        wanted = language.generate(decoder, request.prompt, **options)
+        assert request.text.tokens == wanted.tokens.tolist()
 
 
 def test_blocks_come_back(decoder: language.Decoder) -> None:
