@@ -418,6 +418,7 @@ def _serve(commands: Commands) -> None:
         help="for a request, like 90s or 5min; default 10min",
     )  # fmt: skip
     parser.add_argument("--dtype", help="of the weights; default: as they are stored")
+    parser.add_argument("--quantize", metavar="KIND", help="of the weights: int8, int4 or float8")
     parser.add_argument("--device", help="cpu, cuda or cuda:N; default: a GPU if there is one")
     parser.set_defaults(run="meta.cli.serve:run")
 

@@ -24,7 +24,7 @@ def run(options: argparse.Namespace) -> int:
             hint="pip install 'meta-operators[serve]'",
         ) from error
     device = require(options.device or available()[:2][-1])  # the first GPU, if there is one
-    decoder = load(options.folder, device=device, dtype=options.dtype)
+    decoder = load(options.folder, device=device, dtype=options.dtype, quantize=options.quantize)
     length = min(options.length, decoder.config.positions or options.length)
     engine = Engine(decoder, rows=options.rows, length=length, blocks=options.blocks)
     engine.compile()

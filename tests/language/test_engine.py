@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 
 from meta import language
 from meta.base.errors import ArgumentError
-from tests.language.folders import prompts, written
+from tests.language.folders import FAMILIES, prompts, written
 from tests.language.tokenizers_of_bytes import byte_tokenizer
 
 LENGTH = 160
@@ -46,22 +47,14 @@ def finish(engine: language.Engine) -> list[language.Piece]:
     return pieces
 
 
-def alone(decoder: language.Decoder, prompt: list[int], options: dict[str, Any]) -> Any:
-    return language.generate(decoder, prompt, **options)
-
-
-@pytest.mark.parametrize("late", [False, True])
-@pytest.mark.parametrize("blocks", [None, 10])
-@pytest.mark.parametrize("seed", range(2))
-def test_a_text_is_what_it_is_alone(
-    decoder: language.Decoder, seed: int, blocks: int | None, late: bool
-) -> None:
+def check_beside_alone(decoder: language.Decoder, engine: language.Engine, seed: int) -> None:
     """Requests come at any step, end by length, an end token or a stop, are cancelled, and wait
-    again where there are few blocks; some begin alike.
+    again where there are few blocks; some begin alike. Each is what `generate` writes.
     """
     rng = random.Random(seed)
-    engine = language.Engine(decoder, rows=4, length=LENGTH, blocks=blocks, chunk=32)
-    engine.late, asked, cancelled, pieces = late, [], set(), []
+    asked: list[tuple[list[int], dict[str, Any], language.Request]] = []
+    pieces: list[language.Piece] = []
+    cancelled: set[int] = set()
     alike = prompts(50)[0]
     for prompt in prompts(20, 21, 22):  # more than ten blocks in the end
         options = {"max_new_tokens": 50, "end_tokens": (), "temperature": 1.0, "seed": seed}
@@ -83,13 +76,14 @@ def test_a_text_is_what_it_is_alone(
             if request.reason == "cancelled":
                 cancelled.add(request.number)
     assert len(engine.running) == len(engine.waiting) == 0
-    assert (max(r.stays for *_, r in asked) > 1) == (blocks is not None)
+    few = engine.pool.blocks_of(LENGTH) == len(engine.pool.arrays[0])
+    assert (max(r.stays for *_, r in asked) > 1) == few
     for prompt, options, request in asked:
-        wanted = alone(decoder, prompt, options)
+        wanted = language.generate(decoder, prompt, **options)
         found, count = request.text, len(request.text.tokens)
         own = [p for p in pieces if p.row == request.number]
         assert found.tokens == wanted.tokens[:count].tolist()
-        assert np.abs(np.array(found.logprobs) - wanted.logprobs[:count]).max(initial=0) < 1e-4
+        assert np.abs(np.array(found.logprobs) - wanted.logprobs[:count]).max(initial=0) < 1e-3
         assert "".join(p.text or "" for p in own) == found.written
         if request.number in cancelled:
             assert request.reason == "cancelled" and all(p.reason is None for p in own)
@@ -97,6 +91,31 @@ def test_a_text_is_what_it_is_alone(
             assert (request.reason, found.written) == (wanted.reason, wanted.text)
             assert count == len(wanted.tokens)
             assert [p.reason for p in own] == [None] * (len(own) - 1) + [wanted.reason]
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("blocks", [None, 10])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_text_is_what_it_is_alone(
+    decoder: language.Decoder, seed: int, blocks: int | None, late: bool
+) -> None:
+    engine = language.Engine(decoder, rows=4, length=LENGTH, blocks=blocks, chunk=32)
+    engine.late = late
+    check_beside_alone(decoder, engine, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_families(family: str, tmp_path: Path) -> None:
+    """Idle rows, windows, learned positions, capped scores, experts."""
+    written(tmp_path, family)
+    decoder = language.load(tmp_path)
+    engine = language.Engine(decoder, rows=3, length=96, blocks=9, chunk=32)
+    asked = [engine.add(p, max_new_tokens=30, end_tokens=()) for p in prompts(50, 3, 20, 1, 33)]
+    finish(engine)
+    for request in asked:
+        wanted = language.generate(decoder, request.prompt, max_new_tokens=30, end_tokens=())
+        assert request.text.tokens == wanted.tokens.tolist()
 
 
 def test_alternatives(decoder: language.Decoder, engine: language.Engine) -> None:
