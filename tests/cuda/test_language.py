@@ -22,7 +22,7 @@ KERNELS = {
     "mistral": WIDE,
     "gemma2": WIDE,
     "gemma3": WIDE,
-    "gpt2": {"n_embd": 128, "initializer_range": 0.1},
+    "gpt2": {"hidden_size": 128, "initializer_range": 0.1},
 }
 
 
@@ -66,7 +66,8 @@ def test_half_precision(tmp_path: Path, name: str, dtype: str) -> None:
         for program in runner._programs.values()
         for kernel in program.kernels()
     }
-    assert {"cuda.decode_attention", "cuda.few_rows_added"} <= kernels
+    assert "cuda.decode_attention" in kernels
+    assert any(kernel.startswith("cuda.few_rows_") for kernel in kernels)
 
 
 def test_a_continued_text_is_a_fresh_one(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@
 // A thread block has the queries of a head of keys, and a part of the slots. LANES threads have a
 // slot, sixteen bytes of key and of value each; TURNS slots are under way together.
 //
-// DATA: the dtype. TEXTS, HEADS, GROUPS, WIDTH: texts, heads of queries and of keys, elements of a
+// DATA: the dtype. SCALE: of scales. TEXTS, HEADS, GROUPS, WIDTH: texts, heads of queries and of keys, elements of a
 // head. SIZE: slots of a text or, if PAGED, of a block, of which there are BLOCKS and a text has up
 // to MOST. PARTS: thread blocks among which the slots of a text are divided. WARPS: of each.
 // ROTATES: whether there are angles, INTERLEAVED: pairs of neighbours, BROADCASTS: the same for all
@@ -31,8 +31,8 @@ struct Parameters {
   const T* rows;
   const float* cos;
   const float* sin;
-  const T* query_scale;
-  const T* key_scale;
+  const SCALE* query_scale;
+  const SCALE* key_scale;
   T* keys;
   T* values;
   const long long* positions;
@@ -145,7 +145,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
 #if NORMALIZES
     if (head <= SHARE) {
-      const T* scale = head < SHARE ? p.query_scale : p.key_scale;
+      const SCALE* scale = head < SHARE ? p.query_scale : p.key_scale;
       float squares = 0;
       EVERY(i, EACH) squares += a[i] * a[i] + b[i] * b[i];
       float inv = rsqrtf(total(squares) * (1.0f / WIDTH) + p.eps);

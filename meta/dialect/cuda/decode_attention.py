@@ -50,7 +50,7 @@ def launches(
     rows: TensorType, sections: Any, axis: int, keys: TensorType, values: TensorType,
     positions: TensorType, result: TensorType, device: Device, scale: float | None,
     window: int | None, cap: float | None, table: TensorType | None = None,
-    cos: TensorType | None = None, sin: TensorType | None = None, interleaved: bool = False,
+    cos: TensorType | None = None, sin: TensorType | None = None, interleaved: bool | None = None,
     query_scale: TensorType | None = None, key_scale: TensorType | None = None,
     norm_axis: int | None = None, eps: float | None = None,
 ) -> OpEnv:  # fmt: skip
@@ -74,7 +74,8 @@ def launches(
     if normalizes:
         decline_if(norm_axis not in (-1, 3), "not normalised by head")
         scales = {s.dtype for s in (query_scale, key_scale) if s is not None}
-        decline_if(scales != {rows.dtype}, f"scales of {scales} beside {rows.dtype}")
+        fits = scales in ({rows.dtype}, {"float32"})
+        decline_if(not fits, f"scales of {scales} beside {rows.dtype}")
     if cos is not None:
         decline_if(cos.dtype != "float32", f"angles of {cos.dtype}")
         shapes = [(n, 1, 1, width // 2) for n in (1, texts)]
@@ -96,11 +97,12 @@ def launches(
         "PAGED": int(table is not None), "BLOCKS": keys.static_shape[0],
         "MOST": 1 if table is None else table.static_shape[1], "PARTS": parts, "WARPS": warps,
         "TURNS": ask("turns", 2, [1, 4]), "ROTATES": int(cos is not None),
-        "INTERLEAVED": int(interleaved), "NORMALIZES": int(normalizes),
+        "INTERLEAVED": int(bool(interleaved)), "NORMALIZES": int(normalizes),
         "BROADCASTS": int(cos is None or cos.size == width // 2), "WINDOW": window or 0,
         "CAPS": int(cap is not None), "EARLY": int(early),
     }  # fmt: skip
-    text = source("decode_attention", {"DATA": rows.dtype}, sizes)
+    types = {"DATA": rows.dtype, "SCALE": query_scale.dtype if query_scale else rows.dtype}
+    text = source("decode_attention", types, sizes)
     more = {name: sizes[name] for name in ("WIDTH", "PARTS", "EARLY")}
     join = source("decode_attention_join", {"DATA": rows.dtype}, more)
     numbers = score_scale(scale, width), cap or 0.0, eps or 0.0

@@ -3,7 +3,7 @@
 // A warp has PER results of each row, or as many pairs of them, one in each half of the matrix
 // (GATES).
 //
-// DATA: the dtype, HALF as instructions name it. ROWS, WIDTH: of x. COLUMNS: of the result. WARPS:
+// DATA: the dtype, HALF as instructions name it. SCALE: of the scale. ROWS, WIDTH: of x. COLUMNS: of the result. WARPS:
 // of a thread block. AHEAD: how many accesses of a row of the matrix are under way together.
 // NORMALIZES: whether x is normalised by the root mean square first. BIASED, ADDS: whether there is
 // a bias, and what is added at last. ACTIVATES: whether there is an activation, ACTIVATION. EARLY:
@@ -24,7 +24,7 @@
 struct Parameters {
   const T* x;
   const T* w;
-  const T* scale;
+  const SCALE* scale;
   const T* bias;
   const T* addend;
   T* out;
@@ -45,7 +45,7 @@ struct Sums {
 inline void add(Sums& sums, const Parameters& p, const Packed<T> (&weights)[SUMS], int k) {
   if (WIDTH % STEP && k >= WIDTH) return;
 #if NORMALIZES
-  Packed<T> scale = packed(p.scale + k);
+  Packed<SCALE> scale = packed(p.scale + k);
 #endif
   EVERY(r, ROWS) {
     Packed<T> some = packed(p.x + r * WIDTH + k);

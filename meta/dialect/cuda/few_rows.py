@@ -54,7 +54,9 @@ def product(
     """
     decline_if(x.dtype not in HALVES, f"made for half precision, not {x.dtype}")
     decline_if(not (w.is_static and result.is_static), "extents are known at run time only")
-    for name, other in {"scale": scale, "bias": bias, "what is added": addend}.items():
+    if scale is not None and scale.dtype not in (x.dtype, "float32"):
+        raise Unsupported(f"a scale of {scale.dtype} beside rows of {x.dtype}")
+    for name, other in {"the bias": bias, "what is added": addend}.items():
         if other is not None and other.dtype != x.dtype:
             raise Unsupported(f"{name} is of {other.dtype} beside rows of {x.dtype}")
     all_columns, width = w.static_shape
@@ -80,7 +82,8 @@ def product(
         "HALF": '"bf16"' if x.dtype == "bfloat16" else '"f16"',
     }  # fmt: skip
     more = {} if activation is None else macros(activation)
-    text = source("few_rows", {"DATA": x.dtype}, {**sizes, **more})
+    types = {"DATA": x.dtype, "SCALE": x.dtype if scale is None else scale.dtype}
+    text = source("few_rows", types, {**sizes, **more})
     grid = -(-columns // (per * warps)), 1
     present = {"scale": scale, "bias": bias, "addend": addend}
     order = "x", "w", *(n for n, t in present.items() if t is not None), "out"

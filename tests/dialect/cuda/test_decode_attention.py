@@ -46,6 +46,8 @@ class Case:
 
         self.rows = draw(n, 1, (heads + 2 * groups) * width)
         self.scales = [draw(width) if norm else None for _ in range(2)]
+        if norm and groups == 1:
+            self.scales = [draw(width).float() for _ in range(2)]
         angle = torch.rand(n, 1, 1, width // 2, generator=generator) * 6
         self.cos, self.sin = angle.cos(), angle.sin()
         self.positions = torch.tensor(lengths).view(n, 1)

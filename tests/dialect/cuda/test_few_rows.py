@@ -67,6 +67,7 @@ def test_against_float64(
 
     x, w = draw(*rows, width), draw(columns * (1 + gates), width) / width**0.5
     scale = draw(width) if "n" in parts else None
+    scale = scale.float() if scale is not None and "a" in parts else scale
     bias = draw(w.shape[0]) if "b" in parts else None
     addend = draw(*rows, columns) if "a" in parts else None
     out = torch.full((*rows, columns), float("nan"), dtype=x.dtype)
