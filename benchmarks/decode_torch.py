@@ -13,8 +13,8 @@ compared before anything is timed: in bfloat16 a few may differ. "native" is
 *First call* is CPU time with caches on disk that another process has filled; "trace" is that of the
 backend "aot_eager_decomp_partition", which compiles nothing.
 Goals of "meta": Inductor's speed with the fewest slots, 1/1.2 of it with more; no longer a first
-call. Of "native": 1.3 of Inductor's speed; of the same with
-weights of 8 and 4 bits (--quantize), 1.7 and 2.2 of its speed.
+call. Of "native": 1.3 of Inductor's speed; of the same with weights of 8 and 4 bits (--quantize),
+1.7 and 2.2 of its speed.
 """
 
 from __future__ import annotations
@@ -98,7 +98,11 @@ def native(
     """Return what writes as many tokens behind a prompt by `meta.language`."""
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
-        own = language.load(folder, device=model.device, quantize=quantize)
+        how = None
+        if quantize:  # the head, too, as llama.cpp has it
+            group = 64 if quantize == "int4" else None
+            how = language.Quantization(quantize, group=group, head=True)
+        own = language.load(folder, device=model.device, quantize=how)
     cache = language.Cache(batch)
     cache.reserve(own, slots)
     text = torch.randint(0, model.config.vocab_size, (batch, PROMPT + 1)).tolist()

@@ -53,6 +53,8 @@ CASES = [
             sample(F(2, 4), _int8(3, 4), _scales(3, 2), F(3, 2)),
             sample(F(128), _int4(7, 128), _scales(7, 1)),
             sample(F(1, 128), _int4(16, 128), _scales(16, 4), F(16, 4, low=0, high=15)),
+            sample(F(5, 256), _int4(3, 256), _scales(3, 4)),
+            sample(F(256), _int4(3, 256), _scales(3, 8), F(3, 8, low=0, high=15)),
             sample(F(2, 96), _int4(3, 96), _scales(3, 6)),
             sample(F(18, 32), _int4(3, 32), _scales(3, 1), F(3, 1, low=0, high=15)),
             sample(F(0, 64), _int4(3, 64), _scales(3, 2)),

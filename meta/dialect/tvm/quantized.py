@@ -15,6 +15,7 @@ from tvm.script.ir_builder import tirx as T
 
 from meta import op
 from meta.dialect.core import LIBRARY
+from meta.dialect.tvm import quantized_pairs
 from meta.dialect.tvm.broadcast import cast, computing, rounded
 from meta.dialect.tvm.compute import OUT_ELEMWISE_FUSABLE, compute
 from meta.dialect.tvm.index import flat_index, hand_built, ints, unflat_index
@@ -63,7 +64,9 @@ def quantized_matmul(x, weight, scales, zeros):
         return x(*unflat_index(i, front), c)
 
     matrix = te.compute((rows, k), flat, name="x")
-    if rows <= FEW_ROWS and _fits(k, groups, dtype):
+    if rows <= FEW_ROWS and quantized_pairs.fits(dtype, str(weight.dtype), k, groups):
+        found = quantized_pairs.Pairs(rows, n, k, groups).product(matrix, weight, scales, zeros)
+    elif rows <= FEW_ROWS and _fits(k, groups, dtype):
         few = _FewRows(rows, n, k, groups, str(weight.dtype))
         found = few.product(matrix, weight, scales, zeros)
     else:
