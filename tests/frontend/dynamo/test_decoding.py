@@ -189,6 +189,24 @@ def test_static_cache(name: str, how: dict[str, Any], batch: int, padded: bool) 
     assert not set(COPIES[:-1]) & set(names)
 
 
+@torch.no_grad()
+def test_slots_that_are_not_seen_are_not_read() -> None:
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(**SIZES, **COMMON)
+    model = transformers.LlamaForCausalLM(config).eval()
+    caches = [transformers.StaticCache(config=config, max_cache_len=64) for _ in "12"]
+    ids = torch.randint(3, 64, (1, 6))
+    for cache in caches:
+        model(ids[:, :5], cache=cache, use_cache=True)
+    with record_compiled_graphs() as graphs:
+        compiled = torch.compile(model.forward, backend="meta")
+        found = compiled(ids[:, 5:], cache=caches[0], use_cache=True).logits
+    wanted = model(ids[:, 5:], cache=caches[1], use_cache=True).logits
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+    names = kernels(graphs)
+    assert "cached_attention" in names and "fused_attention" not in names
+
+
 @pytest.mark.parametrize(
     ("name", "how", "batch", "padded", "prompt"),
     [
