@@ -402,13 +402,16 @@ def _serve(commands: Commands) -> None:
     parser.add_argument("--name", help="of the model; default: the folder's")
     for flag, default, what in (
         ("--rows", 16, "texts that are written at once"),
-        ("--length", 2048, "tokens of the longest text, with its prompt"),
         ("--queue", 64, "texts that may wait"),
         ("--body", 4 << 20, "bytes of a request's body"),
     ):
         parser.add_argument(
             flag, type=_positive, default=default, metavar="N", help=f"{what}; default {default}"
         )
+    parser.add_argument(
+        "--length", type=_positive, metavar="N",
+        help="tokens of the longest text, with its prompt; default 2048 if the model has so many",
+    )  # fmt: skip
     parser.add_argument(
         "--blocks", type=_positive, metavar="N",
         help="of 16 tokens in the cache; default: enough for all rows at their longest",

@@ -25,8 +25,7 @@ def run(options: argparse.Namespace) -> int:
         ) from error
     device = require(options.device or available()[:2][-1])  # the first GPU, if there is one
     decoder = load(options.folder, device=device, dtype=options.dtype, quantize=options.quantize)
-    length = min(options.length, decoder.config.positions or options.length)
-    engine = Engine(decoder, rows=options.rows, length=length, blocks=options.blocks)
+    engine = Engine(decoder, rows=options.rows, length=options.length, blocks=options.blocks)
     engine.compile()
     server = Server(
         engine,

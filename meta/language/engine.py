@@ -26,6 +26,7 @@ from meta.language.prefixes import Prefixes
 from meta.language.sampling import PENALTIES, Chooser, Sampling, takes_sampling
 from meta.language.steps import BUCKET, Choices, Rows, Runner, Step, bucket
 from meta.language.text import Text
+from meta.model.zoo.rotary import steady_length
 from meta.runtime.host_copies import HostCopy
 from meta.runtime.ndarray import ndarray
 
@@ -93,14 +94,23 @@ class Request:
         return self.text.reason
 
 
+def longest_text(decoder: Decoder) -> int | None:
+    """Return how long a text may be in an engine; None for no limit."""
+    ropes = [rope for rope in decoder.config.rotary if rope is not None]
+    limits = [decoder.config.positions, *(steady_length(rope) for rope in ropes)]
+    return min((n for n in limits if n), default=None)
+
+
 class Engine:
     """Writes many texts at once, which come and go.
 
-    decoder: of `load`. rows: how many texts are written at once; others wait. length: the longest
-    text, with its prompt. blocks, block_size: of the `BlockPool` that keeps what was read; enough
-    for ``rows`` texts of ``length`` unless given. Where it is full, the text that came last waits
-    again. What texts begin with is read once as long as there is room. chunk: prompts are read by
-    so many tokens between two tokens of the others.
+    decoder: of `load`. rows: how many texts are written at once; others wait. length: of the
+    longest text, with its prompt; 2048 unless given, or what there are positions for. Positions
+    that are stretched by a text's length ("dynamic", "longrope") have a limit: what is read in
+    chunks, and shared, must not change when a text grows. blocks, block_size: of the `BlockPool`
+    that keeps what was read; enough for ``rows`` texts of ``length`` unless given. Where it is
+    full, the text that came last waits again. What texts begin with is read once as long as there
+    is room. chunk: prompts are read by so many tokens between two tokens of the others.
 
     A text is what `generate` writes with the same options and seed alone, whatever else is written.
     All programs are compiled once: for the rows, for each of a few lengths of chunks, and for each
@@ -129,16 +139,17 @@ class Engine:
         decoder: Decoder,
         *,
         rows: int = 8,
-        length: int = 2048,
+        length: int | None = None,
         blocks: int | None = None,
         block_size: int = 16,
         chunk: int = 256,
     ) -> None:
-        table = decoder.config.positions
-        if min(rows, length) < 1 or (table and length > table):
+        longest = longest_text(decoder)
+        length = min(2048, longest or 2048) if length is None else length
+        if min(rows, length) < 1 or length > (longest or length):
             raise ArgumentError(
-                "an engine has rows, and a length that the model has positions for",
-                expected=f"rows >= 1, 1 <= length <= {table or 'any'}",
+                "an engine has rows, and a length for which a model's positions are fixed",
+                expected=f"rows >= 1, 1 <= length <= {longest or 'any'}",
                 found=f"rows={rows}, length={length}",
             )
         if chunk != bucket(chunk) or chunk == 1:

@@ -284,6 +284,38 @@ def test_what_does_not_fit(
 
 
 @pytest.mark.parametrize(
+    ("rope", "longest"),
+    [
+        ({"rope_type": "dynamic", "factor": 4.0}, 40),
+        (
+            {
+                "rope_type": "longrope",
+                "short_factor": [1.0] * 4,
+                "long_factor": [2.0] * 4,
+                "original_max_position_embeddings": 20,
+            },
+            20,
+        ),
+        ({"rope_type": "linear", "factor": 2.0}, None),
+    ],
+)
+def test_positions_that_depend_on_the_length(
+    rope: dict[str, Any], longest: int | None, tmp_path: Path
+) -> None:
+    """Chunks and shared blocks cannot know it: it is a limit."""
+    written(
+        tmp_path, "llama2", max_position_embeddings=40, rope_parameters={**rope, "rope_theta": 1e4}
+    )
+    decoder = language.load(tmp_path)
+    if longest is None:
+        assert language.Engine(decoder, rows=1, length=99).length == 99
+        return
+    assert language.Engine(decoder, rows=1).length == longest
+    with pytest.raises(ArgumentError, match="positions are fixed"):
+        language.Engine(decoder, rows=1, length=longest + 1)
+
+
+@pytest.mark.parametrize(
     "options",
     [
         {"rows": 0},

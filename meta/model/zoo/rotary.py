@@ -82,14 +82,17 @@ def _longrope(frequencies: torch.Tensor, parameters: Parameters, length: Any) ->
 
 
 _ORIGINAL = "original_max_position_embeddings"
-_TYPES: dict[str, tuple[Frequencies, tuple[str, ...]]] = {
-    "default": (_default, ()),
-    "linear": (_linear, ("factor",)),
-    "dynamic": (_dynamic, ("factor", "max_position_embeddings")),
-    "llama3": (_llama3, ("factor", "low_freq_factor", "high_freq_factor", _ORIGINAL)),
-    "longrope": (_longrope, ("short_factor", "long_factor", _ORIGINAL)),
-    "yarn": (_yarn, ("factor", _ORIGINAL)),
+_TYPES: dict[str, tuple[Frequencies, tuple[str, ...], str | None]] = {
+    "default": (_default, (), None),
+    "linear": (_linear, ("factor",), None),
+    "dynamic": (_dynamic, ("factor", "max_position_embeddings"), "max_position_embeddings"),
+    "llama3": (_llama3, ("factor", "low_freq_factor", "high_freq_factor", _ORIGINAL), None),
+    "longrope": (_longrope, ("short_factor", "long_factor", _ORIGINAL), _ORIGINAL),
+    "yarn": (_yarn, ("factor", _ORIGINAL), None),
 }
+"""Frequencies, the parameters that they need, and which of these is the length of the longest text
+whose length they do not depend on; None where they never do.
+"""
 
 
 def check_rope(parameters: Parameters) -> None:
@@ -104,6 +107,14 @@ def check_rope(parameters: Parameters) -> None:
         raise ArgumentError(
             f"rope_parameters of type {kind!r} lack {', '.join(missing)}", found=dict(parameters)
         )
+
+
+def steady_length(parameters: Parameters) -> int | None:
+    """Return the length of the longest text whose angles do not depend on its length; None where
+    they never do.
+    """
+    name = _TYPES[parameters.get("rope_type", "default")][2]
+    return None if name is None else int(parameters[name])
 
 
 def rope_of(values: Mapping[str, Any], theta: float = 10000.0) -> dict[str, Any]:
@@ -122,7 +133,7 @@ def rope_of(values: Mapping[str, Any], theta: float = 10000.0) -> dict[str, Any]
 def _with_lengths(parameters: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return parameters with the numbers that their type needs and the configuration has."""
     found = dict(parameters)
-    for name in _TYPES.get(found.get("rope_type", "default"), (None, ()))[1]:
+    for name in _TYPES.get(found.get("rope_type", "default"), (None, (), None))[1]:
         if found.get(name) is None and values.get(name) is not None:
             found[name] = values[name]
     original, longest = found.get(_ORIGINAL), values.get("max_position_embeddings")
@@ -177,7 +188,7 @@ def rotary_tables(
             length = op.reshape(lengths, (lengths.shape[0], -1, 1, 1))
         shape = (*position_ids.shape, 1, 1)
         positions = op.reshape(op.astype(position_ids, "float32"), shape)
-    scale, _ = _TYPES[parameters.get("rope_type", "default")]
+    scale = _TYPES[parameters.get("rope_type", "default")][0]
     frequencies = scale(1.0 / parameters["rope_theta"] ** exponents, parameters, length)
     if isinstance(frequencies, torch.Tensor):
         frequencies = ndarray(frequencies.to(where))
