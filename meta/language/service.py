@@ -44,10 +44,8 @@ class Reply:
         self._error: RequestError | None = None
         self.begin = time.monotonic()
         self.last = [self.begin] * len(requests)
-        late = RequestError(
-            "the time for a request is over", status=504, kind="server_error", code="timeout",
-            expected=f"{service.seconds:g} s",
-        )  # fmt: skip
+        took = f"{service.seconds:g} s"
+        late = _failure("the time for a request is over", 504, code="timeout", expected=took)
         self.timer = asyncio.get_running_loop().call_later(service.seconds, self.fail, late)
 
     async def pieces(self) -> list[tuple[int, Piece]]:
@@ -106,9 +104,7 @@ class Service:
 
     def close(self) -> None:
         """End all texts and the thread."""
-        error = RequestError("the server is shutting down", status=503, kind="server_error")
-        for reply, _ in list(self._replies.values()):
-            reply.fail(error)
+        self._fail_all(_failure("the server is shutting down", 503))
         self._closing = True
         self._wake.set()
         self._thread.join()
@@ -117,7 +113,7 @@ class Service:
         """Raise RequestError if so many texts cannot wait now."""
         engine, most = self.engine, self.queue + self.engine.rows
         if self.failed is not None or self._closing:
-            raise RequestError("the engine does not run", status=503, kind="server_error")
+            raise _failure("the engine does not run", 503)
         if count > most:
             raise RequestError("too many texts at once", expected=most, found=count)
         if count > most - len(engine.running) - len(engine.waiting):
@@ -187,11 +183,7 @@ class Service:
             self.metrics.observe(name, now - reply.last[index])
             reply.last[index] = now
             if piece.reason == "failed":
-                reply.fail(
-                    RequestError(
-                        "the scores of a text are no numbers", status=500, kind="server_error"
-                    )
-                )
+                reply.fail(_failure("the scores of a text are no numbers", 500))
                 continue
             reply.give(index, piece)
             if piece.reason is not None:
@@ -200,8 +192,13 @@ class Service:
 
     def _fail(self, error: BaseException) -> None:
         self.failed = error
-        told = RequestError(
-            "the engine failed", status=500, kind="server_error", found=type(error).__name__
-        )
+        self._fail_all(_failure("the engine failed", 500, found=type(error).__name__))
+
+    def _fail_all(self, error: RequestError) -> None:
         for reply, _ in list(self._replies.values()):
-            reply.fail(told)
+            reply.fail(error)
+
+
+def _failure(what: str, status: int, **details: Any) -> RequestError:
+    """Return an error that is no fault of the client."""
+    return RequestError(what, status=status, kind="server_error", **details)
