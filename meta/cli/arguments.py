@@ -398,7 +398,7 @@ def _serve(commands: Commands) -> None:
     )
     parser.add_argument("folder", help="with config.json, safetensors files and tokenizer.json")
     parser.add_argument("--host", default="127.0.0.1", help="address; default 127.0.0.1, this host")
-    parser.add_argument("--port", type=int, default=8000, help="default 8000; 0: a free one")
+    parser.add_argument("--port", type=_port, default=8000, help="default 8000; 0: a free one")
     parser.add_argument("--name", help="of the model; default: the folder's")
     for flag, default, what in (
         ("--rows", 16, "texts that are written at once"),
@@ -436,6 +436,12 @@ def _seconds(text: str) -> float:
 def _positive(text: str) -> int:
     if not text.isascii() or not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"expected a positive whole number, found {text!r}")
+    return int(text)
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or int(text) >= 1 << 16:
+        raise argparse.ArgumentTypeError(f"expected a number from 0 to 65535, found {text!r}")
     return int(text)
 
 

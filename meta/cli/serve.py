@@ -26,7 +26,6 @@ def run(options: argparse.Namespace) -> int:
     device = require(options.device or available()[:2][-1])  # the first GPU, if there is one
     decoder = load(options.folder, device=device, dtype=options.dtype, quantize=options.quantize)
     engine = Engine(decoder, rows=options.rows, length=options.length, blocks=options.blocks)
-    engine.compile()
     server = Server(
         engine,
         options.name or Path(options.folder).resolve().name,
@@ -35,6 +34,7 @@ def run(options: argparse.Namespace) -> int:
         seconds=options.time_limit,
         most_bytes=options.body,
     )
+    engine.compile()
     uvicorn.run(
         server.app,
         host=options.host,
