@@ -13,7 +13,7 @@ from meta.language.engine import Request
 from meta.language.generation import Piece
 
 REASONS = {"end": "stop", "stop": "stop", "length": "length", None: None}
-END_OF_STREAM = b"data: [DONE]\n\n"
+END_OF_STREAM = b"data: [END_EVENT]\n\n"
 
 
 class Answers:

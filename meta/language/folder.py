@@ -22,13 +22,13 @@ from meta.language.config import DecoderConfig
 from meta.language.decoder import Decoder
 from meta.language.families import Family, family_of, from_zero, transposed
 from meta.language.gguf import GGUFFile, gguf
-from meta.language.layouts import Layout, Parts, Settings, layout_of
+from meta.language.layouts import Layout, PackedWeight, Settings, layout_of
 from meta.language.quantization import (
     Quantization,
+    layer_of_packed,
     quantizable,
     quantization_of,
     rounded,
-    taken,
 )
 from meta.model.layers.quantized import QuantizedLinear, replace_models
 from meta.model.model import Model
@@ -127,7 +127,7 @@ class _Reader:
                 return self._family.change_of(module)(whole, self._config)
         raise FormatError("the family has no tensor for this array", found=name)
 
-    def parts(self, name: str) -> Parts | None:
+    def parts(self, name: str) -> PackedWeight | None:
         """Return the quantised weight of one of our layers, None if the files have another."""
         if self.stored is None:
             return None
@@ -155,7 +155,7 @@ class _Reader:
         )
         assert weight is not None
         assert scales is not None
-        return Parts(weight, scales, zero)
+        return PackedWeight(weight, scales, zero)
 
     def dtype_of(self, name: str, tensor: torch.Tensor, wanted: torch.dtype | None) -> torch.dtype:
         """Return the dtype of one of our arrays: float32 stays where it holds more digits."""
@@ -190,7 +190,7 @@ class _Reader:
         return found
 
 
-def _zeros_of(parts: Parts) -> torch.Tensor:
+def _zeros_of(parts: PackedWeight) -> torch.Tensor:
     """Return the zeros of a weight, which may have none."""
     middle = MIDDLE["uint8"] if parts.weight.dtype is torch.uint8 else 0
     return torch.full_like(parts.scales, middle) if parts.zeros is None else parts.zeros
@@ -296,7 +296,7 @@ def _quantize(
         if bias is not None:
             _read(reader, f"{of}.bias", bias, device, dtype)
         if parts is not None:
-            made[id(layer)] = taken(path, parts, bias, layer, device)
+            made[id(layer)] = layer_of_packed(path, parts, bias, layer, device)
         elif how is not None:
             weight = ndarray(layer.weight.tensor, layer.weight.key)
             _read(reader, f"{of}.weight", weight, device, dtype)

@@ -19,7 +19,7 @@ from meta import op
 from meta.base.errors import ArgumentError, FormatError
 from meta.base.files import require_file
 from meta.base.registry import nearest
-from meta.language.layouts import Parts, Settings, Tensors, parts_of
+from meta.language.layouts import PackedWeight, Settings, Tensors, packed_weight
 from meta.runtime.ndarray import ndarray
 
 _NAMES: Mapping[str, str] = {
@@ -61,20 +61,24 @@ def _halves(blocks: np.ndarray) -> np.ndarray:
     return found
 
 
-def _q8_0(blocks: np.ndarray, name: str) -> Parts:
+def _q8_0(blocks: np.ndarray, name: str) -> PackedWeight:
     """32 numbers of 8 bits behind their scale."""
     n = len(blocks)
     weight = np.ascontiguousarray(blocks[..., 2:]).view(np.int8).reshape(n, -1)
-    return Parts(torch.from_numpy(weight), torch.from_numpy(_halves(blocks[..., :2])[..., 0]), None)
+    return PackedWeight(
+        torch.from_numpy(weight), torch.from_numpy(_halves(blocks[..., :2])[..., 0]), None
+    )
 
 
-def _q4_0(blocks: np.ndarray, name: str) -> Parts:
+def _q4_0(blocks: np.ndarray, name: str) -> PackedWeight:
     """32 numbers of 4 bits behind their scale, in halves of bytes as ours are."""
     weight = np.ascontiguousarray(blocks[..., 2:]).reshape(len(blocks), -1)
-    return Parts(torch.from_numpy(weight), torch.from_numpy(_halves(blocks[..., :2])[..., 0]), None)
+    return PackedWeight(
+        torch.from_numpy(weight), torch.from_numpy(_halves(blocks[..., :2])[..., 0]), None
+    )
 
 
-def _q4_k(blocks: np.ndarray, name: str) -> Parts:
+def _q4_k(blocks: np.ndarray, name: str) -> PackedWeight:
     """256 numbers of 4 bits: eight groups, each with a scale and what is taken away, of 6 bits."""
     n, count = blocks.shape[:2]
     whole, taken = (_halves(blocks[..., i : i + 2]) for i in (0, 2))
@@ -93,10 +97,10 @@ def _q4_k(blocks: np.ndarray, name: str) -> Parts:
     zeros = np.where(flat, taken != 0, taken / scales).astype(np.float32)
     arrays = numbers.reshape(n, -1), scales.astype(np.float32), zeros
     numbers_, scales_, zeros_ = map(torch.from_numpy, arrays)
-    return parts_of(name, numbers_, scales_, zeros_, 4)
+    return packed_weight(name, numbers_, scales_, zeros_, 4)
 
 
-def _q6_k(blocks: np.ndarray, name: str) -> Parts:
+def _q6_k(blocks: np.ndarray, name: str) -> PackedWeight:
     """256 numbers of 6 bits, the lower four and the upper two apart; sixteen groups."""
     n, count = blocks.shape[:2]
     low = blocks[..., :128].reshape(n, count, 2, 1, 64)
@@ -107,10 +111,10 @@ def _q6_k(blocks: np.ndarray, name: str) -> Parts:
     scale = np.ascontiguousarray(blocks[..., 192:208]).view(np.int8).astype(np.float32)
     scales = (scale * _halves(blocks[..., 208:])).reshape(n, -1)
     weight = numbers.reshape(n, -1)
-    return Parts(torch.from_numpy(weight), torch.from_numpy(scales), None)
+    return PackedWeight(torch.from_numpy(weight), torch.from_numpy(scales), None)
 
 
-BLOCKS: Mapping[str, tuple[int, Callable[[np.ndarray, str], Parts]]] = {
+BLOCKS: Mapping[str, tuple[int, Callable[[np.ndarray, str], PackedWeight]]] = {
     "Q8_0": (34, _q8_0),
     "Q4_0": (18, _q4_0),
     "Q4_K": (144, _q4_k),
@@ -238,15 +242,15 @@ class GGUFFile:
         if kind not in _PLAIN:
             raise self._unknown(found)
         data = torch.from_numpy(np.array(found.data)).view(_PLAIN[kind]).reshape(shape)
-        return self._ordered(name, Parts(data, data, None)).weight
+        return self._ordered(name, PackedWeight(data, data, None)).weight
 
-    def parts(self, name: str) -> Parts | None:
+    def parts(self, name: str) -> PackedWeight | None:
         """Return the parts of a matrix, None for one that is not quantised."""
         if name not in self or self._found[self._name(name)].tensor_type.name in _PLAIN:
             return None  # which is missing, or read whole
         return self._ordered(name, self._parts(self._tensor(name)))
 
-    def _parts(self, found: Any) -> Parts:
+    def _parts(self, found: Any) -> PackedWeight:
         kind = found.tensor_type.name
         if kind not in BLOCKS:
             raise self._unknown(found)
@@ -267,7 +271,7 @@ class GGUFFile:
             found=found.tensor_type.name,
         )
 
-    def _ordered(self, name: str, parts: Parts) -> Parts:
+    def _ordered(self, name: str, parts: PackedWeight) -> PackedWeight:
         """Return a tensor with its rows as transformers has them: for Llama, llama.cpp turns pairs
         of neighbours in a head where transformers turns an element of each half.
         """
@@ -282,10 +286,10 @@ class GGUFFile:
             return pairs.transpose(1, 2).reshape(tensor.shape)
 
         weight, scales = ordered(parts.weight), ordered(parts.scales)
-        return Parts(weight, scales, None if parts.zeros is None else ordered(parts.zeros))
+        return PackedWeight(weight, scales, None if parts.zeros is None else ordered(parts.zeros))
 
 
-def gguf(tensors: Tensors, name: str, how: Settings) -> Parts | None:
+def gguf(tensors: Tensors, name: str, how: Settings) -> PackedWeight | None:
     """Read a layer of a GGUF file; see `layouts`."""
     assert isinstance(tensors, GGUFFile)
     return tensors.parts(f"{name}.weight")

@@ -28,7 +28,7 @@ class Tensors(Protocol):
     def __getitem__(self, name: str) -> torch.Tensor: ...
 
 
-class Parts(NamedTuple):
+class PackedWeight(NamedTuple):
     """A weight, its scales and its zeros: what `quantized_matmul` takes."""
 
     weight: torch.Tensor
@@ -36,13 +36,13 @@ class Parts(NamedTuple):
     zeros: torch.Tensor | None
 
 
-Layout = Callable[[Tensors, str, Settings], Parts | None]
+Layout = Callable[[Tensors, str, Settings], PackedWeight | None]
 _WORD = 32
 _AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
 """Where column i of eight lies in a word of AWQ, counted from the lowest bits."""
 
 
-def _given(tensors: Tensors, name: str) -> torch.Tensor | None:
+def _optional(tensors: Tensors, name: str) -> torch.Tensor | None:
     """Return a tensor that may be missing."""
     if name not in tensors:
         return None
@@ -57,9 +57,9 @@ def _unpacked(words: torch.Tensor, bits: int, axis: int, order: tuple[int, ...] 
     return numbers.to(torch.uint8).flatten(-2).movedim(-1, axis)
 
 
-def parts_of(
+def packed_weight(
     name: str, numbers: torch.Tensor, scales: torch.Tensor, zeros: torch.Tensor | None, bits: int
-) -> Parts:
+) -> PackedWeight:
     """Return the parts of unsigned numbers (n, k); zeros are in their units, None for the middle.
     FormatError, which names the layer, for a shape that has no such product.
     """
@@ -80,7 +80,7 @@ def parts_of(
         weight = (numbers.to(torch.int16) - middle).to(torch.int8).contiguous()
         zeros = None if zeros is None else zeros - middle
     zeros = None if zeros is None else zeros.to(scales.dtype).contiguous()
-    return Parts(weight, scales.contiguous(), zeros)
+    return PackedWeight(weight, scales.contiguous(), zeros)
 
 
 def _bits(how: Settings, *allowed: int) -> int:
@@ -93,7 +93,7 @@ def _bits(how: Settings, *allowed: int) -> int:
     return int(found)
 
 
-def gptq(tensors: Tensors, name: str, how: Settings) -> Parts | None:
+def gptq(tensors: Tensors, name: str, how: Settings) -> PackedWeight | None:
     """Read AutoGPTQ's layout (Frantar et al., arXiv:2210.17323): words along columns; those of
     zeros along rows, which its first format has one too small.
     """
@@ -117,10 +117,10 @@ def gptq(tensors: Tensors, name: str, how: Settings) -> Parts | None:
             )
     if form == "gptq":
         zeros = zeros + 1 & (1 << bits) - 1
-    return parts_of(name, numbers, scales, zeros, bits)
+    return packed_weight(name, numbers, scales, zeros, bits)
 
 
-def awq(tensors: Tensors, name: str, how: Settings) -> Parts | None:
+def awq(tensors: Tensors, name: str, how: Settings) -> PackedWeight | None:
     """Read AutoAWQ's layout "gemm" (Lin et al., arXiv:2306.00978): words along rows."""
     if f"{name}.qweight" not in tensors:
         return None
@@ -131,7 +131,7 @@ def awq(tensors: Tensors, name: str, how: Settings) -> Parts | None:
         _unpacked(tensors[f"{name}.{kind}"], bits, 1, _AWQ_ORDER).T
         for kind in ("qweight", "qzeros")
     )
-    return parts_of(name, numbers, tensors[f"{name}.scales"].T, zeros.to(torch.int16), bits)
+    return packed_weight(name, numbers, tensors[f"{name}.scales"].T, zeros.to(torch.int16), bits)
 
 
 def _weights_of(how: Settings) -> Settings:
@@ -149,7 +149,7 @@ def _weights_of(how: Settings) -> Settings:
     return found
 
 
-def compressed_tensors(tensors: Tensors, name: str, how: Settings) -> Parts | None:
+def compressed_tensors(tensors: Tensors, name: str, how: Settings) -> PackedWeight | None:
     """Read the layouts of compressed-tensors: "pack-quantized" of 4 and 8 bits, whose words lie
     along columns, those of zeros along rows; "int-quantized" and "float-quantized", whose numbers
     have 8 bits. What they say of activations is left out: these are not rounded.
@@ -158,17 +158,17 @@ def compressed_tensors(tensors: Tensors, name: str, how: Settings) -> Parts | No
         return None
     weights = _weights_of(how)
     scales, bits = tensors[f"{name}.weight_scale"], _bits({"bits": weights.get("num_bits")}, 4, 8)
-    zeros = _given(tensors, f"{name}.weight_zero_point")
+    zeros = _optional(tensors, f"{name}.weight_zero_point")
     for kind in ("input_scale", "input_zero_point"):
-        _given(tensors, f"{name}.{kind}")
+        _optional(tensors, f"{name}.{kind}")
     if f"{name}.weight_packed" not in tensors:
         stored = tensors[f"{name}.weight"]
-        return whole_numbers(name, stored, scales, zeros, weights.get("block_structure"))
+        return integers_of(name, stored, scales, zeros, weights.get("block_structure"))
     n, k = tensors[f"{name}.weight_shape"].tolist()
     numbers = _unpacked(tensors[f"{name}.weight_packed"], bits, 1)[:, :k]
     if zeros is not None:
         zeros = _unpacked(zeros, bits, 0)[:n].to(torch.int16)
-    return parts_of(name, numbers, _spread(name, scales, n, k), zeros, bits)
+    return packed_weight(name, numbers, _spread(name, scales, n, k), zeros, bits)
 
 
 def _spread(name: str, scales: torch.Tensor, n: int, k: int, block: object = None) -> torch.Tensor:
@@ -187,13 +187,13 @@ def _spread(name: str, scales: torch.Tensor, n: int, k: int, block: object = Non
     return scales.repeat_interleave(rows, 0)[:n]
 
 
-def whole_numbers(
+def integers_of(
     name: str,
     stored: torch.Tensor,
     scales: torch.Tensor,
     zeros: torch.Tensor | None = None,
     block: object = None,
-) -> Parts:
+) -> PackedWeight:
     """Return the parts of a weight that is stored as int8 or float8_e4m3fn, (n, k)."""
     if stored.ndim != 2 or stored.dtype not in (torch.int8, torch.float8_e4m3fn):
         raise FormatError(
@@ -208,19 +208,19 @@ def whole_numbers(
     if zeros is not None:
         zeros = _spread(name, zeros, n, k, block).to(scales.dtype).expand_as(scales).contiguous()
         zeros = None if not zeros.any() else zeros
-    return Parts(stored, scales.contiguous(), zeros)
+    return PackedWeight(stored, scales.contiguous(), zeros)
 
 
-def fp8(tensors: Tensors, name: str, how: Settings) -> Parts | None:
+def fp8(tensors: Tensors, name: str, how: Settings) -> PackedWeight | None:
     """Read float8 of transformers and DeepSeek-V3 (arXiv:2412.19437): scales of blocks."""
     if f"{name}.weight_scale_inv" not in tensors:
         return None
-    _given(tensors, f"{name}.activation_scale")
+    _optional(tensors, f"{name}.activation_scale")
     weight, scales = tensors[f"{name}.weight"], tensors[f"{name}.weight_scale_inv"]
-    return whole_numbers(name, weight, scales, None, how.get("weight_block_size"))
+    return integers_of(name, weight, scales, None, how.get("weight_block_size"))
 
 
-def bitsandbytes(tensors: Tensors, name: str, how: Settings) -> Parts | None:
+def bitsandbytes(tensors: Tensors, name: str, how: Settings) -> PackedWeight | None:
     """Read the int8 layout of bitsandbytes (Dettmers et al., arXiv:2208.07339), whose numbers are
     127 where a row is largest. Columns of outliers are not kept apart.
     """
@@ -228,18 +228,18 @@ def bitsandbytes(tensors: Tensors, name: str, how: Settings) -> Parts | None:
         raise FormatError("4 bits of bitsandbytes are not whole numbers", expected="load_in_8bit")
     if f"{name}.SCB" not in tensors:
         return None
-    form = _given(tensors, f"{name}.weight_format")
+    form = _optional(tensors, f"{name}.weight_format")
     if form is not None and int(form) != 0:
         raise FormatError(f"the rows of {name} do not follow one another", expected="format 0")
-    return whole_numbers(name, tensors[f"{name}.weight"], tensors[f"{name}.SCB"].float() / 127)
+    return integers_of(name, tensors[f"{name}.weight"], tensors[f"{name}.SCB"].float() / 127)
 
 
-def torchao(tensors: Tensors, name: str, how: Settings) -> Parts | None:
+def torchao(tensors: Tensors, name: str, how: Settings) -> PackedWeight | None:
     """Read torchao's tensors of 8 bits: int8 and float8, with scales of rows or of groups."""
     if f"{name}._weight_qdata" not in tensors:
         return None
     stored, scales = (tensors[f"{name}._weight_{kind}"] for kind in ("qdata", "scale"))
-    return whole_numbers(name, stored, scales, _given(tensors, f"{name}._weight_zero_point"))
+    return integers_of(name, stored, scales, _optional(tensors, f"{name}._weight_zero_point"))
 
 
 LAYOUTS: Mapping[str, Layout] = {

@@ -13,7 +13,7 @@ from meta.base.device import Device
 from meta.base.errors import ArgumentError, FormatError, MetaError
 from meta.base.registry import nearest
 from meta.language.decoder import Decoder, Mixture
-from meta.language.layouts import Parts
+from meta.language.layouts import PackedWeight
 from meta.model.layers.basic import Linear
 from meta.model.layers.quantized import QuantizedLinear
 from meta.op.quantized import KINDS
@@ -80,8 +80,8 @@ def rounded(path: str, weight: ndarray, bias: ndarray | None, how: Quantization)
     return QuantizedLinear.made_of(stored, scales, zeros, bias)
 
 
-def taken(
-    path: str, parts: Parts, bias: ndarray | None, layer: Linear, device: Device
+def layer_of_packed(
+    path: str, parts: PackedWeight, bias: ndarray | None, layer: Linear, device: Device
 ) -> QuantizedLinear:
     """Return a layer of a weight that was quantised before; FormatError for another shape."""
     columns = parts.weight.shape[1] * (2 if parts.weight.dtype is torch.uint8 else 1)

@@ -32,7 +32,7 @@ repeated. A gradient that would flow through a reference that `promote_refs` lea
 from meta.passes.attention import explain_attention, fuse_attention
 from meta.passes.attention.known_operands import simplify_attention
 from meta.passes.attention.layout import attention_layout
-from meta.passes.attention.seen_slots import read_seen_slots
+from meta.passes.attention.visible_slots import read_visible_slots
 from meta.passes.autocast import CastReport, autocast, explain_autocast
 from meta.passes.autodiff import autodiff, jvp
 from meta.passes.canonicalize import canonicalize
@@ -121,7 +121,7 @@ __all__ = [
     "plan_memory",
     "prepare",
     "promote_refs",
-    "read_seen_slots",
+    "read_visible_slots",
     "reinplace",
     "rematerialize",
     "schedule_collectives",

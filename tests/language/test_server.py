@@ -62,7 +62,7 @@ def client(folder: Path, engine: language.Engine) -> Iterator[TestClient]:
 def events(text: str) -> list[dict[str, Any]]:
     """Return the events of a stream, which ends as it should."""
     parts = text.split("\n\n")
-    assert parts[-2:] == ["data: [DONE]", ""]
+    assert parts[-2:] == ["data: [END_EVENT]", ""]
     return [json.loads(part.removeprefix("data: ")) for part in parts[:-2]]
 
 
@@ -336,7 +336,7 @@ def test_a_client_that_leaves(decoder: language.Decoder, stream: bool) -> None:
 
     asyncio.run(run())
     text = "".join(m.get("body", b"").decode() for m in sent)
-    assert 'finish_reason": "' not in text and "[DONE]" not in text
+    assert 'finish_reason": "' not in text and "[END_EVENT]" not in text
     assert "cancelled_total 1" in server.service.metrics.text()
     assert engine.pool.available >= engine.pool.blocks_of(LENGTH) - 1
 

@@ -28,7 +28,7 @@ LANES = 16
 COLUMNS = 8 * LANES
 """Of a vector of words."""
 ROWS_AT_ONCE = 4
-_ONE = 128
+_UNIT = 128
 _MASK, _BITS = 0x000F000F, 0x43004300
 """The lowest four bits of both halves of a word, and the bits of two bfloat16 that are 128."""
 
@@ -119,7 +119,7 @@ class Pairs:
         known.
         """
         number = te.reduce_axis((0, 8), name="number")
-        factor = tirx.const(-float(_ONE + MIDDLE["uint8"]) if symmetric else -1.0, "float32")
+        factor = tirx.const(-float(_UNIT + MIDDLE["uint8"]) if symmetric else -1.0, "float32")
 
         def summed(i: Any, block: Any, lane: Any) -> Any:
             column = _column(block, number % 4, lane, number // 4)
@@ -171,7 +171,7 @@ class Pairs:
                     begin = sums[i, block, lane]
                     if zeros is not None:
                         zero = self._of_groups(zeros, own_row, block, lane)
-                        begin = begin * (zero + tirx.const(float(_ONE), "float32"))
+                        begin = begin * (zero + tirx.const(float(_UNIT), "float32"))
                     own[i][lane] = begin
             for shift in range(4):
                 for i in rows:

@@ -21,7 +21,7 @@ from meta.passes.alias_analysis import AliasSets, Definitions, map_functions_wit
 from meta.passes.rewrite import rewrite_function
 
 
-def read_seen_slots(module: Module) -> Module:
+def read_visible_slots(module: Module) -> Module:
     """Call `cached_attention` where the mask of `fused_attention` is ``slots <= position``, or 0
     there and -inf elsewhere.
 
@@ -29,7 +29,7 @@ def read_seen_slots(module: Module) -> Module:
     0 and up, and the logsumexp of the scores unused, as it is without a gradient.
 
     >>> from meta.ir import parse
-    >>> print(read_seen_slots(parse('''
+    >>> print(read_visible_slots(parse('''
     ... func @main(%q: float32[1, 4, 1, 8], %k: float32[1, 2, 3, 8], %at: int64[1, 1, 1, 1])
     ...     -> float32[1, 4, 1, 8] {
     ...   %m: bool[1, 1, 1, 3] = less_equal(const int64[3] [0, 1, 2], %at)

@@ -1,4 +1,4 @@
-"""The pass `read_seen_slots`: masks that compare the numbers of slots with a token's position."""
+"""The pass `read_visible_slots`: masks that compare the numbers of slots with a token's position."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import meta
 from meta import op
 from meta.dialect.core.ir_calls import op_call
 from meta.ir import Module, parse, verify
-from meta.passes import infer_type, read_seen_slots
+from meta.passes import infer_type, read_visible_slots
 from meta.vm.compiler.calling_convention import module_program
 from meta.vm.run.interpreter import interpret
 
@@ -66,7 +66,7 @@ def test_masks(name: str) -> None:
     """Texts and tokens are at places of their own: before all slots, within, and behind."""
     made, position = MASKS[name]
     before = program(made, position)
-    after = read_seen_slots(before)
+    after = read_visible_slots(before)
     verify(after)
     assert "cached_attention" in calls(after) and "fused_attention" not in calls(after)
     type_ = before.main.params[3].type
@@ -81,7 +81,7 @@ def test_masks(name: str) -> None:
 def test_what_stays(name: str) -> None:
     made, more, result = OTHERS[name]
     before = program(made, "int64[2, 1, 3, 1]", more, result)
-    assert str(read_seen_slots(before)) == str(before)
+    assert str(read_visible_slots(before)) == str(before)
 
 
 def test_a_program_reads_no_more_than_it_sees() -> None:
