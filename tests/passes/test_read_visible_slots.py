@@ -1,4 +1,4 @@
-"""The pass `read_visible_slots`: masks that compare the numbers of slots with a token's position."""
+"""The pass `read_visible_slots`: masks that compare the numbers of slots with a position."""
 
 from __future__ import annotations
 
