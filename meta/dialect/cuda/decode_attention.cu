@@ -4,15 +4,16 @@
 // A thread block has the queries of a head of keys, and a part of the slots. LANES threads have a
 // slot, sixteen bytes of key and of value each; TURNS slots are under way together.
 //
-// DATA: the dtype. SCALE: of scales. TEXTS, HEADS, GROUPS, WIDTH: texts, heads of queries and of keys, elements of a
-// head. SIZE: slots of a text or, if PAGED, of a block, of which there are BLOCKS and a text has up
-// to MOST. PARTS: thread blocks among which the slots of a text are divided. WARPS: of each.
-// ROTATES: whether there are angles, INTERLEAVED: pairs of neighbours, BROADCASTS: the same for all
-// texts. NORMALIZES: whether heads of query and key are normalised by the root mean square before.
-// WINDOW: how many slots a token sees, 0 for all. CAPS: whether scores have a cap.
+// DATA: the dtype. SCALE: of scales. TEXTS, HEADS, GROUPS, WIDTH: texts, heads of queries and of
+// keys, elements of a head. SIZE: slots of a text or, if PAGED, of a block, of which there are
+// BLOCKS and a text has up to MOST. PARTS: thread blocks among which the slots of a text are
+// divided. WARPS: of each. ROTATES: whether there are angles, INTERLEAVED: pairs of neighbours,
+// BROADCASTS: the same for all texts. NORMALIZES: whether heads of query and key are normalised by
+// the root mean square before. WINDOW: how many slots a token sees, 0 for all. CAPS: whether scores
+// have a cap.
 #define VECTOR 8
-#include "packed.cuh"
 #include "early.cuh"
+#include "packed.cuh"
 
 typedef DATA T;
 #define FULL 0xffffffffu
@@ -149,36 +150,38 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       float squares = 0;
       EVERY(i, EACH) squares += a[i] * a[i] + b[i] * b[i];
       float inv = rsqrtf(total(squares) * (1.0f / WIDTH) + p.eps);
-      EVERY(i, EACH) if (int k = lane + 32 * i; k < HALF_WIDTH) {
+      EVERY(i, EACH)
+        if (int k = lane + 32 * i; k < HALF_WIDTH) {
+          T x, y;
+          down(x, a[i] * inv * up(scale[INTERLEAVED ? 2 * k : k]));
+          down(y, b[i] * inv * up(scale[INTERLEAVED ? 2 * k + 1 : k + HALF_WIDTH]));
+          a[i] = up(x), b[i] = up(y);
+        }
+    }
+#endif
+    EVERY(i, EACH)
+      if (int k = lane + 32 * i; k < HALF_WIDTH) {
+        int first = ROTATES && INTERLEAVED ? 2 * k : k;
+        int second = ROTATES && INTERLEAVED ? 2 * k + 1 : k + HALF_WIDTH;
         T x, y;
-        down(x, a[i] * inv * up(scale[INTERLEAVED ? 2 * k : k]));
-        down(y, b[i] * inv * up(scale[INTERLEAVED ? 2 * k + 1 : k + HALF_WIDTH]));
-        a[i] = up(x), b[i] = up(y);
-      }
-    }
-#endif
-    EVERY(i, EACH) if (int k = lane + 32 * i; k < HALF_WIDTH) {
-      int first = ROTATES && INTERLEAVED ? 2 * k : k;
-      int second = ROTATES && INTERLEAVED ? 2 * k + 1 : k + HALF_WIDTH;
-      T x, y;
 #if ROTATES
-      int angle = (BROADCASTS ? 0 : text * HALF_WIDTH) + k;
-      float c = head <= SHARE ? p.cos[angle] : 1, s = head <= SHARE ? p.sin[angle] : 0;
-      down(x, a[i] * c - b[i] * s);
-      down(y, b[i] * c + a[i] * s);
+        int angle = (BROADCASTS ? 0 : text * HALF_WIDTH) + k;
+        float c = head <= SHARE ? p.cos[angle] : 1, s = head <= SHARE ? p.sin[angle] : 0;
+        down(x, a[i] * c - b[i] * s);
+        down(y, b[i] * c + a[i] * s);
 #else
-      down(x, a[i]);
-      down(y, b[i]);
+        down(x, a[i]);
+        down(y, b[i]);
 #endif
-      if (head < SHARE) {
-        queries[head * WIDTH + first] = up(x) * p.scale;
-        queries[head * WIDTH + second] = up(y) * p.scale;
-      } else {
-        long long to = place(p, text, group, at);
-        T* cache = head == SHARE ? p.keys : p.values;
-        if (to >= 0) cache[to + first] = x, cache[to + second] = y;
+        if (head < SHARE) {
+          queries[head * WIDTH + first] = up(x) * p.scale;
+          queries[head * WIDTH + second] = up(y) * p.scale;
+        } else {
+          long long to = place(p, text, group, at);
+          T* cache = head == SHARE ? p.keys : p.values;
+          if (to >= 0) cache[to + first] = x, cache[to + second] = y;
+        }
       }
-    }
   }
   __syncthreads();
 

@@ -1,8 +1,8 @@
 // Makes the results of `decode_attention.cu` of those of its parts. A thread block has a head.
 //
 // DATA, WIDTH, PARTS: as there.
-#include "scalars.cuh"
 #include "early.cuh"
+#include "scalars.cuh"
 
 typedef DATA T;
 #define EVERY(i, n) _Pragma("unroll") for (int i = 0; i < (n); ++i)
@@ -12,8 +12,7 @@ struct Parameters {
   T* out;
 };
 
-extern "C" __global__ void __launch_bounds__(WIDTH)
-    join(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(WIDTH) join(const __grid_constant__ Parameters p) {
   let_others_begin();
   await_others();
   const float* from = p.parts + (long long)blockIdx.x * PARTS * (WIDTH + 2);

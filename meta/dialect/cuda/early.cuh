@@ -1,5 +1,5 @@
-// Launches that begin while the kernels before them still run (EARLY): what those write is read, and
-// what they read is written, behind `await_others` only.
+// Launches that begin while the kernels before them still run (EARLY): what those write is read,
+// and what they read is written, behind `await_others` only.
 #pragma once
 
 #if EARLY

@@ -32,7 +32,9 @@ VECTOR, STEP = 8, 256
 """Elements of an access, and those of a warp's."""
 GATES = ("silu", "gelu", "gelu_tanh")
 AFTER = ("relu", *GATES)
-PARAMETERS = Parameters(("x", "w", "scale", "bias", "addend", "out"), "f4x")
+PARAMETERS = Parameters(("x", "w", "scales", "zeros", "scale", "bias", "addend", "out"), "f4x")
+BITS = {"int8": 8, "uint8": 4}
+"""Of the numbers of quantised weights, by the dtype that stores them."""
 
 
 def _rows_of(type_: TensorType, width: int, what: str) -> int:
@@ -48,9 +50,10 @@ def product(
     x: TensorType, w: TensorType, result: TensorType, device: Device,
     scale: TensorType | None = None, eps: float = 0.0, bias: TensorType | None = None,
     addend: TensorType | None = None, activation: str | None = None, gates: bool = False,
+    scales: TensorType | None = None, zeros: TensorType | None = None,
 ) -> OpEnv:  # fmt: skip
     """Return the launch for x (..., in) and w (out, in), or (2 * out, in) if the first half gates
-    the second.
+    the second; with scales, w is quantised.
     """
     decline_if(x.dtype not in HALVES, f"made for half precision, not {x.dtype}")
     decline_if(not (w.is_static and result.is_static), "extents are known at run time only")
@@ -59,13 +62,25 @@ def product(
     for name, other in {"the bias": bias, "what is added": addend}.items():
         if other is not None and other.dtype != x.dtype:
             raise Unsupported(f"{name} is of {other.dtype} beside rows of {x.dtype}")
-    all_columns, width = w.static_shape
+    bits, all_columns = 16, w.static_shape[0]
+    if scales is not None:
+        bits = BITS.get(w.dtype, 0)
+        decline_if(not bits, f"no kernel for weights of {w.dtype}")
+        decline_if(not scales.is_static, "extents are known at run time only")
+        fits = scales.dtype in (*HALVES, "float32") and (zeros is None or zeros == scales)
+        decline_if(not fits, f"scales={scales}, zeros={zeros}: made for one half or float32 type")
+    else:
+        decline_if(w.dtype != x.dtype, f"a matrix of {w.dtype} beside rows of {x.dtype}")
+    width, numbers = w.static_shape[1] * (2 if bits == 4 else 1), 128 // bits
+    groups = 1 if scales is None else scales.static_shape[1]
+    group = width // max(groups, 1)
     columns = all_columns // (1 + gates)
     rows = _rows_of(x, width, "x")
     decline_if(rows > MOST_ROWS, f"{rows} rows: made for up to {MOST_ROWS}")
     decline_if(rows != _rows_of(result, columns, "the result"), "a reshape changes the rows")
     decline_if(not (rows and columns and width), "there is an empty array")
-    decline_if(width % VECTOR != 0, f"rows of {width} elements are not read by {VECTOR}")
+    decline_if(width % numbers != 0, f"rows of {width} elements are not read by {numbers}")
+    decline_if(groups > 1 and group % numbers != 0, f"groups of {group} are not read by {numbers}")
     if addend is not None and addend.shape != result.shape:
         raise Unsupported(f"what is added, {addend}, has not the shape of {result}")
     if bias is not None and bias.shape != (all_columns,):
@@ -79,13 +94,17 @@ def product(
         "AHEAD": ahead, "GATES": int(gates), "NORMALIZES": int(scale is not None),
         "BIASED": int(bias is not None), "ADDS": int(addend is not None), "EARLY": int(early),
         "ACTIVATES": int(activation is not None),
+        "WEIGHT_BITS": bits, "GROUP": group, "ZEROS": int(zeros is not None),
         "HALF": '"bf16"' if x.dtype == "bfloat16" else '"f16"',
     }  # fmt: skip
     more = {} if activation is None else macros(activation)
     types = {"DATA": x.dtype, "SCALE": x.dtype if scale is None else scale.dtype}
+    types |= {"GRID": x.dtype if scales is None else scales.dtype}
     text = source("few_rows", types, {**sizes, **more})
     grid = -(-columns // (per * warps)), 1
-    present = {"scale": scale, "bias": bias, "addend": addend}
+    present = {
+        "scales": scales, "zeros": zeros, "scale": scale, "bias": bias, "addend": addend,
+    }  # fmt: skip
     order = "x", "w", *(n for n, t in present.items() if t is not None), "out"
     launch: list[Launch] = []
 
@@ -111,10 +130,22 @@ for _operator in (op.dense, op.matmul_nt):
     dialect.op(_operator)(alone)
 
 
-def _joined(x: Any, w: Any, scale: Any, axis: Any, eps: Any, b: Any, along: Any) -> Any:
+def quantized(call: CallValues) -> OpEnv:
+    """Return the launch of a product with a quantised matrix."""
+    a = call.args
+    return product(a.x, a.weight, call.out, call.device, scales=a.scales, zeros=a.zeros)
+
+
+dialect.op(op.quantized_matmul)(quantized)
+
+
+def _joined(
+    x: Any, w: Any, scales: Any, zeros: Any, scale: Any, axis: Any, eps: Any, b: Any, along: Any
+) -> Any:
     """A product of rows, which may be normalised, with a bias or none, in a pattern."""
     normal = op.rms_norm.plain(x, scale, None, axis, eps)
-    y = op.dense(op.reshape(normal, ...) | normal | x, w)
+    rows = op.reshape(normal, ...) | normal | x
+    y = op.dense(rows, w) | op.quantized_matmul(rows, w, scales, zeros)
     y = y | op.reshape(y, ...)
     return op.bias_add(y, b, along) | y
 
@@ -124,8 +155,9 @@ def _define(name: str, describes: Callable[..., Any], **how: Any) -> None:
 
     def make(
         x: TensorType, w: TensorType, result: TensorType, device: Device,
-        scale: Any = None, axis: Any = None, eps: Any = None, b: Any = None, along: Any = None,
-        c: TensorType | None = None, last: int = -1,
+        scales: Any = None, zeros: Any = None, scale: Any = None, axis: Any = None,
+        eps: Any = None, b: Any = None, along: Any = None, c: TensorType | None = None,
+        last: int = -1,
     ) -> OpEnv:  # fmt: skip
         ends = normalize_axis(last, result.ndim) == result.ndim - 1
         decline_if(not ends, "the gate is not the first half of the columns")
@@ -134,25 +166,26 @@ def _define(name: str, describes: Callable[..., Any], **how: Any) -> None:
         decline_if(axis is not None and scale is None, "made for a normalisation with a scale")
         if along is not None and normalize_axis(along, result.ndim) != result.ndim - 1:
             raise Unsupported("the bias is not along the last axis")
-        return product(x, w, result, device, scale, eps or 0.0, b, c, **how)
+        more = {"scales": scales, "zeros": zeros, **how}
+        return product(x, w, result, device, scale, eps or 0.0, b, c, **more)
 
     dialect.pattern_op(describes, name=f"few_rows_{name}")(make)
 
 
-def _added(x, w, scale, axis, eps, b, along, c):
-    return op.add(_joined(x, w, scale, axis, eps, b, along), c)
+def _added(x, w, scales, zeros, scale, axis, eps, b, along, c):
+    return op.add(_joined(x, w, scales, zeros, scale, axis, eps, b, along), c)
 
 
 def _activated(name: str) -> Callable[..., Any]:
-    def describes(x, w, scale, axis, eps, b, along):
-        return ACTIVATIONS[name].value(_joined(x, w, scale, axis, eps, b, along))
+    def describes(x, w, scales, zeros, scale, axis, eps, b, along):
+        return ACTIVATIONS[name].value(_joined(x, w, scales, zeros, scale, axis, eps, b, along))
 
     return describes
 
 
 def _gated(name: str) -> Callable[..., Any]:
-    def describes(x, w, scale, axis, eps, b, along, last):
-        parts = op.split(_joined(x, w, scale, axis, eps, b, along), 2, last)
+    def describes(x, w, scales, zeros, scale, axis, eps, b, along, last):
+        parts = op.split(_joined(x, w, scales, zeros, scale, axis, eps, b, along), 2, last)
         return op.multiply(ACTIVATIONS[name].value(parts[0]), parts[1])
 
     return describes

@@ -4,8 +4,8 @@
 // DATA: the dtype. COLUMNS: of a row. SPLITS: parts of a row, a thread block each. THREADS: of a
 // thread block.
 #define VECTOR 8
-#include "packed.cuh"
 #include "early.cuh"
+#include "packed.cuh"
 
 typedef DATA T;
 #define FULL 0xffffffffu
@@ -47,8 +47,7 @@ inline void join_lanes(Found& found) {
   }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    choose(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(THREADS) choose(const __grid_constant__ Parameters p) {
   __shared__ float tops[THREADS / 32];
   __shared__ float sums[THREADS / 32];
   __shared__ int places[THREADS / 32];
@@ -86,8 +85,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   }
 }
 
-extern "C" __global__ void __launch_bounds__(32)
-    join(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(32) join(const __grid_constant__ Parameters p) {
   let_others_begin();
   await_others();
   Found found = {LEAST, COLUMNS, 0};

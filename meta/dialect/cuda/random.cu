@@ -2,10 +2,10 @@
 //
 // KIND: what is drawn, below. DATA: the dtype. COMPUTE: float or double; NUMBER: what parameters
 // are, double or long long. EACH: the elements of a block. A row of the grid has a key of its own,
-// and as many elements. LOG_TERMS, SIN_TERMS, COS_TERMS: the coefficients of the series, that of the
-// highest power first. Steps are rounded one by one, as meta/runtime/variates.py has them. The key
-// is in memory, or else a number. DROPOUT keeps the elements of x whose words are at least b, times
-// a, and says which.
+// and as many elements. LOG_TERMS, SIN_TERMS, COS_TERMS: the coefficients of the series, that of
+// the highest power first. Steps are rounded one by one, as meta/runtime/variates.py has them. The
+// key is in memory, or else a number. DROPOUT keeps the elements of x whose words are at least b,
+// times a, and says which.
 #include "scalars.cuh"
 
 #define UNIFORM 0

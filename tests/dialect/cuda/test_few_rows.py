@@ -88,6 +88,51 @@ def test_against_float64(
     torch.testing.assert_close(out.double(), y, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize(
+    ("kind", "width", "group"),
+    [("int8", 528, None), ("int8", 96, 48), ("int4", 1056, 32), ("int4", 64, None)],
+)
+@pytest.mark.parametrize(
+    ("rows", "symmetric", "norm", "gates"),
+    [(1, True, True, False), (1, False, False, True), (3, False, True, False)],
+)
+def test_quantised_matrices(
+    kind: str,
+    width: int,
+    group: int | None,
+    rows: int,
+    symmetric: bool,
+    norm: bool,
+    gates: bool,
+    dtype: str,
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    columns = 6
+    x = torch.randn(rows, width, generator=generator).to(TO_TORCH[dtype])
+    w = torch.randn(columns * (1 + gates), width, generator=generator) / width**0.5
+    how = {"group": group, "symmetric": symmetric, "scale_dtype": "float16"}
+    packed, scales, zeros = op.quantize_weight(meta.array(w), kind, **how)
+    exact = op.dequantize_weight(packed, scales, zeros, dtype="float64").torch()
+    scale = torch.randn(width, generator=generator) if norm else None
+    out = torch.full((rows, columns), float("nan"), dtype=x.dtype)
+    given = [packed.torch(), scales.torch(), None if zeros is None else zeros.torch()]
+    tx, tw, ts, tz, to = types(x, *given, out)
+    options = {"scales": ts, "zeros": tz, "activation": "silu" if gates else None, "gates": gates}
+    made = product(tx, tw, to, GPU, types(scale)[0], 1e-3, **options)
+    made.run(*[t for t in (x, *given, scale) if t is not None], out)
+    y = x.double()
+    if scale is not None:
+        y = F.rms_norm(y, (width,), scale.double(), 1e-3)
+    y = y @ exact.T
+    if gates:
+        gate, up = y.chunk(2, -1)
+        y = F.silu(gate) * up
+    tolerance = TOLERANCES[dtype]
+    torch.testing.assert_close(out.double(), y, rtol=tolerance, atol=tolerance)
+
+
 @pytest.mark.parametrize(
     ("x", "w", "result", "why"),
     [
@@ -158,6 +203,24 @@ def test_what_one_kernel_runs(
     assert "scale" in dict(fused[0].attrs["arguments"])
     calls = str(fused[0]).count("(%") - 1 - str(fused[0]).count("reshape(")
     assert calls >= operators, str(fused[0])
+
+
+def test_what_stands_around_a_quantised_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(cuda.__dict__, "unavailable", None)
+    monkeypatch.setattr(gpu_properties, "query", lambda device: gpu_properties.DEFAULT)
+    text = """func @main(%x: float16[1, 1, 32], %s: float16[32], %w: uint8[8, 16],
+%g: float16[8, 1], %b: float16[8], %c: float16[1, 1, 8]) {
+  %n = rms_norm(%x, %s)
+  %y = quantized_matmul(%n, %w, %g)
+  %e = bias_add(%y, %b, axis=2)
+  %r = add(%e, %c)
+  return %r
+}"""
+    with meta.dialect.only("cuda"):
+        found = fuse_dialect(infer_type(parse(text)), device=GPU)
+    (fused,) = (f for name, f in found.functions.items() if name != "main")
+    assert fused.attrs["kernel"] == "few_rows_added"
+    assert {n for n, _ in fused.attrs["arguments"]} == {"x", "w", "scales", "scale", "b", "c"}
 
 
 def test_dispatch_chooses_it_for_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
