@@ -362,6 +362,7 @@ class Engine:
             request.read += len(part)
             if request.read == len(request.begin):
                 scores.tensor[request.row] = found.tensor[0]
+                self._prefixes.keep(request.begin, request.blocks)
                 self._begin(request)
                 ended.append(request)
         return ended

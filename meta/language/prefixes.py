@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from meta.language.block_pool import BlockPool
 
@@ -31,7 +33,7 @@ class Prefixes:
 
     def __init__(self, pool: BlockPool) -> None:
         self._pool = pool
-        self._blocks: dict[Key, tuple[int, int]] = {}  # number and block, those last found at last
+        self._blocks = OrderedDict[Key, tuple[int, int]]()  # number and block, the last found last
         self._count = 0
 
     def find(self, tokens: Sequence[int]) -> list[int]:
@@ -46,7 +48,7 @@ class Prefixes:
             before, block = self._blocks[key]
             found.append((key, block))
         for key, _ in reversed(found):  # what is behind is given up first
-            self._blocks[key] = self._blocks.pop(key)
+            self._blocks.move_to_end(key)
         return self._pool.share([block for _, block in found])
 
     def keep(self, tokens: Sequence[int], blocks: Sequence[int]) -> None:
@@ -67,10 +69,11 @@ class Prefixes:
         missing = count - self._pool.available
         if missing <= 0:
             return True
-        lone = [k for k, (_, block) in self._blocks.items() if self._pool.holders(block) == 1]
+        held = ((key, self._pool.holders(block)) for key, (_, block) in self._blocks.items())
+        lone = list(islice((key for key, holders in held if holders == 1), missing))
         if len(lone) < missing:
             return False
-        for key in lone[:missing]:
+        for key in lone:
             self._pool.free([self._blocks.pop(key)[1]])
         return True
 

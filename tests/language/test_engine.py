@@ -204,6 +204,13 @@ def test_what_texts_begin_with_is_read_once(
         wanted = language.generate(decoder, prompt, max_new_tokens=9, end_tokens=())
         assert request.text.tokens == wanted.tokens.tolist()
     counts.clear()
+    writing = engine.add([9, *first], max_new_tokens=40, end_tokens=())
+    for _ in range(3):
+        engine.step()
+    engine.add([9, *first[:50]], max_new_tokens=1)  # while the other one is written
+    finish(engine)
+    assert counts == [32, 29, 3] and len(writing.text.tokens) == 40
+    counts.clear()
     chat += engine.add(chat, max_new_tokens=30, end_tokens=()).text.tokens
     finish(engine)
     engine.add([*chat, 7], max_new_tokens=1)
