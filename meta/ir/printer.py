@@ -251,7 +251,7 @@ class Printer:
                 return self.constant(expr)
             case Tuple():
                 inner = ", ".join(self.expr(f, depth + 1) for f in expr.fields)
-                return f"({inner},)" if len(expr.fields) == 1 else f"({inner})"
+                return f"({inner})" if len(expr.fields) > 1 else f"({inner},)"
             case Expr() if expr.spec.form and not expr.spec.blocks:
                 return "".join([self.piece(expr, p, depth + 1) for p in expr.spec.form])
             case Expr():

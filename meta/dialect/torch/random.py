@@ -69,30 +69,30 @@ def _fill(out, key, each, kernel, parameters, make, begin=0):
     """
     keys = torch.tensor([key], device=out.device) if isinstance(key, int) else key.reshape(-1)
     rows = out.view(len(keys), -1) if out.numel() else out.view(len(keys), 0)
-    if out.device.type != "cpu":
-        words = _words(begin, -(-rows.shape[1] // each), keys, out.device)
-        rows.copy_(torch.stack(make(words), -1).flatten(1)[:, : rows.shape[1]])
+    on_cpu = out.device.type == "cpu"
+    if on_cpu and llvm_random.kernels():
+        for flat, number in zip(rows, keys.tolist(), strict=True):
+            _fill_natively(flat, number, each, kernel, parameters, begin)
         return
-    for flat, number in zip(rows, keys.tolist(), strict=True):
-        _fill_on_cpu(flat, number, each, kernel, parameters, make, begin)
-
-
-def _fill_on_cpu(flat, key, each, kernel, parameters, make, begin):
-    native = llvm_random.kernels()
-    own: Any = native and llvm_random.KERNELS[kernel][2]
-    if native and flat.dtype == own:
-        llvm_random.fill(kernel, flat, key, each, parameters, begin)
-        return
-    blocks, step = -(-len(flat) // each), PIECE // each
+    blocks = -(-rows.shape[1] // each)
+    step = PIECE // each if on_cpu else max(blocks, 1)
     for first in range(0, blocks, step):
         count = min(step, blocks - first)
-        part = flat[first * each : (first + count) * each]
-        if native:
-            drawn = torch.empty(len(part), dtype=own)
-            llvm_random.fill(kernel, drawn, key, each, parameters, begin + first)
-        else:
-            words = _words(begin + first, count, torch.tensor([key]), flat.device)
-            drawn = torch.stack(make(words), -1).flatten()
+        part = rows[:, first * each : (first + count) * each]
+        words = _words(begin + first, count, keys, out.device)
+        part.copy_(torch.stack(make(words), -1).flatten(1)[:, : part.shape[1]])
+
+
+def _fill_natively(flat, key, each, kernel, parameters, begin):
+    own: Any = llvm_random.KERNELS[kernel][2]
+    if flat.dtype == own:
+        llvm_random.fill(kernel, flat, key, each, parameters, begin)
+        return
+    step = PIECE // each * each
+    for first in range(0, len(flat), step):
+        part = flat[first : first + step]
+        drawn = torch.empty(-(-len(part) // each) * each, dtype=own)
+        llvm_random.fill(kernel, drawn, key, each, parameters, begin + first // each)
         part.copy_(drawn[: len(part)])
 
 
