@@ -12,6 +12,8 @@ import pytest
 
 from meta import language
 from tests.language.folders import FAMILIES, prompts, reference, written
+from tests.language.test_quantization import WIDE as WIDE_INNER
+from tests.language.test_quantization import round_weights
 
 pytestmark = pytest.mark.cuda
 WIDE: dict[str, Any] = {"head_dim": 32, "initializer_range": 0.1}
@@ -81,3 +83,16 @@ def test_a_continued_text_is_a_fresh_one(tmp_path: Path) -> None:
     second = language.generate(decoder, more, max_new_tokens=19, end_tokens=(), cache=cache)
     found = [*first.tokens.tolist(), *more, *second.tokens.tolist()]
     assert found == whole.tokens.tolist()
+
+
+@pytest.mark.parametrize(
+    "how", [language.Quantization("int8"), language.Quantization("int4", symmetric=False)], ids=str
+)
+def test_quantised_weights(tmp_path: Path, how: language.Quantization) -> None:
+    model = written(tmp_path, "qwen2", **WIDE_INNER)
+    round_weights(model, how)
+    decoder = language.load(tmp_path, device="cuda", quantize=how)
+    for lengths in ([9], [30, 1, 17]):
+        of = prompts(*lengths)
+        found = language.generate(decoder, of, max_new_tokens=30, end_tokens=())
+        compare(model, found, of, 1e-2, 0.98)
