@@ -67,6 +67,7 @@ from meta.passes.plan_dialects import plan_dialects
 from meta.passes.plan_memory import plan_memory
 from meta.passes.prepare import prepare
 from meta.passes.promote_refs import promote_refs
+from meta.passes.quantized_products import fuse_quantized_products
 from meta.passes.random_calls import explicit_keys, split_dropout
 from meta.passes.reinplace import reinplace
 from meta.passes.rematerialize import rematerialize
@@ -105,6 +106,7 @@ __all__ = [
     "fuse_cross_entropy",
     "fuse_dialect",
     "fuse_operators",
+    "fuse_quantized_products",
     "gather_rows",
     "infer_type",
     "inline",

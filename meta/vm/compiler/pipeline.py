@@ -70,6 +70,7 @@ STEPS = (
     PassStep(1, passes.fold_constant),  # what does not depend on the inputs
     PassStep(1, passes.deduplicate),  # functions and constants that are there twice
     PassStep(2, passes.fuse_composites),  # activations and norms that are written out
+    PassStep(2, passes.fuse_quantized_products),  # of weights of 8 bits that are cast
     PassStep(2, passes.fuse_attention),  # where no gradient needs what is between the products
     PassStep(2, passes.unslice_scores),  # of losses that leave a few rows out
     PassStep(3, passes.fuse_cross_entropy),  # without all scores in memory, by one product more
