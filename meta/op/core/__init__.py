@@ -26,7 +26,7 @@ Rules that hold for all operators:
 - **Float8** (``float8_e4m3fn``, ``float8_e5m2``) is stored, moved and cast. It has no arithmetic,
   no gradient and no generated code. An operator that takes it says ``@op(float8=True)``; others
   refuse it before their type function runs. `scaled_matmul` is its matrix product, with float32
-  scales: on the `cublas` dialect, and by casts on `torch`.
+  scales: on the `cublas` dialect, and by casts on `torch`. `quantized_matmul` takes weights of it.
 - **Complex** numbers (``complex64``, ``complex128``) are moved, compared for equality, added,
   multiplied, transformed (`fourier.py`) and arguments of elementary functions. No code is generated
   for them: they run on the `torch` dialect. An operator that takes them says ``@op(complex=True)``
