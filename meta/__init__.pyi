@@ -1346,7 +1346,7 @@ def dequantize_weight(
     scales: ArrayLike,
     zeros: ArrayLike | None = None,
     *,
-    dtype: str = 'float32',
+    dtype: str | None = None,
 ) -> ndarray:
     """Return ``scales * (weight - zeros)``, (n, k), of a weight as `quantized_matmul` takes it."""
 
@@ -3412,7 +3412,7 @@ def quantize_weight(
     *,
     group: int | None = None,
     symmetric: builtins.bool = True,
-    scale_dtype: str = 'float32',
+    scale_dtype: str | None = None,
 ) -> tuple[ndarray, ndarray, ndarray]:
     """Return a matrix as `quantized_matmul` takes it: ``(weight, scales, zeros)``."""
 

@@ -27,6 +27,7 @@ def test_there_are_some() -> None:
     assert [p.stem for p in NOTEBOOKS] == [
         "arrays_and_gradients",
         "eager_to_compiled",
+        "language_model",
         "relay_model",
     ]
 

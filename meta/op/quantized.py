@@ -108,12 +108,12 @@ def _stored(weight: Any, dtype: str) -> Any:
 
 @function
 def dequantize_weight(
-    weight: Any, scales: Any, zeros: Any = None, *, dtype: str = "float32"
+    weight: Any, scales: Any, zeros: Any = None, *, dtype: str | None = None
 ) -> Any:
     """Return ``scales * (weight - zeros)``, (n, k), of a weight as `quantized_matmul` takes it.
 
-    dtype: of the result; computed in float32, or in float64 if it is that. Raises TypeInferError
-    for parts that do not fit together.
+    dtype: of the result, float32 unless given, or float64 of scales of that; computed in float32,
+    or in float64 if it is that. Raises TypeInferError for parts that do not fit together.
 
     >>> weight, scales, _ = meta.quantize_weight(meta.array([[0.5, -1.0, 0.25]]))
     >>> meta.dequantize_weight(weight, scales).numpy().round(2)
@@ -122,6 +122,7 @@ def dequantize_weight(
     weight, scales = as_operand(weight), as_operand(scales)
     zeros = None if zeros is None else as_operand(zeros)
     require_quantized(*(_type_of(t) for t in (weight, scales, zeros)))
+    dtype = dtype or _wide(scales)
     wide = "float64" if dtype == "float64" else "float32"
     (n, groups), k = scales.shape, columns_of(weight)
     grouped = operators.reshape(_stored(weight, wide), (n, groups, k // max(groups, 1)))
@@ -131,6 +132,11 @@ def dequantize_weight(
         grouped = grouped - float(MIDDLE[weight.dtype])
     whole = grouped * operators.astype(operators.expand_dims(scales, 2), wide)
     return operators.astype(operators.reshape(whole, (n, k)), dtype)
+
+
+def _wide(x: Any) -> str:
+    """Return the dtype in which x is rounded and scaled."""
+    return "float64" if x.dtype == "float64" else "float32"
 
 
 def _type_of(value: Any) -> Any:
@@ -144,16 +150,17 @@ def quantize_weight(
     *,
     group: int | None = None,
     symmetric: bool = True,
-    scale_dtype: str = "float32",
+    scale_dtype: str | None = None,
 ) -> tuple[Any, Any, Any]:
     """Return a matrix as `quantized_matmul` takes it: ``(weight, scales, zeros)``.
 
     w: (n, k), floating point. kind: "int8", "int4" or "float8". group: columns that share a scale,
     a divisor of k; all if None. symmetric: the largest magnitude of a group becomes 127, 7 or 448,
     and zeros are None; else its range, with 0, becomes that of the integers, and zeros are whole
-    numbers (Jacob et al., arXiv:1712.05877). scale_dtype: of scales and zeros. Numbers are rounded
-    to the nearest. Raises TypeInferError for another kind, for w that is no matrix, and for a group
-    that does not divide k; of 4 bits k is a multiple of 32.
+    numbers (Jacob et al., arXiv:1712.05877). scale_dtype: of scales and zeros; float32, or float64
+    if w is that, unless given. Numbers are rounded to the nearest. Raises TypeInferError for
+    another kind, for w that is no matrix, and for a group that does not divide k; of 4 bits k is a
+    multiple of 32.
 
     >>> weight, scales, zeros = meta.quantize_weight(meta.ones((3, 64)), "int4", group=32)
     >>> weight.shape, weight.dtype, scales.shape, zeros
@@ -175,7 +182,8 @@ def quantize_weight(
     if kind == "float8" and not symmetric:
         raise _error(name, "float8 has no zeros", expected="symmetric=True")
     dtype, most = KINDS[kind]
-    grouped = operators.astype(operators.reshape(w, (n, k // each, each)), "float32")
+    wide_dtype = _wide(w)
+    grouped = operators.astype(operators.reshape(w, (n, k // each, each)), wide_dtype)
     if symmetric:
         scales = operators.max(operators.abs(grouped), 2, True) / most
         least, zeros = -most, None
@@ -185,9 +193,10 @@ def quantize_weight(
         least, most = (-128.0, 127.0) if kind == "int8" else (0.0, 15.0)
         scales = (high - low) / (most - least)
     # Numbers are divided by what the scale is rounded to; a group of zeros has the scale 1.
+    scale_dtype = scale_dtype or wide_dtype
     scales = operators.astype(scales, scale_dtype)
     scales = operators.where(operators.equal(scales, 0.0), 1.0, scales)
-    wide = operators.astype(scales, "float32")
+    wide = operators.astype(scales, wide_dtype)
     stored = grouped / wide
     if not symmetric:
         shift = operators.round(least - low / wide)

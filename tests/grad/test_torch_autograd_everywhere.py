@@ -142,7 +142,7 @@ def _pool() -> list[tuple[Any, ...]]:
         *((new(1, 1, 1, 3), rows[:1, None, None], 2),),
         *((new(1, 1, 1, 1, 3), rows[:1, None, None, None], 2),),
         (new(4, 1, 3).log_softmax(-1), rows[:1, :2] + 1, torch.tensor([4]), torch.tensor([2])),
-        *((rows, x), (y / 2,)),
+        *((rows, x), (y / 2,), (rows.to(torch.int8), new(3, 1))),
     ]
 
 

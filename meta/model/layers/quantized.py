@@ -38,7 +38,7 @@ class QuantizedLinear(Model):
         kind: str = "int8",
         group: int | None = None,
         symmetric: bool = True,
-        scale_dtype: str = "float32",
+        scale_dtype: str | None = None,
     ) -> None:
         """Make a layer to load weights into: all 0, with scales 1. Arguments as of
         `quantize_weight`; TypeInferError for those that it refuses.
