@@ -371,7 +371,7 @@ def prepared(call: CallValues, t2: bool, order: int, config: Config, plain: OpEn
     """
     x1, x2, offs = call.args
     (extent, inner), columns = x1.static_shape, call.out.static_shape[1]
-    options = {name: int(value) for name, value in config if name != "TMA"}
+    options: dict[str, Any] = {n: int(value) for n, value in config if n != "TMA"}
     groups = offs.static_shape[0]
     processors = (
         gpu_properties.target_of(call.device).processors if call.device.kind == "cuda" else 2

@@ -186,7 +186,7 @@ def linear_cross_entropies(call: CallValues) -> OpEnv:
     """Prepare the kernels of the losses."""
     layer = _Layer(call)
     tiles = triton.cdiv(layer.classes, layer.columns)
-    wide = dict.fromkeys(("most", "total"), "float32")
+    wide: dict[str, Any] = dict.fromkeys(("most", "total"), "float32")
     of_tiles = layer.launch(losses_of_tile, layer.classes, **wide, picked="float32")
     of_rows = TritonLaunch(
         losses_of_rows, call.device, (triton.cdiv(layer.rows, 32),), **wide,
