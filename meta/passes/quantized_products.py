@@ -18,6 +18,8 @@ def _no_weight(match: Match) -> str | None:
     w, x, y = (tensor_of(v) for v in (match.captures["w"], match.captures["x"], match.root.var))
     if w.dtype not in MIDDLE or w.dtype == "uint8":
         return f"the weight is {w.dtype}"
+    if x.dtype not in ("float32", "float16", "bfloat16"):
+        return f"x is {x.dtype}"
     if not w.is_static or w.ndim != 2 or 0 in w.shape or x.dtype != y.dtype:
         return "the weight is no matrix of known extents"
     scale = match.captures.get("scale")

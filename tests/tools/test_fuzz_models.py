@@ -264,7 +264,7 @@ def test_minimise() -> None:
 
 def test_a_failure_inside_of_control_flow_is_left_alone() -> None:
     style = Style(least=20, most=24, writes=False)
-    found = (generate(s, style) for s in range(100))
+    found = (generate(s, style) for s in range(2000))
     program = next(p for p in found if "softmax" in {s.op for t in p.steps for b in t.blocks
                                                      for s in b.steps})  # fmt: skip
     assert _ops(minimise(program, lambda p: "softmax" in _ops(p))) == ["softmax"]
