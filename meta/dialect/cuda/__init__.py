@@ -14,7 +14,10 @@
   tensor cores, these also with bias, sum and relu; and the gradients.
 - The gradient of an embedding, with the sum behind it; slices written at coordinates in place;
   elements added along rows where indices name them.
-- Uniform, normal and integer random numbers in one pass.
+- Uniform, normal and integer random numbers, and dropout, in one pass.
+- Steps of decoding: products of a few rows, by quantised matrices too, with what stands around
+  them; rotation, the cache's update and attention in one launch; the most probable token. They
+  begin while the launches before them still run (`early.cuh`).
 - Batch normalisation folded into the weights of all layers of a network in one launch.
 - `fuse_tensor`, and attention in float32 on tensor cores (its gradients with META_TF32).
 

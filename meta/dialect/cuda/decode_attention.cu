@@ -14,9 +14,9 @@
 #define VECTOR 8
 #include "early.cuh"
 #include "packed.cuh"
+#include "warp.cuh"
 
 typedef DATA T;
-#define FULL 0xffffffffu
 #define EVERY(i, n) _Pragma("unroll") for (int i = 0; i < (n); ++i)
 #define THREADS (32 * WARPS)
 #define SHARE (HEADS / GROUPS)
@@ -44,12 +44,6 @@ struct Parameters {
   float cap;
   float eps;
 };
-
-inline float total(float x) {
-#pragma unroll
-  for (int k = 16; k > 0; k /= 2) x += __shfl_xor_sync(FULL, x, k);
-  return x;
-}
 
 // The first element of a slot of a head, or -1 where there is none.
 inline long long place(const Parameters& p, int text, int group, long long slot) {

@@ -15,8 +15,8 @@
 #include "early.cuh"
 #include "packed.cuh"
 #include "tensor_core.cuh"
+#include "warp.cuh"
 
-#define FULL 0xffffffffu
 #define THREADS (32 * WARPS)
 #define NUMBERS (128 / WEIGHT_BITS)
 #define STEP (32 * NUMBERS)
@@ -35,12 +35,6 @@ struct Parameters {
   T* out;
   float eps;
 };
-
-inline float total(float x) {
-#pragma unroll
-  for (int k = 16; k > 0; k /= 2) x += __shfl_xor_sync(FULL, x, k);
-  return x;
-}
 
 struct Sums {
   float of[SUMS][ROWS], squares[ROWS];

@@ -6,9 +6,9 @@
 #define VECTOR 8
 #include "early.cuh"
 #include "packed.cuh"
+#include "warp.cuh"
 
 typedef DATA T;
-#define FULL 0xffffffffu
 #define EACH ((COLUMNS + SPLITS * VECTOR - 1) / (SPLITS * VECTOR) * VECTOR)
 #define LOG2E 1.4426950408889634f
 #define LEAST __int_as_float(0xff800000)
