@@ -398,7 +398,7 @@ def _follow_the_page(url: str) -> None:
         local = f"curl -sSf {command.removeprefix('curl')}".replace("http://127.0.0.1:8000", url)
         found = subprocess.run(["bash", "-c", local], capture_output=True, text=True, check=True)
         if '"stream": true' in command:
-            (last,) = events(found.stdout)[-1]["choices"]  # a busy reader gets several tokens at once
+            (last,) = events(found.stdout)[-1]["choices"]  # a slow reader gets fewer, longer events
             assert last["finish_reason"] == "length"
         else:
             assert json.loads(found.stdout)["usage"]["prompt_tokens"] == 9
