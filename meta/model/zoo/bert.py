@@ -30,7 +30,14 @@ __all__ = ["BertConfig", "BertForMaskedLM", "BertForSequenceClassification", "Be
 
 @dataclass(frozen=True)
 class BertConfig(Config):
-    """The sizes of a BERT; those of BERT-base unless given."""
+    """The sizes of a BERT; those of BERT-base unless given.
+
+    Raises ArgumentError for heads that do not divide ``hidden_size``, and an unknown activation.
+
+    >>> config = meta.model.zoo.BertConfig(num_hidden_layers=4, num_attention_heads=8)
+    >>> config.num_hidden_layers, config.intermediate_size, config.vocab_size
+    (4, 3072, 30522)
+    """
 
     vocab_size: int = 30522
     hidden_size: int = 768
@@ -223,6 +230,12 @@ class BertPooler(Model):
 class BertModel(Model):
     """Embeddings, encoder and, unless left out, the pooler. Weights of a model with a head load,
     too.
+
+    >>> sizes = {"vocab_size": 20, "hidden_size": 8, "intermediate_size": 16}
+    >>> config = meta.model.zoo.BertConfig(num_hidden_layers=1, num_attention_heads=2, **sizes)
+    >>> states, pooled = meta.model.zoo.BertModel(config).eval()(meta.array([[2, 7, 3]]))
+    >>> states.shape, pooled.shape
+    ((1, 3, 8), (1, 8))
     """
 
     renamed = ((r"^bert\.", ""), *_OLDER)
@@ -302,7 +315,14 @@ class BertOnlyMLMHead(Model):
 
 
 class BertForMaskedLM(Model):
-    """BERT that predicts words. The loss is `masked_lm_loss`."""
+    """BERT that predicts words. The loss is `masked_lm_loss`.
+
+    >>> sizes = {"vocab_size": 20, "hidden_size": 8, "intermediate_size": 16}
+    >>> config = meta.model.zoo.BertConfig(num_hidden_layers=1, num_attention_heads=2, **sizes)
+    >>> model = meta.model.zoo.BertForMaskedLM(config).eval()
+    >>> model(meta.array([[2, 7, 3], [2, 9, 3]])).shape  # a logit for each word
+    (2, 3, 20)
+    """
 
     renamed = (_WITHIN, *_OLDER)
     not_kept = (*_PREDICTS_NEXT, "bert.pooler.dense.weight", "bert.pooler.dense.bias")
@@ -331,7 +351,14 @@ class BertForMaskedLM(Model):
 
 
 class BertForSequenceClassification(Model):
-    """BERT that classifies texts. The loss is `meta.cross_entropy`."""
+    """BERT that classifies texts. The loss is `meta.cross_entropy`.
+
+    >>> sizes = {"vocab_size": 20, "hidden_size": 8, "intermediate_size": 16}
+    >>> config = meta.model.zoo.BertConfig(num_hidden_layers=1, num_attention_heads=2, **sizes)
+    >>> model = meta.model.zoo.BertForSequenceClassification(config, num_labels=3).eval()
+    >>> model(meta.array([[2, 7, 3], [2, 9, 3]])).shape  # a logit for each label
+    (2, 3)
+    """
 
     renamed = (_WITHIN, *_OLDER)
 

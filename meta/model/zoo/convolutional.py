@@ -47,7 +47,14 @@ __all__ = [
 
 @dataclass(frozen=True)
 class LeNetConfig:
-    """Square images of ``image_size`` pixels, at least 12, and the number of classes."""
+    """Square images of ``image_size`` pixels, at least 12, and the number of classes.
+
+    Raises ArgumentError for smaller images.
+
+    >>> config = meta.model.zoo.LeNetConfig(num_classes=3, image_size=12)
+    >>> meta.model.zoo.LeNet(config)(meta.zeros((2, 1, 12, 12))).shape
+    (2, 3)
+    """
 
     num_classes: int = 10
     num_channels: int = 1
@@ -63,7 +70,11 @@ class LeNetConfig:
 
 
 class LeNet(Model):
-    """Two convolutions with pooling, three linear layers."""
+    """Two convolutions with pooling, three linear layers.
+
+    >>> meta.model.zoo.LeNet()(meta.zeros((2, 1, 28, 28))).shape
+    (2, 10)
+    """
 
     def build(self, config: LeNetConfig | None = None) -> None:
         """Make the layers; those of 28 x 28 digits without a configuration."""
@@ -92,6 +103,10 @@ class VGGConfig:
 
     layers: channels of the 3x3 convolutions by stage; each stage halves the resolution. hidden:
     width of the classifier's two inner layers, with ``dropout`` after each.
+
+    >>> config = meta.model.zoo.VGGConfig(layers=((8,), (16, 16)), hidden=32)
+    >>> meta.model.zoo.VGG(config).eval()(meta.zeros((2, 3, 32, 32))).shape
+    (2, 1000)
     """
 
     layers: tuple[tuple[int, ...], ...] = ((64,), (128,), (256, 256), (512, 512), (512, 512))
@@ -103,7 +118,13 @@ class VGGConfig:
 
 
 class VGG(Model):
-    """Stages of 3x3 convolutions with ReLU and pooling, and a classifier of three layers."""
+    """Stages of 3x3 convolutions with ReLU and pooling, and a classifier of three layers.
+
+    >>> layers = ((4,), (4,), (4,), (4,), (4,))
+    >>> config = meta.model.zoo.VGGConfig(layers, num_classes=5, hidden=8)
+    >>> meta.model.zoo.VGG(config).eval()(meta.zeros((2, 3, 32, 32))).shape
+    (2, 5)
+    """
 
     draws_late = True
 
@@ -143,12 +164,22 @@ class VGG(Model):
 
 
 def vgg11(**changes: Any) -> VGG:
-    """Return a VGG-11; ``changes`` are fields of `VGGConfig`."""
+    """Return a VGG-11; ``changes`` are fields of `VGGConfig`.
+
+    >>> model = meta.model.zoo.vgg11(layers=((2,), (2,)), hidden=4, num_classes=5).eval()
+    >>> model(meta.zeros((2, 3, 16, 16))).shape
+    (2, 5)
+    """
     return VGG(replace(VGGConfig(), **changes))
 
 
 def vgg11_bn(**changes: Any) -> VGG:
-    """Return a VGG-11 with batch normalisation; ``changes`` are fields of `VGGConfig`."""
+    """Return a VGG-11 with batch normalisation; ``changes`` are fields of `VGGConfig`.
+
+    >>> model = meta.model.zoo.vgg11_bn(layers=((2,), (2,)), hidden=4)
+    >>> [name for name in model.state() if "running_mean" in name]
+    ['features.1.running_mean', 'features.5.running_mean']
+    """
     return VGG(replace(VGGConfig(batch_norm=True), **changes))
 
 
@@ -159,6 +190,12 @@ class ResNetConfig:
     layers: blocks of each of four stages. bottleneck: blocks of three convolutions, whose result
     has four times the channels, in place of two. width: channels of the first stage; each further
     one doubles them.
+
+    Raises ArgumentError for other than four stages.
+
+    >>> small = meta.model.zoo.ResNetConfig(layers=(1, 1, 1, 1), bottleneck=True, width=8)
+    >>> meta.model.zoo.ResNet(small).fc  # 8 * 2**3 channels, four times
+    Linear(weight=float32[1000, 256], bias=float32[1000])
     """
 
     layers: tuple[int, int, int, int] = (2, 2, 2, 2)
@@ -230,7 +267,12 @@ def _next(name: str) -> Callable[[re.Match[str]], str]:
 
 
 class ResNet(Model):
-    """A stem, four stages of blocks, and a classifier of the mean over all places."""
+    """A stem, four stages of blocks, and a classifier of the mean over all places.
+
+    >>> config = meta.model.zoo.ResNetConfig(layers=(1, 1, 1, 1), width=4, num_classes=5)
+    >>> meta.model.zoo.ResNet(config).eval()(meta.zeros((2, 3, 32, 32))).shape
+    (2, 5)
+    """
 
     renamed = (  # of transformers
         (r"^resnet\.embedder\.embedder\.convolution\.", "conv1."),
@@ -272,15 +314,30 @@ class ResNet(Model):
 
 
 def resnet18(**changes: Any) -> ResNet:
-    """Return a ResNet-18; ``changes`` are fields of `ResNetConfig`."""
+    """Return a ResNet-18; ``changes`` are fields of `ResNetConfig`.
+
+    >>> model = meta.model.zoo.resnet18(width=4, num_classes=5).eval()
+    >>> model(meta.zeros((2, 3, 32, 32))).shape
+    (2, 5)
+    """
     return ResNet(replace(ResNetConfig(), **changes))
 
 
 def resnet34(**changes: Any) -> ResNet:
-    """Return a ResNet-34; ``changes`` are fields of `ResNetConfig`."""
+    """Return a ResNet-34; ``changes`` are fields of `ResNetConfig`.
+
+    >>> model = meta.model.zoo.resnet34(width=2, num_classes=5)
+    >>> len(model.layer3), model.fc
+    (6, Linear(weight=float32[5, 16], bias=float32[5]))
+    """
     return ResNet(replace(ResNetConfig(layers=(3, 4, 6, 3)), **changes))
 
 
 def resnet50(**changes: Any) -> ResNet:
-    """Return a ResNet-50; ``changes`` are fields of `ResNetConfig`."""
+    """Return a ResNet-50; ``changes`` are fields of `ResNetConfig`.
+
+    >>> model = meta.model.zoo.resnet50(width=2, num_classes=5)
+    >>> len(model.layer3), model.fc  # of blocks of three convolutions
+    (6, Linear(weight=float32[5, 64], bias=float32[5]))
+    """
     return ResNet(replace(ResNetConfig(layers=(3, 4, 6, 3), bottleneck=True), **changes))

@@ -32,7 +32,14 @@ __all__ = ["GPT2Config", "GPT2LMHeadModel", "GPT2Model"]
 
 @dataclass(frozen=True)
 class GPT2Config(Config):
-    """The sizes of a GPT-2; those of the smallest one unless given."""
+    """The sizes of a GPT-2; those of the smallest one unless given.
+
+    Raises ArgumentError for heads that do not divide ``n_embd``, and for an unknown activation.
+
+    >>> config = meta.model.zoo.GPT2Config(n_layer=2, n_embd=128, n_head=4)
+    >>> config.n_layer, config.n_positions, config.vocab_size
+    (2, 1024, 50257)
+    """
 
     vocab_size: int = 50257
     n_positions: int = 1024
@@ -138,7 +145,13 @@ class GPT2Block(Model):
 
 
 class GPT2Model(Model):
-    """Embeddings, blocks and a last normalisation. Weights of a model with a head load, too."""
+    """Embeddings, blocks and a last normalisation. Weights of a model with a head load, too.
+
+    >>> sizes = {"vocab_size": 20, "n_positions": 8, "n_embd": 8}
+    >>> config = meta.model.zoo.GPT2Config(n_layer=1, n_head=2, **sizes)
+    >>> meta.model.zoo.GPT2Model(config).eval()(meta.array([[5, 1, 4]])).shape
+    (1, 3, 8)
+    """
 
     renamed = ((r"^transformer\.", ""),)
     not_kept = ("lm_head.weight",)
@@ -185,7 +198,14 @@ class GPT2Model(Model):
 
 
 class GPT2LMHeadModel(Model):
-    """GPT-2 that predicts the next word. The loss is `causal_lm_loss`."""
+    """GPT-2 that predicts the next word. The loss is `causal_lm_loss`.
+
+    >>> sizes = {"vocab_size": 20, "n_positions": 8, "n_embd": 8}
+    >>> config = meta.model.zoo.GPT2Config(n_layer=1, n_head=2, **sizes)
+    >>> model = meta.model.zoo.GPT2LMHeadModel(config).eval()
+    >>> model(meta.array([[5, 1, 4], [9, 9, 2]])).shape  # a logit for each word
+    (2, 3, 20)
+    """
 
     renamed = ((r"^(wte|wpe|h|ln_f)\.", r"transformer.\1."),)  # of the model without a head
 

@@ -36,6 +36,13 @@ class LlamaConfig(Config):
 
     num_key_value_heads: as many as heads unless given. head_dim: hidden_size / heads unless given.
     rope_parameters: ``rope_theta``, ``rope_type`` and its numbers, by transformers' names.
+
+    Raises ArgumentError for numbers of heads that do not divide one another, and for an unknown
+    activation or kind of rotary positions.
+
+    >>> config = meta.model.zoo.LlamaConfig(num_attention_heads=32, num_key_value_heads=8)
+    >>> config.key_value_heads, config.head_width
+    (8, 128)
     """
 
     vocab_size: int = 32000
@@ -160,7 +167,13 @@ class LlamaDecoderLayer(Model):
 
 
 class LlamaModel(Model):
-    """Embeddings, layers and a last normalisation. Weights of a model with a head load, too."""
+    """Embeddings, layers and a last normalisation. Weights of a model with a head load, too.
+
+    >>> sizes = {"vocab_size": 20, "hidden_size": 8, "intermediate_size": 16}
+    >>> config = meta.model.zoo.LlamaConfig(num_hidden_layers=1, num_attention_heads=2, **sizes)
+    >>> meta.model.zoo.LlamaModel(config).eval()(meta.array([[5, 1, 4]])).shape
+    (1, 3, 8)
+    """
 
     renamed = ((r"^model\.", ""),)
     not_kept = ("lm_head.weight",)
@@ -198,7 +211,14 @@ class LlamaModel(Model):
 
 
 class LlamaForCausalLM(Model):
-    """A Llama that predicts the next word. The loss is `causal_lm_loss`."""
+    """A Llama that predicts the next word. The loss is `causal_lm_loss`.
+
+    >>> sizes = {"vocab_size": 20, "hidden_size": 8, "intermediate_size": 16}
+    >>> config = meta.model.zoo.LlamaConfig(num_hidden_layers=1, num_attention_heads=2, **sizes)
+    >>> model = meta.model.zoo.LlamaForCausalLM(config).eval()
+    >>> model(meta.array([[5, 1, 4], [9, 9, 2]])).shape  # a logit for each word
+    (2, 3, 20)
+    """
 
     renamed = ((r"^(embed_tokens|layers|norm)\.", r"model.\1."),)  # of the model without a head
 

@@ -202,6 +202,10 @@ def masked_lm_loss(logits: Any, labels: Any) -> Any:
 
     logits: [n, steps, vocabulary]. labels: integers [n, steps]; -100 where nothing is predicted.
     Result: shape (); NaN if no token is.
+
+    >>> labels = meta.array([[2, -100, -100]])  # one token of three
+    >>> round(meta.model.zoo.masked_lm_loss(meta.zeros((1, 3, 4)), labels).item(), 4)  # log 4
+    1.3863
     """
     rows = op.reshape(logits, (-1, logits.shape[-1]))
     return op.cross_entropy(rows, op.reshape(labels, (-1,)))
@@ -212,6 +216,12 @@ def causal_lm_loss(logits: Any, labels: Any) -> Any:
 
     logits: [n, steps, vocabulary]. labels: [n, steps], as a rule the model's own input; -100 for a
     token that is not counted as a successor.
+
+    >>> logits = meta.array([[[0.0, 9.0], [9.0, 0.0], [0.0, 0.0]]])  # word 1 follows, then word 0
+    >>> round(meta.model.zoo.causal_lm_loss(logits, meta.array([[0, 1, 0]])).item(), 4)
+    0.0001
+    >>> round(meta.model.zoo.causal_lm_loss(logits, meta.array([[0, 1, 1]])).item(), 4)
+    4.5001
     """
     n, steps = labels.shape
     last = op.full((n, 1), IGNORED, labels.dtype, device_of(labels))

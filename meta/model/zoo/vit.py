@@ -37,6 +37,13 @@ __all__ = ["ViTConfig", "ViTForImageClassification", "ViTModel", "vit_b_16"]
 class ViTConfig(Config):
     """The sizes of a vision transformer; those of ViT-B/16 unless given. ``image_size`` and
     ``patch_size`` are the sides of squares, in pixels.
+
+    Raises ArgumentError for heads that do not divide ``hidden_size``, and for patches that do not
+    divide the image.
+
+    >>> config = meta.model.zoo.ViTConfig(image_size=64, patch_size=16)
+    >>> (config.image_size // config.patch_size) ** 2  # patches of an image, each a token
+    16
     """
 
     hidden_size: int = 768
@@ -174,7 +181,13 @@ class ViTLayer(Model):
 
 
 class ViTModel(Model):
-    """The encoder, normalised at its end. Weights of a model with a head load, too."""
+    """The encoder, normalised at its end. Weights of a model with a head load, too.
+
+    >>> sizes = {"hidden_size": 8, "intermediate_size": 16, "image_size": 8, "patch_size": 4}
+    >>> config = meta.model.zoo.ViTConfig(num_hidden_layers=1, num_attention_heads=2, **sizes)
+    >>> meta.model.zoo.ViTModel(config).eval()(meta.zeros((1, 3, 8, 8))).shape  # class, patches
+    (1, 5, 8)
+    """
 
     renamed = (
         (r"^vit\.", ""),
@@ -205,7 +218,14 @@ class ViTModel(Model):
 
 
 class ViTForImageClassification(Model):
-    """The encoder and a linear classifier of the class's token."""
+    """The encoder and a linear classifier of the class's token.
+
+    >>> sizes = {"hidden_size": 8, "intermediate_size": 16, "image_size": 8, "patch_size": 4}
+    >>> config = meta.model.zoo.ViTConfig(num_hidden_layers=1, num_attention_heads=2, **sizes)
+    >>> model = meta.model.zoo.ViTForImageClassification(config).eval()
+    >>> model(meta.zeros((2, 3, 8, 8))).shape  # a logit for each class
+    (2, 1000)
+    """
 
     renamed = ((r"^(embeddings|encoder|layers|layernorm)\.", r"vit.\1."),)  # without a head
 
@@ -225,5 +245,11 @@ class ViTForImageClassification(Model):
 
 
 def vit_b_16(**changes: Any) -> ViTForImageClassification:
-    """Return a ViT-B/16 for images of 224 x 224; ``changes`` are fields of `ViTConfig`."""
+    """Return a ViT-B/16 for images of 224 x 224; ``changes`` are fields of `ViTConfig`.
+
+    >>> sizes = {"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1}
+    >>> model = meta.model.zoo.vit_b_16(num_attention_heads=2, num_labels=5, **sizes).eval()
+    >>> model(meta.zeros((1, 3, 224, 224))).shape
+    (1, 5)
+    """
     return ViTForImageClassification(replace(ViTConfig(), **changes))
