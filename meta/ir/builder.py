@@ -19,6 +19,15 @@ class BlockBuilder:
     ----------
     names: the names already in use; pass the outer builder's ``names`` when building the blocks of
         an `If` or the body of a closure.
+
+    >>> x = meta.ir.Var("x", meta.ir.parse_type("float32[3]"))
+    >>> builder = meta.ir.BlockBuilder()
+    >>> y = builder.emit(meta.ir.Call(meta.op.exp, (x,)))
+    >>> print(meta.ir.Function((x,), builder.finish(y)))
+    fn(%x: float32[3]) {
+      %0 = exp(%x)
+      return %0
+    }
     """
 
     def __init__(self, names: Names | None = None) -> None:

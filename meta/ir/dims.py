@@ -21,7 +21,11 @@ from meta.ir.names import name_text
 
 
 class UnknownDim:
-    """A dimension of which nothing is known; it equals only itself."""
+    """A dimension of which nothing is known; it equals only itself.
+
+    >>> str(meta.ir.TensorType((meta.ir.UNKNOWN, 3), "float32"))
+    'float32[?, 3]'
+    """
 
     __slots__ = ()
 
@@ -58,6 +62,10 @@ class SymbolicDim:
     Attributes
     ----------
     terms: (atoms, coefficient) pairs in canonical order; no coefficient is 0.
+
+    >>> n = meta.ir.SymbolicDim("n")
+    >>> str(n * 2 + 1), str(n * 2 - n), n - n, (n + 1).evaluate({"n": 4})
+    ('2*n + 1', 'n', 0, 5)
     """
 
     __slots__ = ("terms",)

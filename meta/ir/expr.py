@@ -54,7 +54,12 @@ TypeOf = Callable[[Expr], Type | None]
 
 @dataclass(eq=False, slots=True)
 class Var(Expr):
-    """A local value. ``name`` is a hint for printing; identity is what counts."""
+    """A local value. ``name`` is a hint for printing; identity is what counts.
+
+    >>> x = meta.ir.Var("x", meta.ir.TensorType((3,), "float32"))
+    >>> x.name, str(x.type), x == meta.ir.Var("x", x.type)
+    ('x', 'float32[3]', False)
+    """
 
     name: str
     type: Type | None = None
@@ -62,7 +67,14 @@ class Var(Expr):
 
 @dataclass(eq=False, slots=True)
 class GlobalVar(Expr):
-    """A reference to a function of the module by its name."""
+    """A reference to a function of the module by its name.
+
+    >>> module = meta.ir.parse('''
+    ... func @twice(%x: float32[3]) -> float32[3] { %y: float32[3] = add(%x, %x) return %y }
+    ... func @main(%x: float32[3]) -> float32[3] { %y: float32[3] = @twice(%x) return %y }''')
+    >>> module.main.body.bindings[0].value.callee.name
+    'twice'
+    """
 
     name: str
     type: Type | None = None
@@ -70,7 +82,12 @@ class GlobalVar(Expr):
 
 @dataclass(eq=False, slots=True)
 class Constant(Expr):
-    """A tensor known when the program is built; never written to."""
+    """A tensor known when the program is built; never written to.
+
+    >>> import torch
+    >>> str(meta.ir.Constant(torch.zeros(2, 3)).type)
+    'float32[2, 3]'
+    """
 
     data: torch.Tensor
 
@@ -81,7 +98,13 @@ class Constant(Expr):
 
 
 class OpNode(Expr):
-    """A reference to an operator; the operators of `meta.op` and of the dialects derive from it."""
+    """A reference to an operator; the operators of `meta.op` and of the dialects derive from it.
+
+    >>> function = meta.ir.parse_function("fn(%x: float32[3]) { %y = exp(%x) return %y }")
+    >>> callee = function.body.bindings[0].value.callee
+    >>> isinstance(callee, meta.ir.OpNode), callee.name, callee is meta.op.exp
+    (True, 'exp', True)
+    """
 
     __slots__ = ("__weakref__", "name")
     name: str
@@ -102,6 +125,10 @@ class Call(Expr):
     """An operator, a global function or a closure applied to arguments.
 
     The arguments of an operator are in schema order, with defaults filled in.
+
+    >>> x = meta.ir.Var("x", meta.ir.TensorType((3,), "float32"))
+    >>> print(meta.ir.Call(meta.op.softmax, (x, -1)))
+    softmax(%x)
     """
 
     callee: Annotated[Expr, Atom("the callee")]
@@ -123,7 +150,13 @@ class Call(Expr):
 @node(is_atom=True)
 @dataclass(eq=False, slots=True)
 class Tuple(Expr):
-    """A tuple of atoms."""
+    """A tuple of atoms.
+
+    >>> x = meta.ir.Var("x", meta.ir.TensorType((3,), "float32"))
+    >>> pair = meta.ir.Tuple((x, x))
+    >>> print(pair, meta.ir.type_of(pair))
+    (%x, %x) (float32[3], float32[3])
+    """
 
     fields: Annotated[tuple[Expr, ...], Atoms("field")]
 
@@ -136,7 +169,12 @@ class Tuple(Expr):
 @node("{value}.{index}")
 @dataclass(eq=False, slots=True)
 class TupleGetItem(Expr):
-    """Field ``index`` of a tuple-valued atom."""
+    """Field ``index`` of a tuple-valued atom.
+
+    >>> pair = meta.ir.Var("pair", meta.ir.parse_type("(float32[3], int64[])"))
+    >>> print(meta.ir.type_of(meta.ir.TupleGetItem(pair, 1)))
+    int64[]
+    """
 
     value: Annotated[Expr, Atom("the tuple")]
     index: Annotated[int, Index("a field's index")]
@@ -161,7 +199,13 @@ class TupleGetItem(Expr):
 
 @dataclass(eq=False, slots=True)
 class Binding(Node):
-    """``var: type = value``, with the user's line that caused it."""
+    """``var: type = value``, with the user's line that caused it.
+
+    >>> program = meta.model.trace(lambda x: meta.exp(x) + 1.0).program(meta.ones(3))
+    >>> binding = program.module.main.body.bindings[0]
+    >>> binding.value.callee.name, str(binding.var.type)
+    ('exp', 'float32[3]')
+    """
 
     var: Var
     value: Expr
@@ -170,7 +214,12 @@ class Binding(Node):
 
 @dataclass(eq=False, slots=True)
 class Block(Node):
-    """Bindings in evaluation order, then the result, an atom."""
+    """Bindings in evaluation order, then the result, an atom.
+
+    >>> function = meta.ir.parse_function("fn(%x: float32[3]) -> float32[3] { return %x }")
+    >>> function.body.bindings, function.body.result.name
+    ((), 'x')
+    """
 
     bindings: tuple[Binding, ...]
     result: Expr
@@ -179,7 +228,13 @@ class Block(Node):
 @node("if {condition} {then_block} else {else_block}")
 @dataclass(eq=False, slots=True)
 class If(Expr):
-    """Evaluates one of two blocks, by a boolean scalar tensor."""
+    """Evaluates one of two blocks, by a boolean scalar tensor.
+
+    >>> traced = meta.model.trace(lambda x: meta.cond(x.sum() > 0, meta.exp, meta.log, x))
+    >>> last = traced.program(meta.ones(3)).module.main.body.bindings[-1].value
+    >>> type(last).__name__, last.then_block.bindings[0].value.callee.name
+    ('If', 'exp')
+    """
 
     condition: Annotated[Expr, Atom("the condition")]
     then_block: Annotated[Block, Body()]
@@ -200,7 +255,12 @@ class If(Expr):
 @node("fn{params}{result_type}{attrs} {body}")
 @dataclass(eq=False, slots=True)
 class Function(Expr):
-    """Parameters and a body. As a binding's value it is a closure over the variables in scope."""
+    """Parameters and a body. As a binding's value it is a closure over the variables in scope.
+
+    >>> function = meta.ir.parse_function("fn(%x: float32[3]) -> float32[3] { return %x }")
+    >>> str(function.type), [p.name for p in function.params]
+    ('fn(float32[3]) -> float32[3]', ['x'])
+    """
 
     params: Annotated[tuple[Var, ...], Parameters()]
     body: Annotated[Block, Body("return")]
@@ -237,7 +297,13 @@ DERIVATIVE_ATTRS = frozenset((CHECKPOINT, FWD, BWD, JVP, CLOSED_OVER))
 
 @dataclass(frozen=True, slots=True)
 class ConstructorDefinition:
-    """One way to make a value of a data type: the types of its fields."""
+    """One way to make a value of a data type: the types of its fields.
+
+    >>> fields = meta.ir.parse_type("int64[]"), meta.ir.DataType("List")
+    >>> cons = meta.ir.ConstructorDefinition("Cons", fields)
+    >>> cons.name, [str(field) for field in cons.fields]
+    ('Cons', ['int64[]', 'type List'])
+    """
 
     name: str
     fields: tuple[Type, ...]
@@ -245,7 +311,12 @@ class ConstructorDefinition:
 
 @dataclass(frozen=True, slots=True)
 class TypeDefinition:
-    """A data type: its constructors, which have different names. Compares by value."""
+    """A data type: its constructors, which have different names. Compares by value.
+
+    >>> tree = meta.ir.parse("type List { Nil() Cons(int64[], type List) }").types["List"]
+    >>> [c.name for c in tree.constructors], len(tree.constructor("Cons").fields)
+    (['Nil', 'Cons'], 2)
+    """
 
     name: str
     constructors: tuple[ConstructorDefinition, ...]
@@ -269,6 +340,12 @@ def renamed_data(definition: TypeDefinition, names: Mapping[str, str]) -> TypeDe
 class Module(Node):
     """Functions by global name, and data types by name. ``main`` is the entry point where there is
     one. A pass makes its result by `with_functions`, so that nothing else is lost.
+
+    >>> module = meta.ir.parse("func @main(%x: float32[3]) -> float32[3] { return %x }")
+    >>> list(module.functions), module.main.params[0].name
+    (['main'], 'x')
+    >>> list(module.with_functions({}).functions)
+    []
     """
 
     functions: dict[str, Function]

@@ -26,7 +26,13 @@ from meta.ir.types import Type
 
 
 class Effect(Enum):
-    """What evaluating a node does beside computing its value from its operands."""
+    """What evaluating a node does beside computing its value from its operands.
+
+    >>> source = 'fn(%x: float32[3]) { %y = fail "why"() -> float32[3] %z = exp(%x) return %y }'
+    >>> fails, computes = meta.ir.parse_function(source).body.bindings
+    >>> fails.value.effect, computes.value.effect
+    (<Effect.FAIL: 'ends the program'>, <Effect.NONE: 'none'>)
+    """
 
     NONE = "none"
     NEW = "makes a cell, another one each time"
@@ -79,7 +85,16 @@ class NodeSpec:
 
 
 class Node:
-    """Whatever is part of a program; ``str(node)`` is its program text."""
+    """Whatever is part of a program; ``str(node)`` is its program text.
+
+    >>> module = meta.ir.parse("func @main(%x: float32[3]) -> float32[3] { return %x }")
+    >>> isinstance(module, meta.ir.Node)
+    True
+    >>> print(module.main.body)
+    {
+      yield %x
+    }
+    """
 
     __slots__ = ()
     spec: ClassVar[NodeSpec] = NodeSpec()
@@ -95,7 +110,12 @@ class Node:
 
 
 class Expr(Node):
-    """Base class of what has a value; one that declares nothing is an atom without operands."""
+    """Base class of what has a value; one that declares nothing is an atom without operands.
+
+    >>> x = meta.ir.Var("x", meta.ir.parse_type("float32[3]"))
+    >>> isinstance(x, meta.ir.Expr), x.effect, list(meta.ir.operands(x)) == [x]
+    (True, <Effect.NONE: 'none'>, True)
+    """
 
     __slots__ = ()
     spec: ClassVar[NodeSpec] = NodeSpec(is_atom=True)
@@ -125,7 +145,14 @@ class Expr(Node):
 
 
 def type_of(expr: Expr) -> Type | None:
-    """Return an expression's type, or None where an operator or an untyped variable decides it."""
+    """Return an expression's type, or None where an operator or an untyped variable decides it.
+
+    >>> x = meta.ir.Var("x", meta.ir.parse_type("float32[3]"))
+    >>> print(meta.ir.type_of(meta.ir.Tuple((x, x))))
+    (float32[3], float32[3])
+    >>> print(meta.ir.type_of(meta.ir.Call(meta.op.exp, (x,))))  # see `meta.passes.infer_type`
+    None
+    """
     return expr.type_by(type_of)
 
 

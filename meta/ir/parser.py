@@ -64,6 +64,14 @@ def parse(
     ``file`` names the text in errors. ``constants``: the tensors that the text refers to by name.
     Raises IRError for a text that breaks the grammar, uses an unknown name or nests too deep. What
     the grammar cannot see is left to `verify`.
+
+    >>> module = meta.ir.parse('''
+    ... func @main(%x: float32[n, 3]) -> float32[n, 3] {
+    ...   %y: float32[n, 3] = softmax(%x, axis=-1)
+    ...   return %y
+    ... }''')
+    >>> module.main.body.bindings[0].value.callee.name
+    'softmax'
     """
     parser = Parser(text, file, constants)
     functions: dict[str, Function] = {}
@@ -96,6 +104,12 @@ def parse_function(text: str) -> Function:
     """Return one function, ``fn(...) {...}`` or ``func @name(...) {...}``, as in `parse`.
 
     Functions of a module may be referred to and are not looked up.
+
+    >>> print(meta.ir.parse_function("fn(%x: float32[3]) { %y = exp(%x) return %y }"))
+    fn(%x: float32[3]) {
+      %y = exp(%x)
+      return %y
+    }
     """
     parser = Parser(text, "<text>")
     if parser.cursor.accept_name("func"):
@@ -111,7 +125,12 @@ def parse_function(text: str) -> Function:
 
 
 def parse_type(text: str) -> Type:
-    """Return the type that a text such as ``float32[3, n]`` describes; IRError as in `parse`."""
+    """Return the type that a text such as ``float32[3, n]`` describes; IRError as in `parse`.
+
+    >>> pair = meta.ir.parse_type("(int64[], float16[3, n])")
+    >>> len(pair.fields), pair.fields[1].dtype, pair.fields[1].shape[0]
+    (2, 'float16', 3)
+    """
     cursor = Cursor(text, "<text>")
     found = read_type(cursor)
     cursor.expect("end")
@@ -119,7 +138,11 @@ def parse_type(text: str) -> Type:
 
 
 def parse_literal(text: str) -> Literal:
-    """Return the literal that a text describes; IRError as in `parse`, and for anything else."""
+    """Return the literal that a text describes; IRError as in `parse`, and for anything else.
+
+    >>> meta.ir.parse_literal('(1, 2.5, "same", None, True)')
+    (1, 2.5, 'same', None, True)
+    """
     parser = Parser(text, "<text>")
     found = parser.literal()
     parser.cursor.expect("end")

@@ -44,6 +44,11 @@ def to_html(node: Node) -> str:
 
     It is cut after `MAX_LINES` lines, and a long string (the bytes of a constant) in the middle of
     its line; `text` has all.
+
+    >>> function = meta.ir.parse_function("fn(%x: float32[3]) { %y = exp(%x) return %y }")
+    >>> page = meta.ir.to_html(function)
+    >>> page.startswith("<style>"), "exp" in page
+    (True, True)
     """
     return join((tag("style", Html(STYLE)), tag("div", program_html(node), class_="meta-ir")))
 
@@ -137,6 +142,19 @@ def to_dot(module: Module) -> str:
     A node is a parameter, a constant, a binding or what a function returns; an edge leads from a
     value to its use and bears its type. The blocks of a conditional and the bodies of closures are
     clusters within the cluster of their function; what a block yields leads to the conditional.
+
+    >>> module = meta.ir.parse("func @main(%x: float32[3]) -> float32[3] { return %x }")
+    >>> print(meta.ir.to_dot(module))
+    digraph {
+      node [shape=box, fontname=monospace, fontsize=10]
+      edge [fontname=monospace, fontsize=8]
+      subgraph cluster_1 {
+        label="@main"
+        n2 [label="%x", shape=ellipse]
+        n3 [label="return", shape=ellipse]
+      }
+      n2 -> n3 [label="float32[3]"]
+    }
     """
     writer = _Writer()
     for name, function in module.functions.items():

@@ -244,7 +244,12 @@ PRIMITIVES: dict[str, PrimitiveRule] = {
 @node("{name}{details}{operands}{type}")
 @dataclass(eq=False, slots=True)
 class Primitive(Expr):
-    """A primitive applied to atoms. ``type`` is there where it does not follow from these."""
+    """A primitive applied to atoms. ``type`` is there where it does not follow from these.
+
+    >>> function = meta.ir.parse_function("fn(%r: ref(float32[3])) { %x = read_ref(%r) return %x }")
+    >>> function.body.bindings[0].value.name
+    'read_ref'
+    """
 
     name: Annotated[str, Word(PRIMITIVES)]
     operands: Annotated[tuple[Expr, ...], Atoms("operand")]

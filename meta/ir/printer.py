@@ -61,6 +61,10 @@ def text(node: Node | Type, constants: dict[str, torch.Tensor] | None = None) ->
     Variable names are hints: the text has them legal and unique within their function.
     ``constants``: where to put the constants' tensors, the small ones too, under names that are new
     in it; the text refers to them by these names. `parse` gets the same dict.
+
+    >>> import torch
+    >>> print(meta.ir.text(meta.ir.Constant(torch.tensor([1.0, 2.0]))))
+    const float32[2] [1.0, 2.0]
     """
     if isinstance(node, Type):
         return str(node)

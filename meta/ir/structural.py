@@ -37,7 +37,13 @@ from meta.ir.printer import atom_text, first_line, global_text
 
 
 def structural_equal(a: Node, b: Node) -> bool:
-    """Tell whether two modules, functions, blocks or expressions are the same but for names."""
+    """Tell whether two modules, functions, blocks or expressions are the same but for names.
+
+    >>> one = meta.ir.parse_function("fn(%x: float32[3]) { %y = exp(%x) return %y }")
+    >>> other = meta.ir.parse_function("fn(%a: float32[3]) { %b = exp(%a) return %b }")
+    >>> meta.ir.structural_equal(one, other)
+    True
+    """
     digests: dict[int, str] = {}
     return a is b or Words(a, digests).words == Words(b, digests).words
 
@@ -46,13 +52,24 @@ def structural_hash(node: Node) -> int:
     """Return a 64-bit hash that equal nodes share.
 
     It is the same in every process, unless the node has free variables, which hash by identity.
+
+    >>> one = meta.ir.parse_function("fn(%x: float32[3]) { %y = exp(%x) return %y }")
+    >>> other = meta.ir.parse_function("fn(%a: float32[3]) { %b = exp(%a) return %b }")
+    >>> meta.ir.structural_hash(one) == meta.ir.structural_hash(other)
+    True
     """
     joined = "\n".join(Words(node, {}).words).encode()
     return int.from_bytes(hashlib.blake2b(joined, digest_size=8).digest(), "little")
 
 
 def first_difference(a: Node, b: Node) -> str | None:
-    """Return where two nodes differ first, as a message for a test; None if they are equal."""
+    """Return where two nodes differ first, as a message for a test; None if they are equal.
+
+    >>> one = meta.ir.parse_function("fn(%x: float32[3]) { %y = exp(%x) return %y }")
+    >>> other = meta.ir.parse_function("fn(%x: float32[3]) { %y = log(%x) return %y }")
+    >>> print(meta.ir.first_difference(one, other).splitlines()[-1])
+      operator "exp"  is not  operator "log"
+    """
     digests: dict[int, str] = {}
     one, two = Words(a, digests), Words(b, digests)
     for i, (x, y) in enumerate(zip_longest(one.words, two.words, fillvalue="nothing more")):

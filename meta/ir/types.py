@@ -39,7 +39,13 @@ _NAMED = (SymbolicDim, UnknownDim)
 
 
 class Type:
-    """Base class of all types. Types compare and hash by value."""
+    """Base class of all types. Types compare and hash by value.
+
+    >>> meta.ir.parse_type("float32[3]") == meta.ir.TensorType((3,), "float32")
+    True
+    >>> len({meta.ir.TensorType((3,), "float32"), meta.ir.TensorType((3,), "float32")})
+    1
+    """
 
     __slots__ = ()
 
@@ -49,6 +55,11 @@ class TensorType(Type):
     """A dense tensor: its shape (dimensions, outermost first) and canonical dtype name.
 
     TypeInferError for a dimension that is neither an int, nor symbolic, nor unknown.
+
+    >>> n = meta.ir.SymbolicDim("n")
+    >>> type_ = meta.ir.TensorType((n, 3), "float16")
+    >>> str(type_), type_.is_static, str(type_.elements)
+    ('float16[n, 3]', False, '3*n')
     """
 
     shape: tuple[Dim, ...]
@@ -113,7 +124,12 @@ class TensorType(Type):
 
 @dataclass(frozen=True, slots=True)
 class TupleType(Type):
-    """A fixed number of values of given types."""
+    """A fixed number of values of given types.
+
+    >>> tensor = meta.ir.TensorType((3,), "float32")
+    >>> print(meta.ir.TupleType((tensor, tensor)))
+    (float32[3], float32[3])
+    """
 
     fields: tuple[Type, ...]
 
@@ -124,7 +140,12 @@ class TupleType(Type):
 
 @dataclass(frozen=True, slots=True)
 class FuncType(Type):
-    """A function from parameters to one result."""
+    """A function from parameters to one result.
+
+    >>> x = meta.ir.TensorType((3,), "float32")
+    >>> print(meta.ir.FuncType((x, x), x))
+    fn(float32[3], float32[3]) -> float32[3]
+    """
 
     params: tuple[Type, ...]
     result: Type
@@ -139,6 +160,10 @@ class DataType(Type):
 
     It has no parameters: who brings in a generic type defines one type for each use of it. A field
     of a constructor may be of the type itself (lists, trees).
+
+    >>> module = meta.ir.parse("type List { Nil() Cons(int64[], type List) }")
+    >>> module.types["List"].constructors[1].fields[1] == meta.ir.DataType("List")
+    True
     """
 
     name: str
@@ -149,7 +174,11 @@ class DataType(Type):
 
 @dataclass(frozen=True, slots=True)
 class RefType(Type):
-    """A mutable cell that holds one value."""
+    """A mutable cell that holds one value.
+
+    >>> print(meta.ir.RefType(meta.ir.TensorType((3,), "float32")))
+    ref(float32[3])
+    """
 
     value: Type
 
@@ -207,7 +236,14 @@ def _either_types(mine: Sequence[Type], others: Sequence[Type]) -> tuple[Type, .
 
 
 def compatible(a: Type | None, b: Type | None) -> bool:
-    """Tell whether one value may have both types; unknown types and dimensions fit anything."""
+    """Tell whether one value may have both types; unknown types and dimensions fit anything.
+
+    >>> x = meta.ir.parse_type("float32[n]")
+    >>> meta.ir.compatible(x, meta.ir.parse_type("float32[?]")), meta.ir.compatible(x, None)
+    (True, True)
+    >>> meta.ir.compatible(x, meta.ir.parse_type("int64[n]"))
+    False
+    """
     match a, b:
         case (None, _) | (_, None):
             return True
@@ -338,7 +374,11 @@ def with_declared_names(found: Type, declared: Type | None) -> Type:
 
 
 def type_bytes(type_: Type | None) -> int:
-    """Return the bytes of the tensors of a type; an extent that is not known counts as one."""
+    """Return the bytes of the tensors of a type; an extent that is not known counts as one.
+
+    >>> meta.ir.type_bytes(meta.ir.TensorType((2, 3), "float16")), meta.ir.type_bytes(None)
+    (12, 0)
+    """
     if isinstance(type_, TupleType):
         return sum(map(type_bytes, type_.fields))
     if not isinstance(type_, TensorType):

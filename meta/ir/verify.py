@@ -55,6 +55,14 @@ def verify(module: Module, *, typed: bool = False) -> None:
     """Raise IRError, naming function, binding and the user's line, if a rule is broken.
 
     ``typed`` also asks that every variable and every result has a type.
+
+    >>> function = meta.ir.parse_function("fn(%x: float32[3]) { %y = exp(%x) return %y }")
+    >>> unbound = meta.ir.Function((), function.body)
+    >>> try:
+    ...     meta.ir.verify(meta.ir.Module({"main": unbound}))
+    ... except meta.errors.IRError as error:
+    ...     print(error.what)
+    in @main: argument 0, %x, is used before it is bound or outside of the block that binds it
     """
     verifier = Verifier(module, typed)
     verifier.definitions()

@@ -17,7 +17,13 @@ from meta.ir.types import Type, with_data_names
 
 
 def operands(expr: Expr) -> Iterator[Expr]:
-    """Return the atoms that an expression uses itself, callee first, tuples taken apart."""
+    """Return the atoms that an expression uses itself, callee first, tuples taken apart.
+
+    >>> x, y = meta.ir.Var("x"), meta.ir.Var("y")
+    >>> call = meta.ir.Call(meta.op.concat, (meta.ir.Tuple((x, y)), 0))
+    >>> [atom.name for atom in meta.ir.operands(call)]
+    ['concat', 'x', 'y']
+    """
     uses = expr.spec.uses
     if uses is None:
         return iter((expr,))
@@ -38,7 +44,13 @@ def inner_blocks(expr: Expr) -> tuple[Block, ...]:
 
 
 def bindings(root: Function | Block) -> Iterator[Binding]:
-    """Yield all bindings in the order of the text, those of nested blocks after their owner."""
+    """Yield all bindings in the order of the text, those of nested blocks after their owner.
+
+    >>> traced = meta.model.trace(lambda x: meta.cond(x.sum() > 0, meta.exp, meta.log, x))
+    >>> main = traced.program(meta.ones(3)).module.main
+    >>> [b.value.callee.name for b in meta.ir.bindings(main) if isinstance(b.value, meta.ir.Call)]
+    ['sum', 'greater', 'exp', 'log']
+    """
     stack = [iter((root.body if isinstance(root, Function) else root).bindings)]
     while stack:
         binding = next(stack[-1], None)
@@ -73,7 +85,12 @@ def uses(value: Expr) -> Iterator[Expr]:
 
 
 def binders(root: Function | Block) -> Iterator[Var]:
-    """Yield all variables that are bound, parameters included, in the order of the text."""
+    """Yield all variables that are bound, parameters included, in the order of the text.
+
+    >>> function = meta.ir.parse_function("fn(%x: float32[3]) { %y = exp(%x) return %y }")
+    >>> [var.name for var in meta.ir.binders(function)]
+    ['x', 'y']
+    """
     if isinstance(root, Function):
         yield from root.params
     for binding in bindings(root):
@@ -84,13 +101,24 @@ def binders(root: Function | Block) -> Iterator[Var]:
 
 
 def free_vars(root: Function | Block) -> list[Var]:
-    """Return the variables that are used and not bound, each once, in order of first use."""
+    """Return the variables that are used and not bound, each once, in order of first use.
+
+    >>> function = meta.ir.parse_function("fn(%x: float32[3]) { %y = exp(%x) return %y }")
+    >>> meta.ir.free_vars(function), [var.name for var in meta.ir.free_vars(function.body)]
+    ([], ['x'])
+    """
     bound = set(binders(root))
     return list(dict.fromkeys(a for a in used_atoms(root) if isinstance(a, Var) and a not in bound))
 
 
 def map_atoms(expr: Expr, new: Callable[[Expr], Expr]) -> Expr:
-    """Return the expression with ``new`` applied to its `operands`; inner blocks stay."""
+    """Return the expression with ``new`` applied to its `operands`; inner blocks stay.
+
+    >>> x, y = meta.ir.Var("x"), meta.ir.Var("y")
+    >>> call = meta.ir.Call(meta.op.add, (x, x))
+    >>> print(meta.ir.map_atoms(call, lambda atom: y if atom is x else atom))
+    add(%y, %y)
+    """
 
     spec = expr.spec
     if spec.uses is None:
@@ -178,12 +206,25 @@ class _AtomRewriter:
 
 
 def with_operands(expr: Expr, mapping: Mapping[Any, Expr]) -> Expr:
-    """Return the expression with its `operands` replaced by what they map to; inner blocks stay."""
+    """Return the expression with its `operands` replaced by what they map to; inner blocks stay.
+
+    >>> x, y = meta.ir.Var("x"), meta.ir.Var("y")
+    >>> print(meta.ir.with_operands(meta.ir.Call(meta.op.exp, (x,)), {x: y}))
+    exp(%y)
+    """
     return map_atoms(expr, lambda atom: mapping.get(atom, atom)) if mapping else expr
 
 
 def substitute(block: Block, mapping: Mapping[Any, Expr]) -> Block:
-    """Return the block with every use of a variable replaced by the atom it maps to."""
+    """Return the block with every use of a variable replaced by the atom it maps to.
+
+    >>> function = meta.ir.parse_function("fn(%x: float32[3]) { %y = exp(%x) return %y }")
+    >>> print(meta.ir.substitute(function.body, {function.params[0]: meta.ir.Var("z")}))
+    {
+      %y = exp(%z)
+      yield %y
+    }
+    """
     return _AtomRewriter(lambda atom: mapping.get(atom, atom)).block(block)
 
 
@@ -191,6 +232,11 @@ def with_fresh_vars(function: Function, data: Mapping[str, str] | None = None) -
     """Return a copy with new variables, so that it can stand beside the original (inlining).
 
     data: other names of data types.
+
+    >>> function = meta.ir.parse_function("fn(%x: float32[3]) { %y = exp(%x) return %y }")
+    >>> copy = meta.ir.with_fresh_vars(function)
+    >>> copy.params[0] is function.params[0], meta.ir.structural_equal(copy, function)
+    (False, True)
     """
     renewed: dict[Expr, Expr] = {}
 
@@ -234,6 +280,13 @@ class DefUse:
     Attributes
     ----------
     definitions: the binding of each variable; parameters and free variables have none.
+
+    >>> source = "fn(%x: float32[3]) { %y = exp(%x) %z = add(%y, %y) return %z }"
+    >>> function = meta.ir.parse_function(source)
+    >>> uses = meta.ir.DefUse(function)
+    >>> y = function.body.bindings[0].var
+    >>> uses.definitions[y].value.callee.name, len(uses.users(y))
+    ('exp', 1)
     """
 
     def __init__(self, root: Function | Block) -> None:
@@ -272,6 +325,11 @@ class GraphNode:
     inputs: the nodes whose values it uses, in nested blocks too; each once, in order of first use.
     after: nodes that it must follow, although it does not use their values: one of the two writes
     what the other reads or writes.
+
+    >>> source = "fn(%x: float32[3]) { %y = exp(%x) %z = add(%y, %x) return %z }"
+    >>> first, second = meta.ir.to_graph(meta.ir.parse_function(source).body)
+    >>> second.position, second.inputs == [first], second.after
+    (1, True, [])
     """
 
     binding: Binding
@@ -292,6 +350,11 @@ def to_graph(
     ``places`` says of a binding what its evaluation reads and writes. Without it nothing is written
     and bindings are ordered by the values they use alone. A view is to be stated by the buffer that
     it shares; see `meta.passes.alias_analysis`.
+
+    >>> source = "fn(%x: float32[3]) { %y = exp(%x) %z = add(%y, %x) return %z }"
+    >>> nodes = meta.ir.to_graph(meta.ir.parse_function(source).body)
+    >>> [[node.position for node in one.inputs] for one in nodes]
+    [[], [0]]
     """
     nodes = tuple(GraphNode(b, i) for i, b in enumerate(block.bindings))
     by_var: dict[Expr, GraphNode] = {node.binding.var: node for node in nodes}
