@@ -113,6 +113,13 @@ class AdamW(Adam):
 class LAMB(Adam):
     """LAMB (arXiv:1904.00962, algorithm 2), for large batches: Adam's direction with the weight
     decay, scaled to the norm of each parameter. See `Adam` for the arguments.
+
+    >>> x = meta.model.parameter(meta.array([3.0, 4.0], dtype="float64"))
+    >>> optimizer = meta.optim.LAMB([x], lr=0.1, weight_decay=0.0)
+    >>> x.sum().backward()
+    >>> optimizer.step()  # along (1, 1), by lr * norm(x)
+    >>> meta.round(x, 3).tolist()
+    [2.646, 3.646]
     """
 
     operator = op.multi_tensor_lamb
@@ -124,6 +131,13 @@ class LANS(Adam):
     """LANS (arXiv:2006.13484, algorithm 2), for very large batches: gradients are normalized one by
     one, and the step is a mean of the directions of the moment and of the gradient. See `Adam` for
     the arguments.
+
+    >>> x = meta.model.parameter(meta.array([3.0, 4.0], dtype="float64"))
+    >>> optimizer = meta.optim.LANS([x], lr=0.1, weight_decay=0.0)
+    >>> x.sum().backward()
+    >>> optimizer.step()
+    >>> meta.round(x, 3).tolist()
+    [2.646, 3.646]
     """
 
     operator = op.multi_tensor_lans
@@ -142,6 +156,13 @@ class RMSprop(Optimizer):
     weight_decay: the multiple of a parameter that is added to its gradient.
     momentum: weight of the old velocity, in [0, 1). centered: divide by the standard deviation of
     the gradient, not by the root of its mean square.
+
+    >>> x = meta.model.parameter(meta.array([1.0, -2.0], dtype="float64"))
+    >>> optimizer = meta.optim.RMSprop([x], lr=0.1, alpha=0.75)
+    >>> (x * x).sum().backward()
+    >>> optimizer.step()  # by lr / sqrt(1 - alpha), at first
+    >>> meta.round(x, 4).tolist()
+    [0.8, -1.8]
     """
 
     operator = op.multi_tensor_rmsprop
@@ -179,6 +200,13 @@ class Adagrad(Optimizer):
     lr_decay: step number i, from 0, has the learning rate divided by 1 + i * this.
     weight_decay: the multiple of a parameter that is added to its gradient.
     initial_accumulator_value: what ``v`` is at first. eps: keeps a division by zero away.
+
+    >>> x = meta.model.parameter(meta.array([1.0, -2.0]))
+    >>> optimizer = meta.optim.Adagrad([x], lr=0.5)
+    >>> (x * x).sum().backward()
+    >>> optimizer.step()  # by the sign, at first
+    >>> x.tolist()
+    [0.5, -1.5]
     """
 
     operator = op.multi_tensor_adagrad
@@ -279,6 +307,11 @@ class Adafactor(Composed):
     eps1: bounds the root of a second moment from below. eps2: least length of a parameter in the
     length of its step. d: a step whose root mean square is above it is scaled down to it, at least
     1. weight_decay: parameters decay by lr * weight_decay at each step.
+
+    >>> net = meta.model.Linear(3, 2)
+    >>> optimizer = meta.optim.Adafactor(net.named_parameters(), lr=0.1)
+    >>> optimizer.rows["weight"].shape, optimizer.columns["weight"].shape, optimizer.v["bias"].shape
+    ((2, 1), (1, 3), (2,))
     """
 
     own_state_names = ("rows", "columns", "v")

@@ -20,6 +20,10 @@ class Solution(NamedTuple):
     ----------
     x: the solution. residual: how far it is off, a norm: of ``b - A(x)``, or of the last step.
     iterations: int64[]. converged: bool[], whether the residual is within the tolerance.
+
+    >>> found = meta.optim.conjugate_gradient(lambda v: 4.0 * v, meta.array([2.0, 8.0]))
+    >>> found.x.tolist(), found.iterations.item(), found.converged.item()
+    ([0.5, 2.0], 1, True)
     """
 
     x: Any

@@ -26,6 +26,10 @@ class LossScale(Model):
     ----------
     scale: float32[]. good_steps, bad_steps: float32[], the steps in a row, up to the
     last, whose gradients were finite (since the scale last grew), and that were left out.
+
+    >>> scale = meta.optim.DynamicLossScale(1024.0)
+    >>> isinstance(scale, meta.optim.LossScale), scale.scale.item(), scale.bad_steps.item()
+    (True, 1024.0, 0.0)
     """
 
     def build(self, init: float, max_bad_steps: int = MAX_BAD_STEPS) -> None:
@@ -88,7 +92,14 @@ class LossScale(Model):
 
 
 class StaticLossScale(LossScale):
-    """A scale that stays as it is. Steps whose gradients are not finite are left out."""
+    """A scale that stays as it is. Steps whose gradients are not finite are left out.
+
+    >>> make = meta.optim.with_sgd(lr=0.1, loss_scale=meta.optim.StaticLossScale(1024.0))
+    >>> step = make(meta.model.Linear(1, 1, bias=False))
+    >>> y = step(meta.array([[float("inf")]]), meta.ones((1, 1)))  # changes no parameter
+    >>> step.loss_scale.bad_steps.item(), step.model.weight.isfinite().item()
+    (1.0, True)
+    """
 
     def next_scale(self, is_good: Any, good_steps: Any) -> tuple[Any, Any]:
         """Return the scale as it is."""

@@ -126,6 +126,13 @@ class Optimizer(Model, SchedulerInterface):
     lr: float32[]. step_count: float32[], the number of updates made. placements: which part of each
     parameter this rank updates, by name. What an algorithm keeps are dicts of arrays by the name of
     the parameter, as ``master`` is. param_groups: see `ParameterGroup`.
+
+    >>> x = meta.model.parameter(meta.array([1.0, -2.0]))
+    >>> optimizer = meta.optim.SGD([x], lr=0.25)
+    >>> (x * x).sum().backward()
+    >>> optimizer.step()
+    >>> x.tolist(), optimizer.step_count.item()
+    ([0.5, -1.0], 1.0)
     """
 
     operator: ClassVar[Op]

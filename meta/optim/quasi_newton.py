@@ -32,6 +32,10 @@ class Minimum(NamedTuple):
     x: in the structure of ``x0``. value, gradient: of the function there. iterations, evaluations:
     int64[]. converged: bool[], whether a tolerance was met; else the evaluations or iterations were
     used up, or no step along the last direction gave less.
+
+    >>> found = meta.optim.lbfgs(lambda x: ((x - 3.0) ** 2).sum(), meta.zeros(2))
+    >>> found.x.tolist(), found.value.item(), found.converged.item()
+    ([3.0, 3.0], 0.0, True)
     """
 
     x: Any

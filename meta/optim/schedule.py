@@ -34,6 +34,11 @@ class Schedule:
     steps: after how many steps it has done its work, and ``then`` goes on with another; None for
         never.
     text: how it is printed.
+
+    >>> halves = meta.optim.schedule.Schedule(lambda step: 0.5**step, steps=3, text="halves")
+    >>> then = halves.then(meta.optim.schedule.constant())
+    >>> [then(step) for step in (0, 1, 2, 3)], halves
+    ([1.0, 0.5, 0.25, 1.0], halves)
     """
 
     def __init__(self, factor: Callable[[int], float], steps: int | None, text: str) -> None:

@@ -135,6 +135,13 @@ class TrainingStep(Model):
     model: the model that is trained. optimizer: the `Optimizer`. lr: its array, an
     input of the program: ``step.lr.update(0.01)`` traces and compiles nothing anew.
     loss_scale, accumulation, average, ranks: what was asked for, or None.
+
+    >>> step = meta.optim.with_sgd(lr=0.5)(meta.model.Linear(2, 1, bias=False))
+    >>> step.model.weight.update(meta.zeros((1, 2)))
+    >>> step(meta.ones((1, 1)), meta.array([[1.0, 2.0]])).tolist()  # the result before the update
+    [[0.0]]
+    >>> step.model.weight.tolist(), step.lr.item()
+    ([[-0.5, -1.0]], 0.5)
     """
 
     records = False
@@ -390,4 +397,9 @@ _DOC = """Return a function that turns a model into its training step with {algo
 
 ``step = {name}(...)(model)`` is called as ``step(dy, *inputs)``. See `{algorithm}` for the numbers
 and `meta.optim.training_step` for the step and the other options.
+
+>>> step = meta.optim.{name}(lr=0.1)(meta.model.Linear(3, 1))
+>>> before = step(meta.ones((4, 1)), meta.ones((4, 3)))  # forward, backward, update
+>>> meta.all(step.model(meta.ones((4, 3))) < before).item()
+True
 """
