@@ -89,21 +89,37 @@ matrix_exp = op.linalg_matrix_exp
 
 
 class SlogdetResult(NamedTuple):
-    """The sign of a determinant, and the logarithm of its absolute value."""
+    """The sign of a determinant, and the logarithm of its absolute value.
+
+    >>> sign, logabsdet = meta.linalg.slogdet(meta.array([[0.0, 1.0], [1.0, 0.0]]))
+    >>> sign.item(), logabsdet.item()
+    (-1.0, 0.0)
+    """
 
     sign: Array
     logabsdet: Array
 
 
 class QRResult(NamedTuple):
-    """A matrix with orthonormal columns, and an upper triangle."""
+    """A matrix with orthonormal columns, and an upper triangle.
+
+    >>> Q, R = meta.linalg.qr(meta.array([[3.0, 1.0], [4.0, 2.0]]))
+    >>> Q.shape, R[1, 0].item(), round(abs(R[0, 0].item()), 4)
+    ((2, 2), 0.0, 5.0)
+    """
 
     Q: Array
     R: Array
 
 
 class SVDResult(NamedTuple):
-    """Left singular vectors in columns, singular values, right singular vectors in rows."""
+    """Left singular vectors in columns, singular values, right singular vectors in rows.
+
+    >>> x = meta.array([[0.0, 2.0], [1.0, 0.0], [0.0, 0.0]])
+    >>> U, S, Vh = meta.linalg.svd(x, full_matrices=False)
+    >>> U.shape, S.tolist(), Vh.shape
+    ((3, 2), [2.0, 1.0], (2, 2))
+    """
 
     U: Array
     S: Array
@@ -111,21 +127,36 @@ class SVDResult(NamedTuple):
 
 
 class EighResult(NamedTuple):
-    """Eigenvalues in ascending order, and eigenvectors in columns."""
+    """Eigenvalues in ascending order, and eigenvectors in columns.
+
+    >>> found = meta.linalg.eigh(meta.array([[2.0, 0.0], [0.0, 1.0]]))
+    >>> found.eigenvalues.tolist(), meta.abs(found.eigenvectors).tolist()
+    ([1.0, 2.0], [[0.0, 1.0], [1.0, 0.0]])
+    """
 
     eigenvalues: Array
     eigenvectors: Array
 
 
 class EigResult(NamedTuple):
-    """Eigenvalues, and eigenvectors in columns, both complex."""
+    """Eigenvalues, and eigenvectors in columns, both complex.
+
+    >>> values, vectors = meta.linalg.eig(meta.array([[0.0, 1.0], [-1.0, 0.0]]))
+    >>> values.dtype, meta.imag(values).tolist(), vectors.shape
+    ('complex64', [1.0, -1.0], (2, 2))
+    """
 
     eigenvalues: Array
     eigenvectors: Array
 
 
 class LUFactorResult(NamedTuple):
-    """Two triangles in one matrix, and the exchanges of rows, counted from 1."""
+    """Two triangles in one matrix, and the exchanges of rows, counted from 1.
+
+    >>> LU, pivots = meta.linalg.lu_factor(meta.array([[1.0, 2.0], [4.0, 2.0]]))
+    >>> LU.tolist(), pivots.tolist()
+    ([[4.0, 2.0], [0.25, 1.5]], [2, 2])
+    """
 
     LU: Array
     pivots: Array
@@ -134,6 +165,11 @@ class LUFactorResult(NamedTuple):
 class LstsqResult(NamedTuple):
     """The solution, the sum of squares of what it leaves of each column, the rank of the matrix and
     its singular values.
+
+    >>> A, b = meta.array([[1.0], [1.0]]), meta.array([[1.0], [3.0]])
+    >>> found = meta.linalg.lstsq(A, b)
+    >>> [meta.round(each, 4).tolist() for each in (found.solution, found.residuals, found.rank)]
+    [[[2.0]], [2.0], 1]
     """
 
     solution: Array
@@ -264,6 +300,10 @@ def vector_norm(
     (the number of elements that are not 0). keepdims: the axes stay with extent 1. The gradient of
     a norm that is 0 is taken as 0. Raises TypeInferError for other dtypes and axes, and for the
     largest or smallest of no elements.
+
+    >>> x = meta.array([[3.0, -4.0], [0.0, 2.0]])
+    >>> meta.linalg.vector_norm(x, axis=1).tolist(), meta.linalg.vector_norm(x, ord=1).item()
+    ([5.0, 2.0], 9.0)
     """
     wide = _wide(x, "vector_norm")
     every = tuple(range(wide.ndim))
@@ -475,6 +515,10 @@ def trace(x: Array, *, offset: int = 0, dtype: str | None = None) -> Array:
     """Return the sum of the diagonal of each matrix, cast to ``dtype`` before.
 
     Signed integers and bool give int64, unsigned ones uint64.
+
+    >>> x = meta.array([[1, 2], [3, 4]])
+    >>> meta.linalg.trace(x).item(), meta.linalg.trace(x, offset=1).item()
+    (5, 2)
     """
     found = diagonal(x, offset=offset)
     if dtype is None and found.dtype.startswith("uint"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import doctest
+import inspect
 import re
 from importlib import import_module
 from pathlib import Path
@@ -11,21 +12,39 @@ from pathlib import Path
 import pytest
 
 import meta
+from tools.site.names import is_made, public_objects
 
 ROOT = Path(__file__).parents[1]
-SESSION = re.compile(r"^ *>>> ", re.MULTILINE)
-FILES = sorted(p for p in (ROOT / "meta").rglob("*.py") if SESSION.search(p.read_text("utf-8")))
+EXAMPLE = re.compile(r"^ *>>> ", re.MULTILINE)
+FILES = sorted(p for p in (ROOT / "meta").rglob("*.py") if EXAMPLE.search(p.read_text("utf-8")))
+
+
+PUBLIC = public_objects()
+MADE = [name for name, thing in PUBLIC.items() if is_made(thing)]
+
+
+def run_examples(text: str, names: dict[str, object], where: tuple[str, str, int]) -> int:
+    """Run the examples of a docstring; return how many there are."""
+    runner = doctest.DocTestRunner()
+    runner.run(doctest.DocTestParser().get_doctest(text, {**names, "meta": meta}, *where))
+    assert not runner.failures
+    return runner.tries
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_examples_of_docstrings(file: Path) -> None:
     """Read from the source: an operator is no function whose docstring doctest would find."""
     name = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-    names = {**vars(import_module(name)), "meta": meta}
-    runner = doctest.DocTestRunner()
-    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+    names, tree = vars(import_module(name)), ast.parse(file.read_text("utf-8"))
+    count = 0
+    for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-            text = ast.get_docstring(node) or ""
             where = getattr(node, "name", name), str(file), getattr(node, "lineno", 0)
-            runner.run(doctest.DocTestParser().get_doctest(text, dict(names), *where))
-    assert runner.tries and not runner.failures
+            count += run_examples(ast.get_docstring(node) or "", names, where)
+    assert count or any(PUBLIC[made].__module__ == name for made in MADE)
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_examples_of_functions_that_others_make(name: str) -> None:
+    """Their docstrings are in no source."""
+    assert run_examples(inspect.cleandoc(PUBLIC[name].__doc__), {}, (name, name, 0))

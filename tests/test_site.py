@@ -89,7 +89,7 @@ def check_reference(folder: Path) -> None:
     its text.
     """
     from meta.base.registry import FUNCTIONS, OPERATORS
-    from tools.site.reference import public_modules, public_names
+    from tools.site.names import public_modules, public_names
 
     ids: set[str] = set()
     for page in folder.rglob("*.html"):

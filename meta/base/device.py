@@ -39,6 +39,12 @@ class Device(str):
     ``Device("cuda")`` is ``"cuda:0"``. ``kind`` is "cpu", "cuda" or that of a vendor,
     ``ordinal`` its number (0 on the CPU). Raises DeviceError for a text of another form. That the
     device is present is checked by `require`.
+
+    >>> meta.device("cuda"), meta.device("cpu").kind, meta.device("cuda:1").ordinal
+    ('cuda:0', 'cpu', 1)
+    >>> with meta.device("cpu"):  # where new arrays are made
+    ...     meta.ones(3).device
+    'cpu'
     """
 
     __slots__ = ("kind", "ordinal")

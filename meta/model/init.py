@@ -117,6 +117,10 @@ def truncated_normal(
     By the inverse of the distribution function, in float32 within three deviations of an array of
     at most float32, and else in float64. ArgumentError unless std > 0 and
     low < high, and where the interval has almost none of the distribution.
+
+    >>> weight = meta.model.init.truncated_normal(meta.zeros(100), std=0.5, low=-1.0, high=1.0)
+    >>> meta.max(meta.abs(weight)).item() <= 1.0
+    True
     """
     if not (std > 0 and low < high):
         raise ArgumentError(
@@ -186,6 +190,10 @@ def xavier_uniform(array: ndarray, gain: float = 1.0) -> ndarray:
 def xavier_normal(array: ndarray, gain: float = 1.0) -> ndarray:
     """Draw normal with standard deviation gain * sqrt(2 / (fan in + fan out)); see
     `xavier_uniform`.
+
+    >>> weight = meta.model.init.xavier_normal(meta.zeros((300, 500)))
+    >>> round(meta.std(weight).item(), 2)  # sqrt(2 / (300 + 500))
+    0.05
     """
     return normal(array, 0.0, gain * math.sqrt(2 / sum(_fans(array))))
 
@@ -198,6 +206,10 @@ def kaiming_uniform(
     a: the slope of "leaky_relu" where x < 0. mode: "fan_in" keeps the variance of activations,
     "fan_out" that of gradients. nonlinearity: what comes behind; see `gain`. ArgumentError for less
     than two axes and for unknown names.
+
+    >>> weight = meta.model.init.kaiming_uniform(meta.zeros((4, 6)))  # bounded by sqrt(2 * 3 / 6)
+    >>> meta.max(meta.abs(weight)).item() <= 1.0
+    True
     """
     bound = math.sqrt(3) * _standard_deviation(array, a, mode, nonlinearity)
     return uniform(array, -bound, bound)

@@ -138,6 +138,12 @@ class Traced:
     function: the Python function. name: what it is called. programs: one `Program` per input
     signature seen.
     given: the parameters that a caller gives: of a method, all but the model.
+
+    >>> square = meta.model.trace(lambda x: x * x)
+    >>> isinstance(square, meta.model.Traced), square(meta.array([3.0])).tolist()
+    (True, [9.0])
+    >>> str(square.program(meta.ones(2)).module.main.result_type)
+    'float32[2]'
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:

@@ -63,7 +63,14 @@ class Wrapper(Model):
 
 
 class Autocast(Wrapper):
-    """A model called as ``model`` is, whose program is cast."""
+    """A model called as ``model`` is, whose program is cast.
+
+    >>> model = meta.amp.autocast(meta.model.Linear(2, 2), "bfloat16")
+    >>> isinstance(model, meta.model.Autocast), model(meta.ones((1, 2))).dtype
+    (True, 'float32')
+    >>> [b.var.type.dtype for b in model.program(meta.ones((1, 2))).module.main.body.bindings]
+    ['bfloat16', 'bfloat16', 'bfloat16', 'bfloat16', 'bfloat16', 'float32']
+    """
 
     def build(self, model: Model, dtype: str, out_dtype: str | None) -> None:
         """Wrap a model whose forward is traced."""

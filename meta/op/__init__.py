@@ -16,7 +16,11 @@ from meta.ir.operators import OP_RESOLVERS
 
 
 class DialectNamespace:
-    """The operators of one dialect as attributes: ``meta.op.tvm.softmax``."""
+    """The operators of one dialect as attributes: ``meta.op.tvm.softmax``.
+
+    >>> isinstance(meta.op.torch, meta.op.DialectNamespace), meta.op.torch.softmax.name
+    (True, 'torch.softmax')
+    """
 
     def __init__(self, dialect: str) -> None:
         self._dialect = dialect

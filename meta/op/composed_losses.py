@@ -44,6 +44,10 @@ def hinge_embedding_loss(
     """Return x where the target is 1, and max(0, margin - x) where it is -1, reduced.
 
     prediction: x, floating point, as a rule a distance. target: of its shape, numbers.
+
+    >>> distances = meta.array([0.25, 0.25, 2.0])
+    >>> meta.hinge_embedding_loss(distances, meta.array([1, -1, -1]), reduction="none").tolist()
+    [0.25, 0.75, 0.0]
     """
     name = "hinge_embedding_loss"
     check_reduction(name, reduction)
@@ -84,6 +88,10 @@ def cosine_embedding_loss(
     is the cosine of the angle of two vectors.
 
     x1, x2: (n, d), floating point, with target (n,), numbers; or (d,) with a 0-d target.
+
+    >>> x1, x2 = meta.array([[1.0, 0.0], [1.0, 0.0]]), meta.array([[0.0, 1.0], [2.0, 0.0]])
+    >>> meta.cosine_embedding_loss(x1, x2, meta.array([1, -1]), reduction="none").tolist()
+    [1.0, 1.0]
     """
     name = "cosine_embedding_loss"
     check_reduction(name, reduction)
@@ -134,6 +142,10 @@ def triplet_margin_loss(
     inf; eps: is added to each difference. swap: the negative's distance is the smaller one of those
     from the anchor and from the positive. Balntas et al., "Learning local feature descriptors with
     triplets", 2016.
+
+    >>> anchor, near, far = meta.zeros((1, 2)), meta.array([[1.0, 0.0]]), meta.array([[0.0, 1.5]])
+    >>> round(meta.triplet_margin_loss(anchor, near, far).item(), 4)  # 1 - 1.5 + 1
+    0.5
     """
     if not p > 0:
         what = "p is that of a norm"
@@ -161,6 +173,12 @@ def triplet_margin_with_distance_loss(
 ) -> Any:
     """Return `triplet_margin_loss` for a distance of one's own: a function of two arrays that is
     composed of operators. None is the Euclidean distance.
+
+    >>> distance = lambda a, b: meta.sum(meta.abs(a - b), -1)
+    >>> anchor, near, far = meta.zeros((1, 2)), meta.array([[1.0, 0.0]]), meta.array([[1.0, 0.5]])
+    >>> loss = meta.triplet_margin_with_distance_loss
+    >>> loss(anchor, near, far, distance_function=distance).item()  # 1 - 1.5 + 1
+    0.5
     """
     return _triplet(
         "triplet_margin_with_distance_loss",
@@ -231,6 +249,9 @@ def multi_margin_loss(
     prediction: x, (n, c), or (c,) of one row; floating point. target: labels (n,), or one label;
     integers. p: 1 or 2. weight: factors, (c,), of which that of the label counts. Raises
     IndexOutOfRange for a label that is no class: on CUDA with META_CHECK_INDICES only.
+
+    >>> meta.multi_margin_loss(meta.array([[0.5, 0.25, -2.0]]), meta.array([0])).item()  # 0.75 / 3
+    0.25
     """
     name = "multi_margin_loss"
     check_reduction(name, reduction)
@@ -267,6 +288,10 @@ def multilabel_margin_loss(prediction: Any, target: Any, reduction: str = "mean"
     prediction: x, (n, c), or (c,) of one row; floating point. target: of its shape, integers: the
     labels of each row, which end at the first -1. Raises IndexOutOfRange for a label that is no
     class: on CUDA with META_CHECK_INDICES only. Takes memory for n c c elements.
+
+    >>> prediction, labels = meta.array([[0.5, 0.25, 2.0]]), meta.array([[2, -1, 0]])  # only 2
+    >>> meta.multilabel_margin_loss(prediction, labels).item()
+    0.0
     """
     name = "multilabel_margin_loss"
     check_reduction(name, reduction)
@@ -304,6 +329,10 @@ def gaussian_nll_loss(
     without the last axis; below eps it counts as eps, where its gradient is that at eps; a negative
     one makes the loss NaN. full: with the constant ``0.5 * log(2 pi)``. Nix and Weigend,
     "Estimating the mean and variance of the target probability distribution", 1994.
+
+    >>> prediction, target = meta.array([1.0, 2.0]), meta.array([3.0, 2.0])
+    >>> meta.gaussian_nll_loss(prediction, target, 1.0, reduction="none").tolist()
+    [2.0, 0.0]
     """
     name = "gaussian_nll_loss"
     check_reduction(name, reduction)
@@ -352,6 +381,10 @@ def poisson_nll_loss(
     element is ``prediction - target * log(prediction + eps)``. target: counts, floating point.
     full: with Stirling's approximation of ``log(target!)``,
     ``target * log(target) - target + 0.5 * log(2 pi target)``, where the target is above 1.
+
+    >>> rate, counts = meta.array([1.0, 2.0]), meta.array([3.0, 0.0])
+    >>> meta.poisson_nll_loss(rate, counts, log_input=False, reduction="none").tolist()
+    [1.0, 2.0]
     """
     name = "poisson_nll_loss"
     check_reduction(name, reduction)
@@ -392,6 +425,10 @@ def multilabel_soft_margin_loss(
 
     prediction: logits, (..., c), floating point. target: 0 or 1, of its shape; may be integers.
     weight: factors that are broadcast, as a rule one for each class.
+
+    >>> loss = meta.multilabel_soft_margin_loss(meta.zeros((1, 3)), meta.array([[1, 0, 1]]))
+    >>> round(loss.item(), 4)  # log 2
+    0.6931
     """
     name = "multilabel_soft_margin_loss"
     check_reduction(name, reduction)

@@ -144,6 +144,10 @@ def index_reduce(
 ) -> Any:
     """Return ``x`` with the slices along ``axis`` that ``index`` names reduced with those of
     ``source``. Reductions are those of `scatter_reduce`, other arguments those of `index_add`.
+
+    >>> source = meta.array([[1.0, 9.0], [5.0, 2.0]])
+    >>> meta.index_reduce(meta.zeros((2, 2)), 0, meta.array([1, 1]), source, "amax").tolist()
+    [[0.0, 0.0], [5.0, 9.0]]
     """
     source = as_operand(source)
     x, at, places = _along("index_reduce", x, axis, index, source)
@@ -198,6 +202,10 @@ def masked_scatter(x: Any, mask: Any, source: Any) -> Any:
     mask: bool, broadcast with x. source: any shape, the dtype of x, at least one element. Raises
     IndexOutOfRange if it has fewer elements than there are places: on CUDA with META_CHECK_INDICES
     only; without it its last element is repeated.
+
+    >>> mask = meta.array([True, False, True])
+    >>> meta.masked_scatter(meta.zeros(3), mask, meta.array([7.0, 8.0, 9.0])).tolist()
+    [7.0, 0.0, 8.0]
     """
     x, mask, source = as_operand(x), as_operand(mask), as_operand(source)
     if mask.dtype != "bool":

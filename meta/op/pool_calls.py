@@ -311,6 +311,11 @@ def _unpool(n: int) -> None:
     maxima. As torch's; where indices repeat, one of the elements is written.
 
     Raises TypeInferError for shapes that do not fit, and IndexOutOfRange as `scatter`.
+
+    >>> x = meta.arange({2**n}, dtype="float32").reshape((1, 1{", 2" * n}))
+    >>> y, indices = meta.max_pool{n}d(x, 2, return_indices=True)
+    >>> meta.max_unpool{n}d(y, indices, 2).reshape(-1).tolist()
+    {[0.0] * (2**n - 1) + [2.0**n - 1.0]}
     """
     function(unpool)
 

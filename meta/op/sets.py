@@ -191,7 +191,12 @@ def median(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any
 
 @function
 def nanmedian(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any:
-    """Return the `median` of the elements that are not NaN; NaN where there is none."""
+    """Return the `median` of the elements that are not NaN; NaN where there is none.
+
+    >>> nan = float("nan")
+    >>> meta.nanmedian(meta.array([[3.0, nan, 1.0], [nan, nan, 4.0]]), axis=1).tolist()
+    [2.0, 4.0]
+    """
     return _quantile(x, 0.5, axis, keepdims, skip=True)
 
 

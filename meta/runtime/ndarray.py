@@ -52,6 +52,14 @@ class ndarray(ArrayMethods):
     key: what dispatch needs to know of it. tensor: the buffer. tracked: whether calls are recorded,
     those that no gradient reaches included. Eager calls read these slots: `torch()` and
     `requires_grad` take longer.
+
+    >>> x = meta.array([[1.0, 2.0, 3.0]], device="cpu")
+    >>> x.shape, x.dtype, x.ndim, x.device, x.strides
+    ((1, 3), 'float32', 2, 'cpu', (3, 1))
+    >>> x.requires_grad = True
+    >>> (x * x).sum().backward()
+    >>> x.grad.tolist()
+    [[2.0, 4.0, 6.0]]
     """
 
     __slots__ = (

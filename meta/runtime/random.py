@@ -34,6 +34,13 @@ class Generator:
     Parameters
     ----------
     seed: any int; its low 63 bits are used.
+
+    >>> first, second = meta.random.Generator(7), meta.random.Generator(7)
+    >>> [first.key() for _ in range(3)] == [second.key() for _ in range(3)]
+    True
+    >>> second.load_state((7, 1))  # the seed, and how many keys were taken
+    >>> second.key() == meta.random.Generator(7).keys(2)[1].item()
+    True
     """
 
     def __init__(self, seed: int = 0) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import inspect
 import re
 from functools import cache
-from importlib import import_module
 from textwrap import dedent, indent
 from types import ModuleType
 from typing import Any
@@ -20,20 +19,16 @@ from meta.op.core import Op
 from meta.testing.case import ErrorSample, Sample
 from tools.site import examples
 from tools.site.docstrings import TARGETS, markdown
-
-ELSEWHERE = ("meta.interop.torch", "meta.testing")  # which `meta` does not import
+from tools.site.names import is_made, public_modules, public_names, public_objects
 
 
 @cache
 def pages() -> dict[str, dict[str, str]]:
     """Return the texts of all pages by where they lie, by section."""
     modules = public_modules()
-    shown = {id(kind[name]): f"meta.{name}" for kind in (OPERATORS, FUNCTIONS) for name in kind}
+    shown = {id(OPERATORS[name]): f"meta.{name}" for name in OPERATORS}
     shown.update((id(module), name) for name, module in modules.items())
-    for name, module in reversed(modules.items()):  # the text of a name is with the inner module
-        for public in public_names(module):
-            if has_source(thing := getattr(module, public)):
-                shown.setdefault(id(thing), f"{name}.{public}")
+    shown.update((id(thing), name) for name, thing in public_objects().items())
     TARGETS.update((target, target) for target in shown.values() if target != "meta")
     api = {f"reference/{name}.md": module_page(name, m, shown) for name, m in modules.items()}
     records, operators = examples.records(), {}
@@ -45,26 +40,6 @@ def pages() -> dict[str, dict[str, str]]:
     return {"API": api, "Operators by family": operators}
 
 
-def public_modules() -> dict[str, ModuleType]:
-    """Return the modules that users import, by name: `meta`, what it shows, and what these show."""
-    found: dict[str, ModuleType] = {}
-    waiting = [(name, import_module(name)) for name in ("meta", *ELSEWHERE)]
-    for name, module in waiting:
-        found[name] = module
-        inner = ((f"{name}.{n}", getattr(module, n)) for n in public_names(module))
-        known = [m for _, m in waiting]
-        waiting += [(n, m) for n, m in inner if isinstance(m, ModuleType) and m not in known]
-    return dict(sorted(found.items()))
-
-
-def public_names(module: ModuleType) -> list[str]:
-    """Return what a module exports: its ``__all__``, else what it defines."""
-    if hasattr(module, "__all__"):
-        return sorted(module.__all__)
-    own = [n for n, o in vars(module).items() if getattr(o, "__module__", "") == module.__name__]
-    return sorted(n for n in own if not n.startswith("_"))
-
-
 def module_page(name: str, module: ModuleType, shown: dict[int, str]) -> str:
     """Return a page: what the module says of itself, its names in a table, and their texts."""
     rows, texts = [("Name", "")], []
@@ -74,7 +49,7 @@ def module_page(name: str, module: ModuleType, shown: dict[int, str]) -> str:
         if isinstance(thing, ModuleType):
             rows.append((f"[`{public}`]({target}.md)", summary(thing)))
         elif target is None:  # a constant
-            rows.append((f"`{public}`", f"`{thing!r}`"))
+            rows.append((f"`{public}`", f"`{constant_text(thing)}`"))
         else:
             rows.append((f"[`{public}`][{target}]", summary(thing)))
             if target == full:
@@ -88,9 +63,11 @@ def table(rows: list[tuple[str, str]]) -> str:
     return "\n".join([head, "| --- | --- |", *others])
 
 
-def has_source(thing: Any) -> bool:
-    """Whether it is a function or a class, and no constant."""
-    return inspect.isclass(thing) or inspect.isroutine(inspect.unwrap(thing))
+def constant_text(thing: Any) -> str:
+    """Return a constant as Python writes it, or else of what class it is."""
+    text = repr(thing)
+    plain = len(text) <= 80 and " at 0x" not in text
+    return text.replace("|", r"\|") if plain else type(thing).__name__
 
 
 def summary(thing: Any) -> str:
@@ -103,8 +80,7 @@ def object_text(name: str, thing: Any) -> str:
     """Return the directive that shows a function or a class from its source; the text itself of a
     function that another one makes.
     """
-    code = getattr(inspect.unwrap(thing), "__code__", None)
-    if code is not None and code.co_name != thing.__name__:
+    if is_made(thing):
         called = f"```python\n{name}{signature_text(thing)}\n```"
         return "\n\n".join([heading(name), called, markdown(thing.__doc__), source_text(thing)])
     return f"""[](){{ #{name} }}

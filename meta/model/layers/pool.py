@@ -137,7 +137,13 @@ class MaxUnpool2d(MaxUnpool):
 
 
 class MaxUnpool3d(MaxUnpool):
-    """The reverse of `MaxPool3d`."""
+    """The reverse of `MaxPool3d`.
+
+    >>> x = meta.array([[[[[1.0, 2.0], [3.0, 9.0]], [[0.0, 5.0], [4.0, 6.0]]]]])
+    >>> y, indices = meta.model.MaxPool3d(2, return_indices=True)(x)
+    >>> meta.model.MaxUnpool3d(2)(y, indices).tolist()
+    [[[[[0.0, 0.0], [0.0, 9.0]], [[0.0, 0.0], [0.0, 0.0]]]]]
+    """
 
     operator = staticmethod(op.max_unpool3d)
 

@@ -381,6 +381,14 @@ def load_module(
     It needs neither the model's source nor a compiler; ``rebuild`` and ``cuda_graph`` are as for
     `meta.vm.load`. It has weights of its own. Raises FormatError, naming the file, for a folder
     that is no module in good order, and what `meta.vm.load` raises.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> net, x = meta.model.Linear(3, 2), meta.ones((4, 3))
+    >>> with meta.dialect.only("torch"), TemporaryDirectory() as folder:
+    ...     meta.compile_model(net, x, workdir=folder, name="net").close()
+    ...     with meta.load_module(f"{folder}/net") as module:
+    ...         module.input_names, module.run_with_tensors({"x": x})["output"].shape
+    (['x'], torch.Size([4, 2]))
     """
     from meta.vm.modules.workdir import read_module
 
