@@ -38,7 +38,15 @@ def rank(over: str) -> int:
 
 
 def axis_index(over: str, device: str = "cpu") -> Any:
-    """This rank's place along an axis, as an array: int64, without axes."""
+    """This rank's place along an axis, as an array: int64, without axes.
+
+    over: an axis of the mesh. Unlike `rank`, it is read when the program runs. DistributedError if
+    the mesh has no such axis.
+
+    >>> mesh = meta.distributed.simulate({"dp": 2})
+    >>> mesh.run(lambda: (meta.distributed.axis_index("dp") * 10).item())
+    [0, 10]
+    """
     return op.axis_index(over, size(over), device)
 
 
@@ -93,42 +101,115 @@ def broadcast(x: Any, over: str, root: int = 0) -> Any:
 
 
 def reduce(x: Any, over: str, reduction: str = "sum", root: int = 0) -> Any:
-    """`meta.op.reduce_to`: the sum over the ranks on one rank, zeros on the others."""
+    """`meta.op.reduce_to`: the sum over the ranks on one rank, zeros on the others.
+
+    x: one shape on all ranks. reduction: as of `all_reduce`. root: a rank along ``over``.
+    DistributedError if the mesh has no such axis, TypeInferError for a root that is not there.
+
+    >>> mesh = meta.distributed.simulate({"dp": 2})
+    >>> mesh.run(lambda: meta.distributed.reduce(meta.ones(2), "dp", root=1).tolist())
+    [[0.0, 0.0], [2.0, 2.0]]
+    """
     return op.reduce_to(x, over, size(over), reduction, root)
 
 
 def gather(x: Any, over: str, axis: int = 0, root: int = 0) -> Any:
-    """`meta.op.gather_to`: what all ranks have on one rank, zeros on the others."""
+    """`meta.op.gather_to`: what all ranks have on one rank, zeros on the others.
+
+    x: of any dtype, one shape on all ranks. Returns it with n times the extent along ``axis``, of n
+    ranks. root: a rank along ``over``. DistributedError if the mesh has no such axis,
+    TypeInferError for an axis or a root that is not there.
+
+    >>> def gathered():
+    ...     x = meta.ones(1) * float(meta.distributed.rank("dp"))
+    ...     return meta.distributed.gather(x, "dp", root=1).tolist()
+    >>> meta.distributed.simulate({"dp": 2}).run(gathered)
+    [[0.0, 0.0], [0.0, 1.0]]
+    """
     return op.gather_to(x, over, size(over), axis, root)
 
 
 def scatter(x: Any, over: str, axis: int = 0, root: int = 0) -> Any:
-    """`meta.op.scatter_from`: this rank's part of what one rank has."""
+    """`meta.op.scatter_from`: this rank's part of what one rank has.
+
+    x: one shape on all ranks; of rank ``root`` the numbers count. Its extent along ``axis`` is a
+    multiple of the ranks, else TypeInferError. DistributedError if the mesh has no such axis.
+
+    >>> mesh = meta.distributed.simulate({"dp": 2})
+    >>> mesh.run(lambda: meta.distributed.scatter(meta.array([1, 2, 3, 4]), "dp").tolist())
+    [[1, 2], [3, 4]]
+    """
     return op.scatter_from(x, over, size(over), axis, root)
 
 
 def send_recv(x: Any, over: str, sources: Any, targets: Any) -> Any:
-    """`meta.op.send_recv`: x from rank to rank, zeros on ranks that are no target."""
+    """`meta.op.send_recv`: x from rank to rank, zeros on ranks that are no target.
+
+    x: one shape and dtype on all ranks. sources, targets: ranks along ``over``, in pairs; no rank
+    is twice in one of them. DistributedError if the mesh has no such axis, TypeInferError for ranks
+    that are not there.
+
+    >>> def shifted():
+    ...     x = meta.ones(1) * (meta.distributed.rank("pp") + 1.0)
+    ...     return meta.distributed.send_recv(x, "pp", sources=(0, 1), targets=(1, 2)).tolist()
+    >>> meta.distributed.simulate({"pp": 3}).run(shifted)
+    [[0.0], [1.0], [2.0]]
+    """
     return op.send_recv(x, over, size(over), sources, targets)
 
 
 def copy_to(x: Any, over: str) -> Any:
-    """`meta.op.copy_to`: x, whose gradient is summed over the ranks."""
+    """`meta.op.copy_to`: x, whose gradient is summed over the ranks.
+
+    It is what a column of a tensor parallel layer does with its input. x: any shape, the same on
+    all ranks. DistributedError if the mesh has no such axis.
+
+    >>> def gradient():
+    ...     x = meta.model.parameter(meta.ones(2))
+    ...     meta.distributed.copy_to(x, "tp").sum().backward()
+    ...     return x.grad.tolist()
+    >>> meta.distributed.simulate({"tp": 2}).run(gradient)
+    [[2.0, 2.0], [2.0, 2.0]]
+    """
     return op.copy_to(x, over, size(over))
 
 
 def reduce_from(x: Any, over: str) -> Any:
-    """`meta.op.reduce_from`: the sum over the ranks, whose gradient is the same on all of them."""
+    """`meta.op.reduce_from`: the sum over the ranks, whose gradient is the same on all of them.
+
+    It is what a row of a tensor parallel layer does with its result. x: one shape on all ranks.
+    DistributedError if the mesh has no such axis.
+
+    >>> mesh = meta.distributed.simulate({"tp": 2})
+    >>> mesh.run(lambda: meta.distributed.reduce_from(meta.ones(2), "tp").tolist())
+    [[2.0, 2.0], [2.0, 2.0]]
+    """
     return op.reduce_from(x, over, size(over))
 
 
 def gather_from(x: Any, over: str, axis: int = 0) -> Any:
-    """`meta.op.gather_from`: what all ranks have, whose gradient is the same on all of them."""
+    """`meta.op.gather_from`: what all ranks have, whose gradient is the same on all of them.
+
+    x: of any dtype, one shape on all ranks. Returns it with n times the extent along ``axis``, of n
+    ranks. DistributedError if the mesh has no such axis.
+
+    >>> mesh = meta.distributed.simulate({"tp": 2})
+    >>> mesh.run(lambda: meta.distributed.gather_from(meta.ones((3, 2)), "tp", axis=1).shape)
+    [(3, 4), (3, 4)]
+    """
     return op.gather_from(x, over, size(over), axis)
 
 
 def scatter_to(x: Any, over: str, axis: int = 0) -> Any:
-    """`meta.op.scatter_to`: this rank's part of an x that all ranks have."""
+    """`meta.op.scatter_to`: this rank's part of an x that all ranks have.
+
+    x: its extent along ``axis`` is a multiple of the ranks, else TypeInferError; the gradient is
+    gathered. DistributedError if the mesh has no such axis.
+
+    >>> mesh = meta.distributed.simulate({"tp": 2})
+    >>> mesh.run(lambda: meta.distributed.scatter_to(meta.array([1, 2, 3, 4]), "tp").tolist())
+    [[1, 2], [3, 4]]
+    """
     return op.scatter_to(x, over, size(over), axis)
 
 

@@ -33,6 +33,12 @@ def init(device: str | None = None, timeout: float = TIMEOUT) -> None:
 
     Raises DistributedError if no launcher started the process, its GPU is not there, CUDA was used
     before, or a rank does not come.
+
+    >>> try:
+    ...     meta.distributed.init("cpu")
+    ... except meta.errors.DistributedError as error:
+    ...     print(error.what)
+    no launcher started this process
     """
     if dist.is_initialized():
         raise DistributedError("this process is one of many already", hint="meta.distributed.end()")
@@ -135,6 +141,15 @@ def end() -> None:
     """Leave the others: the mesh is gone, and the process is alone again.
 
     CUDA graphs that hold collectives are forgotten before, without which NCCL would wait for ever.
+
+    It does nothing in a process that is alone.
+
+    >>> meta.distributed.end()
+    >>> try:
+    ...     meta.distributed.size("dp")
+    ... except meta.errors.DistributedError as error:
+    ...     print(error.what)
+    the mesh has no axis 'dp'
     """
     set_process_mesh(NO_MESH)
     atexit.unregister(_leave)

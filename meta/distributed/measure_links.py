@@ -36,6 +36,12 @@ def measure_links(over: str) -> Link:
     Raises DistributedError for an axis that the mesh does not have, for ranks that are no
     processes, for one rank, and for several ranks on one of several hosts; ArgumentError where
     times do not grow with the bytes.
+
+    >>> try:
+    ...     meta.distributed.simulate({"dp": 2}).run(lambda: meta.distributed.measure_links("dp"))
+    ... except meta.errors.DistributedError as error:
+    ...     print(error.what)
+    simulated ranks have no links
     """
     group = axis_group(over)
     if not dist.is_initialized():

@@ -127,6 +127,17 @@ class Mesh:
 
     Raises DistributedError without `init`, for another number of processes, if the ranks do not
     make the same mesh, or one does not come.
+
+    Each process of ``torchrun --nproc-per-node 4 program.py`` runs::
+
+        meta.distributed.init()
+        mesh = meta.distributed.Mesh({"dp": 2, "tp": 2})
+
+    >>> try:
+    ...     meta.distributed.Mesh({"dp": 2})
+    ... except meta.errors.DistributedError as error:
+    ...     print(error.what)
+    there are no processes yet
     """
 
     def __init__(

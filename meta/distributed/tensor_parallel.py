@@ -143,6 +143,13 @@ def tensor_parallel_plan(model: Model, over: str = "tp") -> dict[str, Any]:
 
     A model says how the layers in it are divided by a method ``tensor_parallel_plan(ranks)``, which
     returns a plan of names inside of it. ArgumentError if there is none.
+
+    >>> config = meta.model.zoo.GPT2Config(vocab_size=20, n_embd=8, n_layer=1, n_head=2)
+    >>> model = meta.model.zoo.GPT2Model(config)
+    >>> plan = lambda: meta.distributed.tensor_parallel_plan(model)
+    >>> styles = meta.distributed.simulate({"tp": 2}).run(plan)[0]
+    >>> styles["wte"], styles["h.0.attn.c_attn"], styles["h.0.attn.c_proj"]
+    ('vocabulary', ('column', 3), 'row')
     """
     ranks, plan = axis_size(over), dict[str, Any]()
     for path, inner in model.paths():
@@ -291,6 +298,14 @@ def explain_tensor_parallel(model: Model, *args: Any, **kwargs: Any) -> TensorPa
     """Return, for arguments as of a call, what each array of a model has become, and which
     collectives its program has, where and why: a ``gather_from`` is there because an operator has
     no rule for parts, or the parts do not fit it.
+
+    >>> def collectives():
+    ...     net = meta.model.Sequential(meta.model.Linear(4, 8), meta.model.Linear(8, 4))
+    ...     meta.distributed.tensor_parallel(net, {"0": "column", "1": "row"})
+    ...     report = meta.distributed.explain_tensor_parallel(net, meta.ones((2, 4)))
+    ...     return report.arrays["0.weight"], [one.collective for one in report.exchanges]
+    >>> meta.distributed.simulate({"tp": 2}).run(collectives)[0]
+    (((8, 4), (4, 4)), ['copy_to', 'reduce_from'])
     """
     entry = model.traced_entry()
     state = model.state()
