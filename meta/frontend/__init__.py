@@ -38,6 +38,11 @@ def explain_compile(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Com
     run, forward and, where a result requires a gradient, backward: a copy of it, so that neither
     its state nor the arguments change. What was compiled before is forgotten
     (``torch._dynamo.reset``).
+
+    >>> import torch
+    >>> report = meta.explain_compile(torch.nn.ReLU(), torch.ones(2))
+    >>> len(report.graphs), report.breaks, report.calls_back
+    (1, (), ())
     """
     from meta.frontend.dynamo.report import explain
 

@@ -14,6 +14,10 @@ class Bound:
 
     bytes: of weights and cache. seconds: by the bandwidth of a copy on the device. measured:
     whether that was measured there (`meta.vm.measure_peaks`), or is of a data sheet or a default.
+
+    >>> bound = meta.language.Bound(bytes=16_000_000_000, seconds=0.004, measured=False)
+    >>> 1 / bound.seconds  # tokens of a text in a second, at most
+    250.0
     """
 
     bytes: int

@@ -18,6 +18,10 @@ class Experts:
     count: of experts. chosen: how many of them a token goes to. inner: their features between.
     normalized: whether the weights of those chosen sum to 1. shared: the features of an expert that
     all tokens go to, behind a gate of its own; 0 for none.
+
+    >>> experts = meta.language.Experts(count=8, chosen=2, inner=16)
+    >>> experts.count, experts.normalized
+    (8, True)
     """
 
     count: int
@@ -43,6 +47,14 @@ class DecoderConfig:
     biases: which projections have them, of "qkv", "output", "mlp". gated: whether the activation
     multiplies another projection. experts: by layer, None where there are none.
     embedding_scale: what embeddings are multiplied by. tied: the head's matrix is theirs.
+
+    >>> rope = {"rope_type": "default", "rope_theta": 1e4}
+    >>> config = meta.language.DecoderConfig(
+    ...     vocab_size=11, hidden_size=8, inner=12, heads=2, key_value_heads=1, head_width=4,
+    ...     windows=(None, 16), rotary=(rope, rope), experts=(None, None), rotary_width=4,
+    ...     scale=0.5, eps=1e-6, max_positions=32)
+    >>> config.layers, meta.language.Decoder(config).lm_head.weight.shape
+    (2, (11, 8))
     """
 
     vocab_size: int

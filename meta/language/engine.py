@@ -56,6 +56,15 @@ class Request:
     number: of the request; pieces have it as their ``row``. prompt: its tokens. text: what was
     written (`tokens`, `logprobs`, `written`). reason: why the text ended, as `Completion` says it,
     "cancelled", or "failed" where scores are no numbers, as of weights that overflow; None before.
+
+    >>> rope = {"rope_type": "default", "rope_theta": 1e4}
+    >>> model = meta.language.Decoder(meta.language.DecoderConfig(
+    ...     vocab_size=11, hidden_size=8, inner=12, heads=2, key_value_heads=1, head_width=4,
+    ...     windows=(None,), rotary=(rope,), experts=(None,), rotary_width=4, scale=0.5, eps=1e-6,
+    ...     max_positions=32))
+    >>> request = meta.language.Engine(model, rows=1, length=32).add([1, 2, 3], max_new_tokens=4)
+    >>> request.prompt, request.tokens, request.reason  # no step has been done
+    ([1, 2, 3], [1, 2, 3], None)
     """
 
     def __init__(

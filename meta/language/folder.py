@@ -225,6 +225,20 @@ def load(
     Each tensor is read once and moved; on the CPU, one that needs no change stays in the file's
     pages. FormatError for a folder, name or shape that does not fit, ArgumentError for another
     family.
+
+    >>> import json
+    >>> from dataclasses import asdict
+    >>> from tempfile import TemporaryDirectory
+    >>> sizes = {"vocab_size": 11, "hidden_size": 8, "intermediate_size": 12}
+    >>> config = meta.model.zoo.LlamaConfig(num_hidden_layers=1, num_attention_heads=2, **sizes)
+    >>> with TemporaryDirectory() as folder:
+    ...     with open(f"{folder}/config.json", "w") as file:
+    ...         json.dump({"model_type": "llama", **asdict(config)}, file)
+    ...     saved = meta.model.zoo.LlamaForCausalLM(config)
+    ...     meta.model.save_weights(saved, f"{folder}/model.safetensors")
+    ...     decoder = meta.language.load(folder)
+    >>> decoder.config.layers, decoder.config.vocab_size
+    (1, 11)
     """
     path, file = Path(folder), None
     if path.suffix == ".gguf":

@@ -39,6 +39,15 @@ class Piece:
     the text ends here, as `Completion` says it, else None. guessed: whether a draft had it.
     alternatives: the most probable tokens and the logarithms of their probabilities, where an
     engine was asked for them.
+
+    >>> rope = {"rope_type": "default", "rope_theta": 1e4}
+    >>> model = meta.language.Decoder(meta.language.DecoderConfig(
+    ...     vocab_size=11, hidden_size=8, inner=12, heads=2, key_value_heads=1, head_width=4,
+    ...     windows=(None,), rotary=(rope,), experts=(None,), rotary_width=4, scale=0.5, eps=1e-6,
+    ...     max_positions=32))
+    >>> pieces = list(meta.language.generate(model, [1, 2], max_new_tokens=3, stream=True))
+    >>> [piece.reason for piece in pieces], pieces[0].row
+    ([None, None, 'length'], 0)
     """
 
     row: int
@@ -60,6 +69,15 @@ class Completion:
     had; each other one took a step of the model. score: with beams, the sum of the tokens'
     logarithms, as options change them, over the length to the power of ``length_penalty``. others:
     the texts of the other beams, the best first.
+
+    >>> rope = {"rope_type": "default", "rope_theta": 1e4}
+    >>> model = meta.language.Decoder(meta.language.DecoderConfig(
+    ...     vocab_size=11, hidden_size=8, inner=12, heads=2, key_value_heads=1, head_width=4,
+    ...     windows=(None,), rotary=(rope,), experts=(None,), rotary_width=4, scale=0.5, eps=1e-6,
+    ...     max_positions=32))
+    >>> found = meta.language.generate(model, [1, 2, 3], max_new_tokens=4, end_tokens=())
+    >>> found.tokens.dtype.name, found.logprobs.shape, found.reason, found.text
+    ('int64', (4,), 'length', None)
     """
 
     tokens: np.ndarray
@@ -302,6 +320,15 @@ def generate(
     prompts, or for a longer text, compiles.
 
     Raises ArgumentError for a prompt, an option or a cache that does not fit.
+
+    >>> rope = {"rope_type": "default", "rope_theta": 1e4}
+    >>> model = meta.language.Decoder(meta.language.DecoderConfig(
+    ...     vocab_size=11, hidden_size=8, inner=12, heads=2, key_value_heads=1, head_width=4,
+    ...     windows=(None,), rotary=(rope,), experts=(None,), rotary_width=4, scale=0.5, eps=1e-6,
+    ...     max_positions=32))
+    >>> found = meta.language.generate(model, [[1, 2, 3], [4]], max_new_tokens=4, end_tokens=())
+    >>> [completion.tokens.shape for completion in found]
+    [(4,), (4,)]
     """
     if not isinstance(model, Decoder):
         raise ArgumentError(

@@ -43,6 +43,12 @@ class Sampling:
     seed: an int >= 0, of the draws; None: they go on from `meta.random.seed`. What a row draws is a
     function of its seed and of where in its text the token is, whatever the batch. One seed gives
     each row another, which is itself for the first.
+
+    Raises ArgumentError, where it is used, for a number that is out of its range.
+
+    >>> numbers = meta.language.Sampling(temperature=0.5, top_k=[5, 0]).rows(2, vocabulary=11)
+    >>> numbers["temperature"].tolist(), numbers["top_k"].tolist()
+    ([0.5, 0.5], [5, 0])
     """
 
     temperature: float | Many = 0.0

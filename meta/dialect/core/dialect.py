@@ -56,6 +56,13 @@ class Dialect(Backend):
     """A backend and its implementations of operators; `Backend` has the parameters.
 
     ops, patterns: these implementations, and its kernels for several calls, by name.
+
+    docs/howto/backend.md makes one.
+
+    >>> from meta.dialect.core.catalog import DIALECTS
+    >>> aten = DIALECTS["torch"]
+    >>> aten.devices, aten.plevel.name, aten.resolve("softmax").name
+    (('cpu', 'cuda'), 'REFERENCE', 'torch.softmax')
     """
 
     def __post_init__(self) -> None:

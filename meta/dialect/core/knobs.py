@@ -37,6 +37,9 @@ class Knobs:
 
         What is asked for several times under one name, by several kernels of a function, is one
         knob: it turns those that have its value among their options.
+
+        >>> meta.dialect.ask("rows", 64, (16, 256))  # no kernel is being tuned: the default
+        64
         """
         self.asked.setdefault(name, []).append((default, tuple(options)))
         chosen = self.chosen.get(name, default)
@@ -141,7 +144,18 @@ def forget() -> None:
 
 
 def tunable(make: Callable[..., OpEnv]) -> Callable[..., OpEnv]:
-    """Let what a maker `ask`s be the configurations of the kernels that it makes; a decorator."""
+    """Let what a maker `ask`s be the configurations of the kernels that it makes; a decorator.
+
+    >>> @meta.dialect.tunable
+    ... def make():
+    ...     rows = meta.dialect.ask("rows", 64, (16, 256))
+    ...     return meta.dialect.OpEnv(lambda x: x * rows, allocates=True)
+    >>> env = make()
+    >>> env.run(1), env.configs.listed()
+    (64, [(('rows', 16),), (('rows', 256),)])
+    >>> env.configured((("rows", 16),)).run(1)
+    16
+    """
 
     @wraps(make)
     def maker(*args: Any, **kwargs: Any) -> OpEnv:

@@ -27,7 +27,18 @@ Kernel = Callable[..., Any]
 
 
 class Unsupported(Exception):
-    """Raised by an implementation that cannot serve a call: its limit, never a user's error."""
+    """Raised by an implementation that cannot serve a call: its limit, never a user's error.
+
+    What it says is the reason that `meta.explain` and a DispatchError give.
+
+    >>> x = meta.ones(2, dtype="complex64", device="cpu")
+    >>> try:
+    ...     with meta.dialect.only("tvm"):
+    ...         meta.exp(x)
+    ... except meta.errors.DispatchError as error:
+    ...     print(str(error.expected).rpartition("refuses: ")[2])
+    no code is generated for float8 and complex numbers
+    """
 
 
 def declining(when: Callable[[Any], str | None] | None, call: Any) -> None:
@@ -157,6 +168,11 @@ class OpEnv:
     site: where the kernel is defined, as far as that is known.
     scope: for which chips the kernel is. launch_scope: whose configurations and heuristics launch
         it, the kernel's own if `GENERIC`; see `scope.launch_settings`.
+
+    >>> import torch
+    >>> env = meta.dialect.OpEnv(lambda x, out: torch.exp(x, out=out), allocates=False)
+    >>> env.run(torch.zeros(2), result := torch.empty(2)) is result, result.tolist()
+    (True, [1.0, 1.0])
     """
 
     __slots__ = (

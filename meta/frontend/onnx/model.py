@@ -353,6 +353,13 @@ def from_onnx(model: Any, constants: Mapping[str, object] | None = None) -> Onnx
     Raises OnnxError for a file that is no valid ONNX model, and, listing all of them, for nodes
     that no converter takes; those that a converter cannot express are listed when the model is
     called. ArgumentError for constants that are no inputs.
+
+    >>> from onnx import TensorProto, helper
+    >>> x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", 2]) for n in "xy")
+    >>> graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "graph", [x], [y])
+    >>> model = meta.frontend.from_onnx(helper.make_model(graph))
+    >>> model(meta.ones((1, 2))).tolist()
+    [[-1.0, -1.0]]
     """
     program, arrays = read_program(_load_checked(model), dict(constants or {}))
     return OnnxModel(program, arrays, [i.name for i in program.inputs])

@@ -314,6 +314,14 @@ def from_relax(
 
     Raises RelaxError listing every call that is not supported, or for weights that do not fit, and
     ArgumentError for something else than such a module.
+
+    >>> import tvm
+    >>> x = tvm.relax.Var("x", tvm.relax.TensorType((2,), "float32"))
+    >>> builder = tvm.relax.BlockBuilder()
+    >>> with builder.function("main", [x]):
+    ...     main = builder.emit_func_output(builder.emit(tvm.relax.op.exp(x)))
+    >>> meta.frontend.from_relax(builder.get())(meta.zeros(2)).tolist()
+    [1.0, 1.0]
     """
     if not isinstance(mod, tvm.ir.IRModule) or "main" not in [
         g.name_hint for g in mod.get_global_vars()

@@ -50,6 +50,14 @@ def measure_peaks(device: object = None, *, anew: bool = False) -> Peaks:
 
     Peaks that were measured in this environment are returned as they are, unless ``anew``. Measure
     on an idle device. Raises DeviceError for one that is not there.
+
+    It takes seconds. ``print(meta.vm.measure_peaks())`` shows those of the CPU.
+
+    >>> try:
+    ...     meta.vm.measure_peaks("cuda:99")
+    ... except meta.errors.DeviceError as error:
+    ...     print(type(error).__name__)
+    DeviceError
     """
     where = require("cpu" if device is None else device)
     found = peaks_of(where)

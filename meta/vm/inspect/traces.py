@@ -175,6 +175,16 @@ def merge_traces(
 
     Raises FormatError for a file that is none of a rank, for two of one rank, and for ranks that
     ran different programs; FileError if the trace cannot be written.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> total = meta.model.trace(lambda x: meta.distributed.all_reduce(x, "dp"))
+    >>> def trace(folder):
+    ...     x = meta.ones(3, device="cpu")
+    ...     return meta.vm.compile(total, x).profile(x, repeat=1).chrome_trace(f"{folder}/run.json")
+    >>> with TemporaryDirectory() as folder:
+    ...     files = meta.distributed.simulate({"dp": 2}).run(lambda: trace(folder))
+    ...     sorted(meta.vm.merge_traces(files, f"{folder}/all.json"))
+    [0, 1]
     """
     found: dict[int, _Trace] = {}
     for one in paths:
