@@ -46,6 +46,9 @@ def generic_cast(to_half: bool, count: int | None = None) -> Casts:
 
     count: how many tensor arguments it is about, the first ones; the others are left as they are.
     None: all. float64 is never narrowed.
+
+    >>> meta.amp.generic_cast(True).word, meta.amp.generic_cast(False, count=2).count
+    ('always', 2)
     """
     return Casts("always" if to_half else "never", count)
 
@@ -53,6 +56,9 @@ def generic_cast(to_half: bool, count: int | None = None) -> Casts:
 def infer_cast(count: int | None = None) -> Casts:
     """Return the rule that follows the arguments: where their precisions differ, the first
     ``count`` tensor arguments (None: all) meet in the wider one.
+
+    >>> meta.amp.infer_cast().word
+    'infer'
     """
     return Casts("infer", count)
 
@@ -89,6 +95,12 @@ def register_op_cast_rule(op: Op | str, rule: Casts | CustomRule, site: Span | N
 
     Raises RegistrationError if the operator has a rule already, or has fewer tensor arguments than
     the rule is about.
+
+    >>> from meta.op.core import Op
+    >>> mine = Op(meta.op.exp.type_function, name="mine", schema=meta.op.exp.schema, random=False)
+    >>> meta.amp.register_op_cast_rule(mine, meta.amp.infer_cast(count=1))
+    >>> str(meta.amp.rule_of(mine))
+    'infer, the first 1'
     """
     if site is None:
         site = definition_span(rule) if callable(rule) else caller_span()
@@ -136,6 +148,11 @@ def custom_rules(rules: Mapping[Op | str, Casts | CustomRule]) -> AbstractContex
 
     rules: by operator or name, what `register_op_cast_rule` takes. Blocks nest; of several rules
     for an operator the innermost counts. What was cast before the block keeps its casts.
+
+    >>> x, rules = meta.ones((2, 2)), {"matmul": meta.amp.generic_cast(False)}
+    >>> with meta.amp.autocast_scope(), meta.amp.custom_rules(rules):
+    ...     (x @ x).dtype
+    'float32'
     """
     site = caller_span()
     return _override(
@@ -194,28 +211,68 @@ def require_rules(ops: Iterable[Op]) -> None:
 
 
 def always(*ops: Op) -> None:
-    """Cast the floating point arguments of these operators to the half dtype."""
+    """Cast the floating point arguments of these operators to the half dtype.
+
+    Raises RegistrationError for an operator that has a rule.
+
+    >>> from meta.op.core import Op
+    >>> mine = Op(meta.op.exp.type_function, name="mine", schema=meta.op.exp.schema, random=False)
+    >>> meta.amp.always(mine)
+    >>> str(meta.amp.rule_of(mine))
+    'always'
+    """
     site = caller_span()
     for op in ops:
         register_op_cast_rule(op, generic_cast(True), site)
 
 
 def never(*ops: Op) -> None:
-    """Cast the half precision arguments of these operators to float32."""
+    """Cast the half precision arguments of these operators to float32.
+
+    Raises RegistrationError for an operator that has a rule.
+
+    >>> from meta.op.core import Op
+    >>> mine = Op(meta.op.exp.type_function, name="mine", schema=meta.op.exp.schema, random=False)
+    >>> meta.amp.never(mine)
+    >>> meta.amp.cast_dtypes(mine, (meta.ir.parse_type("float16[2]"),), "float16")
+    ('float32',)
+    """
     site = caller_span()
     for op in ops:
         register_op_cast_rule(op, generic_cast(False), site)
 
 
 def infer(*ops: Op) -> None:
-    """Let the arguments decide: half precision if all of them have it, else the widest of them."""
+    """Let the arguments decide: half precision if all of them have it, else the widest of them.
+
+    Raises RegistrationError for an operator that has a rule.
+
+    >>> from meta.op.core import Op
+    >>> mine = Op(meta.op.exp.type_function, name="mine", schema=meta.op.exp.schema, random=False)
+    >>> meta.amp.infer(mine)
+    >>> str(meta.amp.rule_of(mine))
+    'infer'
+    """
     site = caller_span()
     for op in ops:
         register_op_cast_rule(op, infer_cast(), site)
 
 
 def custom(*ops: Op) -> Callable[[CustomRule], CustomRule]:
-    """Register a function as the cast rule of operators; a decorator."""
+    """Register a function as the cast rule of operators; a decorator.
+
+    The function takes the arguments, tensors as types, and the half dtype, and returns a dtype or
+    None for each argument. Raises RegistrationError for an operator that has a rule.
+
+    >>> from meta.op.core import Op
+    >>> mine = Op(meta.op.exp.type_function, name="mine", schema=meta.op.exp.schema, random=False)
+    >>> @meta.amp.custom(mine)
+    ... def if_large(args, half):
+    ...     return (half if args[0].size > 100 else None,)
+    >>> small, large = meta.ir.parse_type("float32[9]"), meta.ir.parse_type("float32[200]")
+    >>> [meta.amp.cast_dtypes(mine, (x,), "float16") for x in (small, large)]
+    [(None,), ('float16',)]
+    """
     for op in ops:
         require_op(op, "a cast rule")
 
@@ -326,6 +383,10 @@ def cast_dtypes(op: Op, args: tuple[Any, ...], half: str) -> tuple[str | None, .
     narrowed: a call with a float64 argument is treated as "infer", in which arguments of different
     precision meet in the wider one. A call with a number that its dtype does not hold, such as a
     mask's -1e9, is computed in float32. A `Finite` dtype is a cast by `cast_finite`.
+
+    >>> x = meta.ir.parse_type("float32[2, 2]")
+    >>> meta.amp.cast_dtypes(meta.op.matmul, (x, x), "float16")
+    ('float16', 'float16')
     """
     wanted = _dtypes_by_rule(op, args, half)
     if _too_large(op, args, wanted):

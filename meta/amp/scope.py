@@ -36,6 +36,10 @@ def autocast(model: Any, dtype: object = "float16", out_dtype: object = None) ->
 
     Raises ArgumentError for another dtype or something that is no model, and, when it is first
     called, AutocastError for operators without a cast rule.
+
+    >>> model = meta.amp.autocast(meta.model.Linear(3, 2), "bfloat16", out_dtype="bfloat16")
+    >>> model(meta.ones((4, 3))).dtype, model.program(meta.ones((4, 3))).arrays[0].dtype
+    ('bfloat16', 'float32')
     """
     half = require_half(dtype)
     out = None if out_dtype is None else canonical(out_dtype)

@@ -41,7 +41,13 @@ class FlopsRow:
 
 @dataclass(frozen=True, slots=True)
 class FlopsReport:
-    """The operations of a module's main: ``rows`` by binding, those that do nothing left out."""
+    """The operations of a module's main: ``rows`` by binding, those that do nothing left out.
+
+    >>> program = meta.model.Linear(3, 2).forward.program(meta.ones((4, 3)))
+    >>> report = meta.analysis.flops(program.module)
+    >>> report.total, report.by_operator()
+    (56, {'dense': 48, 'add': 8})
+    """
 
     rows: tuple[FlopsRow, ...]
 
@@ -159,6 +165,11 @@ class CostReport:
     ----------
     rows: by binding, those that take no time left out. device, how: for what it was predicted.
     from_defaults: whether what is estimated is estimated without peaks of this device.
+
+    >>> program = meta.model.Linear(3, 2).forward.program(meta.ones((4, 3)))
+    >>> report = meta.analysis.cost(program.module, device="cpu")
+    >>> report.total > 0, len(report.rows), 0 <= report.measured_share <= 1
+    (True, 2, True)
     """
 
     rows: tuple[CostRow, ...]

@@ -79,6 +79,11 @@ class MemoryReport:
     compiled program, the most that a kernel takes while it runs, as far as it is known (not of
     ATen's), what recorded CUDA graphs keep, workspaces included, and what kernels keep between
     calls.
+
+    >>> program = meta.model.trace(lambda x: (x + 1.0) * x).program(meta.ones(1024))
+    >>> report = meta.analysis.memory(program.module)
+    >>> report.arguments, report.total, report.lower_bound
+    (4096, 8192, 8192)
     """
 
     arguments: int

@@ -243,6 +243,13 @@ class ScalingReport:
     microseconds of all kernels, as far as they were measured and as far as they are estimated.
     total: microseconds of one run of main. memory: of a rank, as `meta.analysis.memory` reports it.
     device, how: for what kernels were predicted. whole: whether the time of kernels was given.
+
+    >>> total = meta.model.trace(lambda x: meta.distributed.all_reduce(x, "dp"))
+    >>> with meta.distributed.planned({"dp": 16}):
+    ...     program = total.program(meta.ones(1024))
+    >>> report = meta.analysis.scaling(program.module, {"dp": 16}, device="cpu")
+    >>> report.ranks, report.hosts, [row.operator for row in report.rows]
+    (16, 2, ['all_reduce'])
     """
 
     mesh: Mapping[str, int]
@@ -379,6 +386,13 @@ def scaling(
 
     Raises ArgumentError for a mesh that is none, DistributedError for a program of another mesh,
     DeviceError for a device that is not there.
+
+    >>> total = meta.model.trace(lambda x: meta.distributed.all_reduce(x, "dp"))
+    >>> with meta.distributed.planned({"dp": 16}):
+    ...     program = total.program(meta.ones(1024))
+    >>> report = meta.analysis.scaling(program.module, {"dp": 16}, device="cpu")
+    >>> report.communication > 0, report.total >= report.communication
+    (True, True)
     """
     sizes = axis_sizes(mesh)
     where = require("cpu" if device is None else device)

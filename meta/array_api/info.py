@@ -61,5 +61,10 @@ def _checked(device: object) -> None:
 
 
 def __array_namespace_info__() -> Info:
-    """Return what the namespace can do."""
+    """Return what the namespace can do.
+
+    >>> info = meta.array_api.__array_namespace_info__()
+    >>> info.default_dtypes()["real floating"], info.capabilities()["boolean indexing"]
+    ('float32', True)
+    """
     return Info()

@@ -13,7 +13,11 @@ Array = Any
 
 
 def reshape(x: Array, /, shape: tuple[int, ...], *, copy: bool | None = None) -> Array:
-    """Return the elements of ``x`` in row-major order in another shape; see `meta.reshape`."""
+    """Return the elements of ``x`` in row-major order in another shape; see `meta.reshape`.
+
+    >>> meta.array_api.reshape(meta.array([1, 2, 3, 4]), (2, -1)).tolist()
+    [[1, 2], [3, 4]]
+    """
     return op.reshape(x, shape, copy)
 
 
@@ -21,6 +25,9 @@ def repeat(x: Array, repeats: int | Array, /, *, axis: int | None = None) -> Arr
     """Return every element ``repeats`` times in a row along ``axis``; None flattens ``x`` first.
 
     repeats: a number, or a vector of one for each element along the axis, which is read now.
+
+    >>> meta.array_api.repeat(meta.array([1, 2, 3]), meta.array([2, 0, 1])).tolist()
+    [1, 1, 3]
     """
     x = as_operand(x)
     if isinstance(repeats, int):
@@ -37,5 +44,10 @@ def repeat(x: Array, repeats: int | Array, /, *, axis: int | None = None) -> Arr
 
 
 def take_along_axis(x: Array, indices: Array, /, *, axis: int = -1) -> Array:
-    """Return, along ``axis``, the elements that ``indices`` name; see `meta.take_along_axis`."""
+    """Return, along ``axis``, the elements that ``indices`` name; see `meta.take_along_axis`.
+
+    >>> x = meta.array([[3, 1], [2, 4]])
+    >>> meta.array_api.take_along_axis(x, meta.array_api.argsort(x, axis=1), axis=1).tolist()
+    [[1, 3], [2, 4]]
+    """
     return op.take_along_axis(x, indices, axis)

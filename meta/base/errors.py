@@ -208,9 +208,14 @@ class AutocastError(MetaError, RuntimeError):
     """A program that cannot be computed in mixed precision, for one because operators have no cast
     rule.
 
-    >>> error = meta.errors.AutocastError("operators have no cast rule: my_op")
-    >>> isinstance(error, RuntimeError), error.what
-    (True, 'operators have no cast rule: my_op')
+    >>> from meta.op.core import Op
+    >>> mine = Op(lambda x: x, name="mine", schema=meta.op.exp.schema, random=False)
+    >>> try:
+    ...     with meta.amp.autocast_scope():
+    ...         mine(meta.ones(2))
+    ... except meta.errors.AutocastError as error:
+    ...     print(error.what)
+    operators have no cast rule: mine
     """
 
 

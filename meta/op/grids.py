@@ -129,7 +129,12 @@ def meshgrid(*arrays: Any, indexing: str = "xy") -> tuple[Any, ...]:
 
 @function
 def broadcast_arrays(*arrays: Any) -> list[Any]:
-    """Return arrays of any dtypes, each broadcast to the shape that all have in common."""
+    """Return arrays of any dtypes, each broadcast to the shape that all have in common.
+
+    >>> a, b = meta.broadcast_arrays(meta.array([[1], [2]]), meta.array([10, 20, 30]))
+    >>> a.tolist(), b.shape
+    ([[1, 1, 1], [2, 2, 2]], (2, 3))
+    """
     given = [as_operand(a) for a in arrays]
     shape = common_shape(*[a.shape for a in given])
     return [op.broadcast_to(a, shape) for a in given]
@@ -188,7 +193,11 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
 
 @function
 def positive(x: Any, /) -> Any:
-    """Return +x, a copy of ``x``. Source: Array API 2024.12."""
+    """Return +x, a copy of ``x``. Source: Array API 2024.12.
+
+    >>> meta.positive(meta.array([1, -2])).tolist()
+    [1, -2]
+    """
     return op.copy(x)
 
 

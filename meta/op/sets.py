@@ -116,6 +116,10 @@ def unique_inverse(x: Any, /) -> UniqueInverse:
     """Return the distinct elements of ``x``, ascending, and the place of each element among them.
 
     The places have the shape of ``x`` (int64).
+
+    >>> found = meta.unique_inverse(meta.array([7, 5, 7]))
+    >>> found.values.tolist(), found.inverse_indices.tolist()
+    ([5, 7], [1, 0, 1])
     """
     return UniqueInverse(*op.unique(x, True, False))
 
@@ -127,6 +131,10 @@ def unique_all(x: Any, /) -> UniqueAll:
 
     ``indices`` count in row-major order; they, ``inverse_indices`` (in the shape of ``x``) and
     ``counts`` are int64.
+
+    >>> found = meta.unique_all(meta.array([7, 5, 7]))
+    >>> [part.tolist() for part in found]  # values, indices, inverse_indices, counts
+    [[5, 7], [1, 0], [1, 0, 1], [1, 2]]
     """
     values, inverse, counts = op.unique(x, True, True)
     # Sorted by value, with equal ones in their order: each group begins with its first element.

@@ -464,6 +464,12 @@ def asarray(
 
     ``copy``: True gives memory of its own, False that of ``obj``, and ArgumentError where that
     cannot be; None copies where it has to. Other arguments and errors as of `array`.
+
+    >>> meta.asarray([1, 2, 3]).dtype, meta.asarray([1, 2], dtype="float16").tolist()
+    ('int64', [1.0, 2.0])
+    >>> x = meta.ones(3)
+    >>> meta.asarray(x) is x, meta.asarray(x, copy=True) is x
+    (True, False)
     """
     arrays = isinstance(obj, ndarray | torch.Tensor | np.ndarray) or hasattr(obj, "__dlpack__")
     if copy is not True and arrays:
@@ -487,6 +493,13 @@ def from_dlpack(x: Any, /, *, device: object = None, copy: bool | None = None) -
     ``copy``: True gives memory of its own. ``device``: where the array is to be, if elsewhere a
     copy, which ``copy=False`` refuses. Raises ArgumentError for what exports none, for memory that
     must not be written, and for dtypes that `meta` does not have.
+
+    >>> import torch
+    >>> memory = torch.zeros(2)
+    >>> x = meta.from_dlpack(memory)
+    >>> memory[0] = 7.0
+    >>> x.tolist()
+    [7.0, 0.0]
     """
     if isinstance(x, np.ndarray) and not x.flags.writeable:
         if copy:

@@ -37,9 +37,6 @@ class Knobs:
 
         What is asked for several times under one name, by several kernels of a function, is one
         knob: it turns those that have its value among their options.
-
-        >>> meta.dialect.ask("rows", 64, (16, 256))  # no kernel is being tuned: the default
-        64
         """
         self.asked.setdefault(name, []).append((default, tuple(options)))
         chosen = self.chosen.get(name, default)
@@ -117,6 +114,9 @@ def preset(numbers: Mapping[str, int]) -> Iterator[set[str]]:
 def ask(name: str, default: int, options: Sequence[int]) -> int:
     """Return what the knobs of the kernel that is being made say, the default where there are
     none; see `Knobs.ask`. Raises Unsupported for a `preset` number that the kernel cannot have.
+
+    >>> meta.dialect.ask("rows", 64, (16, 256))  # no kernel is being tuned: the default
+    64
     """
     whole = isinstance(default, int) and all(isinstance(n, int) for n in options)
     if not whole or not isinstance(name, str) or not name.isidentifier():
