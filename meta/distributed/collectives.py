@@ -229,7 +229,7 @@ def unshard(x: ndarray | Mapping[str, ndarray]) -> ndarray | dict[str, ndarray]:
 
     >>> import meta
     >>> x = meta.ones((2, 3))
-    >>> unshard(x) is x
+    >>> meta.distributed.unshard(x) is x
     True
     """
     if isinstance(x, ndarray):

@@ -47,7 +47,7 @@ class simulate:
     random numbers (dropout masks, weights); along the others each rank draws its own.
 
     >>> import meta
-    >>> ranks = simulate({"dp": 3})
+    >>> ranks = meta.distributed.simulate({"dp": 3})
     >>> def mean():
     ...     x = meta.array([1.0, 2.0]) * meta.distributed.rank("dp")
     ...     return meta.distributed.all_reduce(x, "dp", "mean")
@@ -284,7 +284,7 @@ def planned(sizes: int | Mapping[str, int]) -> Iterator[None]:
     DistributedError.
 
     >>> import meta
-    >>> with planned({"dp": 64}):
+    >>> with meta.distributed.planned({"dp": 64}):
     ...     step = meta.optim.with_sgd(0.1, over="dp")(meta.model.Linear(4, 2))
     ...     run = meta.vm.compile(step, meta.ones((8, 2)), meta.ones((8, 4)))
     >>> meta.analysis.scaling(run.module, {"dp": 64}).ranks

@@ -78,7 +78,7 @@ def check(
     Raises ArgumentError for something else, and FormatError for a file that is damaged.
 
     >>> import torch
-    >>> print(check(torch.nn.Linear(2, 3), (torch.ones(1, 2),)))
+    >>> print(meta.frontend.check(torch.nn.Linear(2, 3), (torch.ones(1, 2),)))
     torch: supported; 1 calls of 1 operators
     """
     kind = kind_of(model)

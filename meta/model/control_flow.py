@@ -52,7 +52,7 @@ def cond(
 
     >>> import meta
     >>> x = meta.array(-3.0)
-    >>> cond(x < 0.0, lambda: -x, lambda: x).item()
+    >>> meta.model.cond(x < 0.0, lambda: -x, lambda: x).item()
     3.0
     """
     require_functions(then_fn, else_fn)
@@ -89,7 +89,7 @@ def while_loop(cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], Any], ini
     structure and types. Raises TypeInferError or TraceError if they do not.
 
     >>> import meta
-    >>> a, b = while_loop(lambda s: s[1] > 0, lambda s: (s[1], s[0] % s[1]), (12, 18))
+    >>> a, b = meta.model.while_loop(lambda s: s[1] > 0, lambda s: (s[1], s[0] % s[1]), (12, 18))
     >>> a.item()
     6
     """
@@ -132,7 +132,7 @@ def scan(
     it does the same with the rows of ``xs``.
 
     >>> import meta
-    >>> total, sums = scan(lambda s, x: (s + x, s + x), 0.0, meta.array([1.0, 2.0, 3.0]))
+    >>> total, sums = meta.model.scan(lambda s, x: (s + x, s + x), 0.0, meta.array([1.0, 2.0, 3.0]))
     >>> sums.numpy().tolist()
     [1.0, 3.0, 6.0]
     """

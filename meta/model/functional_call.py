@@ -27,7 +27,7 @@ def functional_call(model: Model, state: Mapping[str, Any], *args: Any, **kwargs
 
     >>> import meta
     >>> layer = meta.model.Linear(2, 1, bias=False)
-    >>> loss = lambda w, x: meta.sum(functional_call(layer, {"weight": w}, x))
+    >>> loss = lambda w, x: meta.sum(meta.model.functional_call(layer, {"weight": w}, x))
     >>> meta.grad(loss)(meta.ones((1, 2)), meta.array([[3.0, 4.0]])).tolist()
     [[3.0, 4.0]]
     """

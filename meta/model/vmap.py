@@ -50,7 +50,7 @@ def vmap(
 
     >>> import meta
     >>> x, w = meta.array([[1.0, 2.0], [3.0, 4.0]]), meta.array([1.0, 10.0])
-    >>> vmap(lambda x, w: meta.sum(x * w), (0, None))(x, w).tolist()
+    >>> meta.model.vmap(lambda x, w: meta.sum(x * w), (0, None))(x, w).tolist()
     [21.0, 43.0]
     """
     if not callable(f):

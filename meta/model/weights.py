@@ -32,7 +32,10 @@ def save_weights(model: Model | Mapping[str, object], path: str | os.PathLike[st
     >>> net = meta.model.Linear(3, 2)
     >>> with TemporaryDirectory() as folder:
     ...     meta.model.save_weights(net, f"{folder}/net.safetensors")
-    ...     _ = meta.model.load_weights(meta.model.Linear(3, 2), f"{folder}/net.safetensors")
+    ...     copy = meta.model.Linear(3, 2)
+    ...     _ = meta.model.load_weights(copy, f"{folder}/net.safetensors")
+    >>> meta.all(copy.weight == net.weight).item()
+    True
     """
     if not isinstance(model, Model | Mapping):
         raise ArgumentError(

@@ -33,10 +33,12 @@ class SGD(Optimizer):
     momentum: weight of the old velocity, in [0, 1). nesterov: look ahead along the velocity.
     weight_decay: the multiple of a parameter that is added to its gradient.
 
-    >>> net = meta.model.Linear(3, 1)
-    >>> optimizer = meta.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
-    >>> net(meta.ones((4, 3))).sum().backward()
+    >>> x = meta.model.parameter(meta.array([1.0, -2.0]))
+    >>> optimizer = meta.optim.SGD([x], lr=0.25, momentum=0.9)
+    >>> (x * x).sum().backward()
     >>> optimizer.step()
+    >>> x.tolist(), optimizer.step_count.item()
+    ([0.5, -1.0], 1.0)
     """
 
     operator = op.multi_tensor_sgd

@@ -65,7 +65,7 @@ def conjugate_gradient(
 
     >>> import meta
     >>> A = meta.array([[4.0, 1.0], [1.0, 3.0]])
-    >>> found = conjugate_gradient(lambda v: A @ v, meta.array([6.0, 7.0]))
+    >>> found = meta.optim.conjugate_gradient(lambda v: A @ v, meta.array([6.0, 7.0]))
     >>> found.converged.item(), found.iterations.item(), meta.round(found.x, 4).tolist()
     (True, 2, [1.0, 2.0])
     """

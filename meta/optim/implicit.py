@@ -34,7 +34,7 @@ def dense_solve(A: Callable[[Any], Any], b: Any) -> Any:
     or float64.
 
     >>> import meta
-    >>> dense_solve(lambda v: v * 2.0, meta.array([1.0, 2.0])).tolist()
+    >>> meta.optim.dense_solve(lambda v: v * 2.0, meta.array([1.0, 2.0])).tolist()
     [0.5, 1.0]
     """
     space = TreeSpace(b, "b")
@@ -61,7 +61,7 @@ def custom_root(
     Raises what `meta.custom_vjp` raises. That f is 0 at x is not looked at.
 
     >>> import meta
-    >>> root = custom_root(lambda x, a: x * x - a, lambda a: meta.sqrt(a))
+    >>> root = meta.optim.custom_root(lambda x, a: x * x - a, lambda a: meta.sqrt(a))
     >>> meta.grad(root)(meta.array(4.0)).item()
     0.25
     """
@@ -128,7 +128,7 @@ def fixed_point(
     converge, the derivatives are NaN.
 
     >>> import meta
-    >>> root_of_two = lambda a: fixed_point(lambda x, a: 0.5 * (x + a / x), 1.0, a).x
+    >>> root_of_two = lambda a: meta.optim.fixed_point(lambda x, a: 0.5 * (x + a / x), 1.0, a).x
     >>> meta.grad(root_of_two)(meta.array(4.0)).item()
     0.25
     """

@@ -127,12 +127,11 @@ class Optimizer(Model, SchedulerInterface):
     parameter this rank updates, by name. What an algorithm keeps are dicts of arrays by the name of
     the parameter, as ``master`` is. param_groups: see `ParameterGroup`.
 
-    >>> x = meta.model.parameter(meta.array([1.0, -2.0]))
-    >>> optimizer = meta.optim.SGD([x], lr=0.25)
-    >>> (x * x).sum().backward()
-    >>> optimizer.step()
-    >>> x.tolist(), optimizer.step_count.item()
-    ([0.5, -1.0], 1.0)
+    >>> net = meta.model.Linear(3, 1)
+    >>> groups = [{"params": ["bias"], "lr": 0.5}]
+    >>> optimizer = meta.optim.SGD(net.named_parameters(), lr=0.25, groups=groups)
+    >>> [group["lr"] for group in optimizer.param_groups]
+    [0.25, 0.5]
     """
 
     operator: ClassVar[Op]

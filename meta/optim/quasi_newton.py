@@ -108,7 +108,7 @@ def lbfgs(
     raises.
 
     >>> import meta
-    >>> found = lbfgs(lambda x: meta.sum((x - 3.0) ** 2), meta.zeros(2))
+    >>> found = meta.optim.lbfgs(lambda x: meta.sum((x - 3.0) ** 2), meta.zeros(2))
     >>> found.x.tolist(), found.converged.item()
     ([3.0, 3.0], True)
     """

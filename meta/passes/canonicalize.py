@@ -33,7 +33,7 @@ def canonicalize(module: Module) -> Module:
       `ones`.
 
     >>> from meta.ir import parse
-    >>> print(canonicalize(parse('''
+    >>> print(meta.passes.canonicalize(parse('''
     ... func @main(%x: float32[2, 3], %b: float32[3]) -> float32[2] {
     ...   %a: float32[2, 3] = multiply(const float32[] 2.0, %x)
     ...   %c: float32[2, 3] = add(%b, %a)

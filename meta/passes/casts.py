@@ -54,7 +54,7 @@ def bypass_casts(module: Module) -> Module:
 
     >>> from meta.ir import parse
     >>> from meta.passes import dead_code
-    >>> print(dead_code(bypass_casts(parse('''
+    >>> print(dead_code(meta.passes.bypass_casts(parse('''
     ... func @main(%x: float16[2], %y: float32[3]) -> float32[] {
     ...   %a: float32[2] = astype(%x, dtype="float32")
     ...   %b: float32[] = multi_tensor_norm((%a, %y))
@@ -106,7 +106,7 @@ def narrow_before_views(module: Module) -> Module:
     only, and the view, which costs nothing, is one of these.
 
     >>> from meta.ir import parse
-    >>> print(narrow_before_views(parse('''
+    >>> print(meta.passes.narrow_before_views(parse('''
     ... func @main(%x: float32[2, 3, 4]) -> float16[6, 4] {
     ...   %p: float32[2, 3, 4] = softmax(%x)
     ...   %v: float32[6, 4] = reshape(%p, shape=(6, 4))
@@ -173,7 +173,7 @@ def join_casts(module: Module, *, device: Device, devices: tuple[str, ...] = ("c
     >>> from meta.ir import parse
     >>> from meta.passes import dispatch
     >>> with only("torch"):
-    ...     print(join_casts(dispatch(parse('''
+    ...     print(meta.passes.join_casts(dispatch(parse('''
     ... func @main(%x: float16[2], %u: float32[2], %v: float32[2], %w: float32[2]) -> float16[2] {
     ...   %a: float16[2] = astype(%u, "float16")
     ...   %b: float16[2] = multiply(%x, %a)

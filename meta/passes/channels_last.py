@@ -47,7 +47,7 @@ def channels_last(
 
     >>> from meta.base.device import Device
     >>> from meta.ir import parse
-    >>> print(channels_last(parse('''
+    >>> print(meta.passes.channels_last(parse('''
     ... func @main(%x: float16[2, 8, 6, 6], %w: float16[8, 8, 3, 3]) -> float16[2, 8, 2, 2] {
     ...   %0: float16[2, 8, 4, 4] = conv2d(%x, %w)
     ...   %1: float16[2, 8, 4, 4] = relu(%0)

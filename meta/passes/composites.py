@@ -146,7 +146,7 @@ def fuse_composites(module: Module, *, trained: Iterable[int] | None = None) -> 
     `meta.model.value_and_grad` sees to, so that the gradient is one call, too.
 
     >>> from meta.ir import parse
-    >>> print(fuse_composites(parse('''
+    >>> print(meta.passes.fuse_composites(parse('''
     ... func @main(%x: float32[8, 4], %w: float32[4]) -> float32[8, 4] {
     ...   %0: float32[8, 4] = multiply(%x, %x)
     ...   %1: float32[8, 1] = mean(%0, axis=-1, keepdims=True)

@@ -19,7 +19,7 @@ def dead_code(module: Module) -> Module:
     main every function stays.
 
     >>> from meta.ir import parse
-    >>> print(dead_code(parse('''
+    >>> print(meta.passes.dead_code(parse('''
     ... func @main(%x: float32[2]) -> float32[2] {
     ...   %y: float32[2] = exp(%x)
     ...   %z: float32[2] = relu(%x)

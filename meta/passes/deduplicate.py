@@ -42,7 +42,7 @@ def deduplicate(module: Module) -> Module:
     `eliminate_common_subexpressions`, and the memory of a compiled program.
 
     >>> from meta.ir import parse
-    >>> print(deduplicate(parse('''
+    >>> print(meta.passes.deduplicate(parse('''
     ... func @main(%x: float32[2]) -> float32[2] {
     ...   %a: float32[2] = @f(%x)
     ...   %b: float32[2] = @g(%a)
@@ -112,7 +112,7 @@ def eliminate_common_subexpressions(module: Module) -> Module:
     the program, the caller gets two arrays.
 
     >>> from meta.ir import parse
-    >>> print(eliminate_common_subexpressions(parse('''
+    >>> print(meta.passes.eliminate_common_subexpressions(parse('''
     ... func @main(%x: float32[2]) -> float32[2] {
     ...   %a: float32[2] = exp(%x)
     ...   %b: float32[2] = exp(%x)

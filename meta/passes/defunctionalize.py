@@ -54,7 +54,7 @@ def defunctionalize(module: Module) -> Module:
     where operators are values.
 
     >>> from meta.ir import parse
-    >>> print(defunctionalize(parse('''
+    >>> print(meta.passes.defunctionalize(parse('''
     ... func @main(%x: float32[2], %p: bool[]) -> float32[2] {
     ...   %f: fn(float32[2]) -> float32[2] = if %p {
     ...     %g: fn(float32[2]) -> float32[2] = fn(%a: float32[2]) -> float32[2] {

@@ -29,7 +29,7 @@ def dispatch(module: Module, *, device: Device) -> Module:
     >>> from meta.ir import parse
     >>> from meta.dialect import only
     >>> with only("torch"):
-    ...     print(dispatch(parse('''
+    ...     print(meta.passes.dispatch(parse('''
     ... func @main(%x: float32[2]) -> float32[2] {
     ...   %y: float32[2] = relu(%x)
     ...   return %y

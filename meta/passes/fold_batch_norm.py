@@ -100,7 +100,7 @@ def fold_batch_norm(
     kernels each (`MIN_RESULT_BYTES`).
 
     >>> from meta.ir import parse
-    >>> print(fold_batch_norm(parse('''
+    >>> print(meta.passes.fold_batch_norm(parse('''
     ... func @main(%x: float32[2, 3, 8, 8], %w: float32[4, 3, 1, 1], %m: float32[4], %v: float32[4])
     ...     -> float32[2, 4, 8, 8] attrs(arrays=3) {
     ...   %0: float32[2, 4, 8, 8] = conv2d(%x, %w)

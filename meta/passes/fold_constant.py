@@ -29,7 +29,7 @@ def fold_constant(module: Module) -> Module:
     `torch`, so that folding compiles no kernel; what that has no kernel for stays, too.
 
     >>> from meta.ir import parse
-    >>> print(fold_constant(parse('''
+    >>> print(meta.passes.fold_constant(parse('''
     ... func @main(%x: float32[]) -> float32[] {
     ...   %a: float32[] = negative(const float32[] 2.0)
     ...   %b: float32[] = add(%x, %a)

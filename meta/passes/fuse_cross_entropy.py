@@ -35,7 +35,7 @@ def fuse_cross_entropy(
     `meta.model.value_and_grad` sees to, so that the gradient is one call, too.
 
     >>> from meta.ir import parse
-    >>> print(fuse_cross_entropy(parse('''
+    >>> print(meta.passes.fuse_cross_entropy(parse('''
     ... func @main(%x: float32[64, 8], %w: float32[512, 8], %t: int64[64]) -> float32[] {
     ...   %s: float32[64, 512] = dense(%x, %w)
     ...   %y: float32[] = cross_entropy(%s, %t)

@@ -54,7 +54,7 @@ def fuse_dialect(module: Module, *, device: Device) -> Module:
     >>> from meta.dialect import only
     >>> from meta.ir import parse
     >>> with only("torch"):
-    ...     print(fuse_dialect(parse('''
+    ...     print(meta.passes.fuse_dialect(parse('''
     ... func @main(%x: float32[2, 3], %w: float32[4, 3], %b: float32[4]) -> float32[2, 4] {
     ...   %0: float32[2, 4] = dense(%x, %w)
     ...   %1: float32[2, 4] = bias_add(%0, %b)
@@ -86,7 +86,15 @@ def _may_fuse(name: str, function: Function, module: Module) -> bool:
 
 
 def explain_fusion(module: Module, *, device: Device) -> str:
-    """Return what `fuse_dialect` does with every pattern, and why not more, as text."""
+    """Return what `fuse_dialect` does with every pattern, and why not more, as text.
+
+    >>> module = meta.model.Linear(3, 2).program(meta.ones((4, 3))).module
+    >>> module = meta.passes.canonicalize(module)
+    >>> with meta.dialect.only("torch"):
+    ...     text = meta.passes.explain_fusion(module, device=meta.device("cpu"))
+    >>> [line.split("#")[0].strip() for line in text.splitlines() if "matched  %" in line]
+    ['matched  %1: float32[4, 2] = bias_add(%0, %bias)']
+    """
     broken = [_broken(f, device) for d in DIALECTS.values() for f in d.patterns.values()]
     lines = [text for text in broken if text is not None]
     known: dict[Function, Facts] = {}

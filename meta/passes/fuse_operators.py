@@ -54,7 +54,7 @@ def fuse_operators(
     >>> from meta.ir import parse
     >>> from meta.passes import dispatch
     >>> with only("tvm"):
-    ...     print(fuse_operators(dispatch(parse('''
+    ...     print(meta.passes.fuse_operators(dispatch(parse('''
     ... func @main(%x: float32[2, 3]) -> float32[2] {
     ...   %a: float32[2, 3] = exp(%x)
     ...   %b: float32[2, 3] = multiply(%a, %x)

@@ -39,7 +39,7 @@ def infer_type(module: Module) -> Module:
     has, and TypeInferError, at the user's line, where a type function refuses.
 
     >>> from meta.ir import parse
-    >>> print(infer_type(parse('''
+    >>> print(meta.passes.infer_type(parse('''
     ... func @main(%x: float32[2, 3]) -> float32[2, 3] {
     ...   %y = relu(%x)
     ...   return %y

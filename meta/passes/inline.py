@@ -44,7 +44,7 @@ def inline(module: Module, *, max_bindings: int = 16, to_differentiate: bool = F
 
     >>> from meta.ir import parse
     >>> from meta.passes import dead_code
-    >>> print(dead_code(inline(parse('''
+    >>> print(dead_code(meta.passes.inline(parse('''
     ... func @main(%x: float32[2], %y: float32[2]) -> float32[2] {
     ...   %f: fn(float32[2]) -> float32[2] = fn(%a: float32[2]) -> float32[2] {
     ...     %b: float32[2] = multiply(%a, %y)

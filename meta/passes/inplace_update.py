@@ -65,7 +65,7 @@ def inplace_update(
     >>> from meta.ir import parse
     >>> from meta.passes import dispatch
     >>> with only("tvm"):
-    ...     print(inplace_update(dispatch(parse('''
+    ...     print(meta.passes.inplace_update(dispatch(parse('''
     ... func @main(%x: int8[4]) -> int8[4] {
     ...   %a: int8[4] = cumsum(%x, axis=0)
     ...   %b: int8[4] = add(%a, %x)

@@ -25,7 +25,7 @@ def join_increments(module: Module) -> Module:
     in the place of the last `assign`; of a counter that is read in between, nothing changes.
 
     >>> from meta.ir import parse
-    >>> print(join_increments(parse('''
+    >>> print(meta.passes.join_increments(parse('''
     ... func @main(%n: int64[], %m: int64[]) {
     ...   %a: int64[] = add(%n, 1)
     ...   %b: int64[] = add(%m, 1)

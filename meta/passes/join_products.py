@@ -82,7 +82,7 @@ def join_products(
 
     >>> from meta.base.device import CPU
     >>> from meta.ir import parse
-    >>> print(join_products(parse('''
+    >>> print(meta.passes.join_products(parse('''
     ... func @main(%x: float16[4, 16], %v: float16[8, 16], %w: float16[8, 16]) -> float16[4, 8] \
 attrs(arrays=2) {
     ...   %a: float16[4, 8] = dense(%x, %v)

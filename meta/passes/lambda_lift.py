@@ -39,7 +39,7 @@ def lambda_lift(module: Module) -> Module:
     as it is.
 
     >>> from meta.ir import parse
-    >>> print(lambda_lift(parse('''
+    >>> print(meta.passes.lambda_lift(parse('''
     ... func @main(%x: float32[2], %w: float32[2]) -> float32[2] {
     ...   %f: fn(float32[2]) -> float32[2] = fn(%a: float32[2]) -> float32[2] {
     ...     %b: float32[2] = multiply(%a, %w)

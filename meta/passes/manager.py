@@ -59,7 +59,15 @@ Pass = Callable[[Module], Module]
 
 @dataclass(frozen=True, slots=True)
 class PassRecord:
-    """What one pass did: its name, its duration in seconds, and the module it returned."""
+    """What one pass did: its name, its duration in seconds, and the module it returned.
+
+    >>> pipeline = meta.passes.Pipeline(meta.passes.dead_code)
+    >>> module = pipeline(meta.ir.parse('''
+    ... func @main(%x: float32[2]) -> float32[2] { %y: float32[2] = exp(%x) return %x }'''))
+    >>> record = pipeline.history[-1]
+    >>> record.name, record.module is module, record.seconds > 0
+    ('dead_code', True, True)
+    """
 
     name: str
     seconds: float
@@ -79,6 +87,14 @@ class Pipeline:
     After a call, ``history`` has one record per pass that ran. With META_VERIFY the module is
     verified after each pass, with META_DEBUG it is printed to stderr, META_DUMP_IR=DIR writes it to
     a file, and META_FUEL=n runs the first n passes of the process only.
+
+    >>> pipeline = meta.passes.Pipeline(meta.passes.infer_type, meta.passes.dead_code)
+    >>> print(pipeline(meta.ir.parse('''
+    ... func @main(%x: float32[2]) { %y = exp(%x) %z = log(%x) return %z }''')))
+    func @main(%x: float32[2]) -> float32[2] {
+      %z: float32[2] = log(%x)
+      return %z
+    }
     """
 
     fuel_used = 0

@@ -34,7 +34,7 @@ def memory_schedule(module: Module) -> Module:
     gradients on each rank, save memory, that comes first.
 
     >>> from meta.ir import parse
-    >>> print(memory_schedule(parse('''
+    >>> print(meta.passes.memory_schedule(parse('''
     ... func @main(%x: float32[64]) -> float32[64] {
     ...   %a: float32[64] = exp(%x)
     ...   %b: float32[64] = tanh(%x)

@@ -75,7 +75,7 @@ def align_products(
 
     >>> from meta.base.device import CPU
     >>> from meta.ir import parse
-    >>> print(align_products(parse('''
+    >>> print(meta.passes.align_products(parse('''
     ... func @main(%x: float16[64, 768], %w: float16[30522, 768]) -> float16[64, 30522] {
     ...   %y: float16[64, 30522] = dense(%x, %w)
     ...   return %y
@@ -196,7 +196,7 @@ def carry_padding(
 
     >>> from meta.base.device import CPU
     >>> from meta.ir import parse
-    >>> print(carry_padding(parse('''
+    >>> print(meta.passes.carry_padding(parse('''
     ... func @main(%x: float16[4, 8], %w: float16[7, 8], %b: float16[7]) -> float16[2, 2, 7] {
     ...   %padded: float16[8, 8] = pad(%w, pad_width=(0, 1, 0, 0))
     ...   %0: float16[4, 8] = dense(%x, %padded)

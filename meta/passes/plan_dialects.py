@@ -68,7 +68,7 @@ def plan_dialects(
     >>> from meta.base.device import CPU
     >>> from meta.ir import parse
     >>> program = parse("func @main(%x: float32[2]) -> float32[2] {\\n  return %x\\n}")
-    >>> plan_dialects(program, device=CPU) is program
+    >>> meta.passes.plan_dialects(program, device=CPU) is program
     True
     """
     if not chooses(device):

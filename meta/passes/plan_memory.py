@@ -170,7 +170,7 @@ def plan_memory(
     >>> from meta.ir import parse
     >>> from meta.passes import dispatch
     >>> with only("tvm"):
-    ...     print(plan_memory(dispatch(parse('''
+    ...     print(meta.passes.plan_memory(dispatch(parse('''
     ... func @f(%x: bool[9]) -> bool[9] {
     ...   %a: bool[9] = logical_not(%x)
     ...   %b: bool[9] = logical_not(%a)

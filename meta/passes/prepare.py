@@ -96,7 +96,7 @@ def prepare(module: Module, *, device: Device) -> Module:
 
     >>> from meta.base.device import CPU
     >>> from meta.ir import parse
-    >>> print(prepare(parse('''
+    >>> print(meta.passes.prepare(parse('''
     ... func @main(%x: float16[2, 3], %w: float32[3, 4]) -> float16[2, 4] attrs(arrays=1) {
     ...   %half: float16[3, 4] = astype(%w, "float16")
     ...   %y: float16[2, 4] = matmul(%x, %half)

@@ -43,7 +43,7 @@ def promote_refs(module: Module) -> Module:
     references is returned as it is.
 
     >>> from meta.ir import parse
-    >>> print(promote_refs(parse('''
+    >>> print(meta.passes.promote_refs(parse('''
     ... func @main(%x: float32[2], %p: bool[]) -> float32[2] {
     ...   %r: ref(float32[2]) = make_ref(%x)
     ...   %u: () = if %p {

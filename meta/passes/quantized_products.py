@@ -48,7 +48,7 @@ def fuse_quantized_products(module: Module, *, trained: Iterable[int] | None = N
     ``trained``: as of `fuse_composites`.
 
     >>> from meta.ir import parse
-    >>> print(fuse_quantized_products(parse('''
+    >>> print(meta.passes.fuse_quantized_products(parse('''
     ... func @main(%x: float32[1, 64], %w: int8[8, 64], %s: float32[8, 1]) -> float32[1, 8] {
     ...   %0: float32[8, 64] = astype(%w, dtype="float32")
     ...   %1: float32[8, 64] = multiply(%0, %s)

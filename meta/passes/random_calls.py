@@ -30,7 +30,7 @@ def explicit_keys(module: Module, *, device: Device) -> Module:
 
     >>> from meta.base.device import Device
     >>> from meta.ir import parse
-    >>> print(explicit_keys(parse('''
+    >>> print(meta.passes.explicit_keys(parse('''
     ... func @main(%x: float32[8]) -> float32[8] {
     ...   %d: (float32[8], bool[8], uint8[0]) = dropout_train(%x, p=0.1)
     ...   %y: float32[8] = %d.0
@@ -76,7 +76,7 @@ def split_dropout(module: Module) -> Module:
     rest. A dropout without a key draws it at its launch, and stays one kernel.
 
     >>> from meta.ir import parse
-    >>> print(split_dropout(parse('''
+    >>> print(meta.passes.split_dropout(parse('''
     ... func @main(%x: float32[8], %key: int64[1]) -> float32[8] {
     ...   %d: (float32[8], bool[8], uint8[0]) = dropout_train(%x, p=0.1, in_states=%key)
     ...   %y: float32[8] = %d.0

@@ -55,7 +55,7 @@ def reinplace(module: Module) -> Module:
     from its arguments. (A `strided_set` of what main made may be a part of the kernel around it.)
 
     >>> from meta.ir import parse
-    >>> print(reinplace(parse('''
+    >>> print(meta.passes.reinplace(parse('''
     ... func @main(%cache: int8[8, 4], %at: int64[1, 2], %rows: int8[2, 4]) -> int8[4] {
     ...   %new: int8[8, 4] = scatter_nd(%cache, %at, %rows)
     ...   %most: int8[4] = max(%new, axis=(0,))

@@ -61,7 +61,7 @@ def rematerialize(
     be made to fit.
 
     >>> from meta.ir import parse
-    >>> print(rematerialize(parse('''
+    >>> print(meta.passes.rematerialize(parse('''
     ... func @main(%x: float32[64]) -> float32[64] {
     ...   %a: float32[64] = exp(%x)
     ...   %b: float32[64] = cumsum(%a, axis=0)

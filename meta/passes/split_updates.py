@@ -39,7 +39,7 @@ def split_updates(module: Module) -> Module:
     not met otherwise.
 
     >>> from meta.ir import parse
-    >>> print(split_updates(parse('''
+    >>> print(meta.passes.split_updates(parse('''
     ... func @main(%x: float32[2], %y: float32[3], %r: float32[2], %g: float32[2], %h: float32[3]) {
     ...   %u: () = multi_tensor_sgd((%x, %y), (%g, %h), (), %r)
     ...   return ()

@@ -36,7 +36,7 @@ def tune(module: Module, *, device: Device) -> Module:
     >>> from meta.base.device import CPU
     >>> from meta.ir import parse
     >>> program = parse("func @main(%x: float32[2]) -> float32[2] {\\n  return %x\\n}")
-    >>> tune(program, device=CPU) is program
+    >>> meta.passes.tune(program, device=CPU) is program
     True
     """
     if tuning() != "on" or current().config is not None:
@@ -82,7 +82,7 @@ def configure(module: Module, *, device: Device) -> Module:
     >>> from meta.base.device import CPU
     >>> from meta.ir import parse
     >>> program = parse("func @main(%x: float32[2]) -> float32[2] {\\n  return %x\\n}")
-    >>> configure(program, device=CPU) is program
+    >>> meta.passes.configure(program, device=CPU) is program
     True
     """
     if tuning() == "off":
@@ -156,7 +156,7 @@ def split_patterns(module: Module, *, device: Device) -> Module:
     >>> from meta.base.device import CPU
     >>> from meta.ir import parse
     >>> program = parse("func @main(%x: float32[2]) -> float32[2] {\\n  return %x\\n}")
-    >>> split_patterns(program, device=CPU) is program
+    >>> meta.passes.split_patterns(program, device=CPU) is program
     True
     """
     if not chooses(device) and tuning() != "on":

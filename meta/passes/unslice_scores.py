@@ -29,7 +29,7 @@ def unslice_scores(module: Module, *, trained: Iterable[int] | None = None) -> M
     ``trained``: that gradients will be wanted; the pass has to run before `autodiff`.
 
     >>> from meta.ir import parse
-    >>> print(unslice_scores(parse('''
+    >>> print(meta.passes.unslice_scores(parse('''
     ... func @main(%x: float32[2, 8, 512], %t: int64[14]) -> float32[] {
     ...   %0: float32[2, 7, 512] = strided_slice(%x, begin=(0, 0), end=(2, 7))
     ...   %1: float32[14, 512] = reshape(%0, shape=(14, 512))

@@ -36,6 +36,16 @@ class OpTaskBinding:
 
     Raises ArgumentError, with operator, slot, expected and given, for a slot that does not exist
     (with the nearest name), is bound twice, has another role, or holds a value of another kind.
+
+    >>> signature = meta.task.OpTaskSignature.of(meta.op.softmax, "forward")
+    >>> binding = meta.task.OpTaskBinding(signature).bind("x", meta.zeros(4)).bind_arg("axis", 0)
+    >>> binding.args()[0].shape
+    (4,)
+    >>> try:
+    ...     binding.bind("y", meta.ones(2))
+    ... except meta.errors.ArgumentError as error:
+    ...     print(error.what)
+    there is no slot 'y'
     """
 
     def __init__(self, signature: OpTaskSignature) -> None:
@@ -265,6 +275,11 @@ class OpTaskInvocation:
     is the operator's gradient rule; each operator that it consists of runs on that dialect.
 
     Raises what `OpTaskBinding.check` does, and UnknownName for a dialect that does not exist.
+
+    >>> signature = meta.task.OpTaskSignature.of(meta.op.softmax, "forward")
+    >>> binding = meta.task.OpTaskBinding(signature).bind("x", meta.zeros(4)).bind_arg("axis", 0)
+    >>> meta.task.OpTaskInvocation(signature, binding, dialect="torch").run().tolist()
+    [0.25, 0.25, 0.25, 0.25]
     """
 
     def __init__(

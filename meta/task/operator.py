@@ -45,6 +45,13 @@ class TaskArgumentAccessor:
     Attributes
     ----------
     signature: what is read and written in this call. device: where the task runs.
+
+    >>> import torch
+    >>> signature = meta.task.OpTaskSignature.of(meta.op.relu, "forward")
+    >>> values = {"x": torch.tensor([-1.0, 2.0]), "out": torch.empty(2)}
+    >>> task = meta.task.TaskArgumentAccessor(signature, meta.device("cpu"), values, None, False)
+    >>> torch.clamp(task.get_tensor("x"), min=0.0, out=task.get_output()).tolist()
+    [0.0, 2.0]
     """
 
     def __init__(
@@ -172,6 +179,18 @@ class OperatorTasks:
     `init` (if there is state), `forward`, and `backward` (if there is a gradient). From the schema
     follows what each reads and writes. The operator then runs as any other: called, differentiated,
     in models and in compiled programs. ``plevel`` and ``when`` as in `Dialect.kernel`.
+
+    docs/howto/tasks.md writes an operator with all three.
+
+    >>> from meta.dialect.core.catalog import DIALECTS
+    >>> from meta.op.core import Op
+    >>> mine = Op(meta.op.exp.type_function, name="mine", schema=meta.op.exp.schema, random=False)
+    >>> tasks = meta.task.OperatorTasks(mine, DIALECTS["torch"])
+    >>> @tasks.init
+    ... def init(device):
+    ...     return {"table": [0.0, 1.0]}
+    >>> tasks.op.name, tasks.dialect.name, init("cpu")
+    ('mine', 'torch', {'table': [0.0, 1.0]})
     """
 
     def __init__(

@@ -23,6 +23,12 @@ class OpTaskSignature:
     op: the base operator. phase: "init", "forward" or "backward". slots: what is read, then what is
     written. args: the canonical arguments that it was derived for, tensors as types; None: of any
     call.
+
+    >>> signature = meta.task.OpTaskSignature.of(meta.op.softmax, "backward")
+    >>> print(signature)
+    softmax.backward(y (RO output), dy (RO gradient), dx (WO gradient))
+    >>> [slot.name for slot in signature.writes]
+    ['dx']
     """
 
     op: Op

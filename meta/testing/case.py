@@ -42,7 +42,13 @@ LEAST, MOST = -2.0, 2.0  # the bounds of floats of which a record states none
 
 
 def F(*shape: int, low: float = LEAST, high: float = MOST) -> Spec:
-    """Floats of the dtype under test, uniform on [low, high)."""
+    """Floats of the dtype under test, uniform on [low, high).
+
+    >>> import torch
+    >>> x = meta.testing.F(100, low=0.0, high=1.0).make("float16", torch.Generator())
+    >>> x.dtype, bool(((x >= 0) & (x <= 1)).all())
+    (torch.float16, True)
+    """
 
     def make(dtype: str, generator: torch.Generator) -> torch.Tensor:
         values = torch.empty(shape, dtype=torch.float64).uniform_(low, high, generator=generator)
@@ -53,7 +59,13 @@ def F(*shape: int, low: float = LEAST, high: float = MOST) -> Spec:
 
 
 def I(*shape: int, low: int, high: int, dtype: str = "int64") -> Spec:  # noqa: E743
-    """Integers, uniform on [low, high)."""
+    """Integers, uniform on [low, high).
+
+    >>> import torch
+    >>> x = meta.testing.I(100, low=3, high=5, dtype="int32").make("float32", torch.Generator())
+    >>> x.dtype, sorted(set(x.tolist()))
+    (torch.int32, [3, 4])
+    """
 
     def make(_: str, generator: torch.Generator) -> torch.Tensor:
         return torch.randint(low, high, shape, generator=generator).to(TO_TORCH[dtype])
@@ -62,7 +74,13 @@ def I(*shape: int, low: int, high: int, dtype: str = "int64") -> Spec:  # noqa: 
 
 
 def B(*shape: int) -> Spec:
-    """Bools, either with probability one half."""
+    """Bools, either with probability one half.
+
+    >>> import torch
+    >>> mask = meta.testing.B(2, 3).make("float32", torch.Generator())
+    >>> mask.dtype, tuple(mask.shape)
+    (torch.bool, (2, 3))
+    """
     return Spec(
         lambda _, generator: torch.randint(0, 2, shape, generator=generator).bool(),
         f"B{list(shape)}",
@@ -70,7 +88,12 @@ def B(*shape: int) -> Spec:
 
 
 def C(values: Any, dtype: str | None = None) -> Spec:
-    """The given (nested) numbers, in the dtype under test or in ``dtype``."""
+    """The given (nested) numbers, in the dtype under test or in ``dtype``.
+
+    >>> import torch
+    >>> meta.testing.C([1, 2]).make("float16", torch.Generator())
+    tensor([1., 2.], dtype=torch.float16)
+    """
     return Spec(
         lambda under_test, _: torch.tensor(values, dtype=TO_TORCH[dtype or under_test]),
         f"C{values}",
@@ -130,7 +153,12 @@ def _sample(value: Any, dtype: str, generator: torch.Generator) -> Any:
 
 
 def sample(*args: Any, **kwargs: Any) -> Sample:
-    """Return the arguments of one call."""
+    """Return the arguments of one call.
+
+    >>> args, kwargs = meta.testing.sample(meta.testing.F(2, 3), axis=1).make("float32")
+    >>> tuple(args[0].shape), kwargs
+    ((2, 3), {'axis': 1})
+    """
     return Sample(args, kwargs)
 
 
@@ -145,7 +173,12 @@ class ErrorSample(Sample):
 def error(
     *args: Any, match: str, raises: type[MetaError] = TypeInferError, **kwargs: Any
 ) -> ErrorSample:
-    """Return the arguments of a call that raises; ``match`` is a regular expression."""
+    """Return the arguments of a call that raises; ``match`` is a regular expression.
+
+    >>> refused = meta.testing.error(meta.testing.F(2), axis=3, match="out of range")
+    >>> refused.match, refused.raises.__name__
+    ('out of range', 'TypeInferError')
+    """
     return ErrorSample(args, kwargs, match, raises)
 
 
@@ -174,7 +207,10 @@ class OpCase:
 
     >>> import torch
     >>> from meta.testing import F, OpCase, check_case, sample
-    >>> check_case(OpCase("tanh", [sample(F(2, 3))], torch.tanh, dtypes=("float32",)))
+    >>> case = OpCase("tanh", [sample(F(2, 3))], torch.tanh, dtypes=("float32",))
+    >>> check_case(case)
+    >>> case.op, case.grad, len(case.samples)
+    ('tanh', True, 1)
     """
 
     op: str
@@ -196,6 +232,11 @@ def refusals(errors: dict[str, list[ErrorSample]]) -> list[OpCase]:
     """Return cases that only say what operators refuse.
 
     errors: error samples by the name of an operator, or by several names with spaces between them.
+
+    >>> wrong = meta.testing.error(meta.testing.F(2), axis=3, match="out of range")
+    >>> cases = meta.testing.refusals({"softmax log_softmax": [wrong]})
+    >>> [case.op for case in cases]
+    ['softmax', 'log_softmax']
     """
     return [
         OpCase(op, [], lambda *_, **__: None, errors=found)

@@ -43,6 +43,11 @@ def check(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-5, what: str = ""
 
     >>> import numpy as np
     >>> meta.testing.check(meta.ones(3), np.ones(3))
+    >>> try:
+    ...     meta.testing.check(meta.ones(3), np.ones(2), what="y")
+    ... except AssertionError as error:
+    ...     print(error)
+    y: shape (3,), expected (2,)
     """
     if isinstance(b, tuple | list):
         assert isinstance(a, tuple | list), (
@@ -77,7 +82,15 @@ def check(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-5, what: str = ""
 
 
 def check_type(value: Any, type_: Any) -> None:
-    """Raise AssertionError unless an array (or nested tuple) has exactly the IR type."""
+    """Raise AssertionError unless an array (or nested tuple) has exactly the IR type.
+
+    >>> meta.testing.check_type(meta.ones((2, 3)), meta.ir.parse_type("float32[?, 3]"))
+    >>> try:
+    ...     meta.testing.check_type(meta.ones((2, 3)), meta.ir.parse_type("float32[3, 2]"))
+    ... except AssertionError as error:
+    ...     print(error)
+    found float32[2, 3], the type function says float32[3, 2]
+    """
     if isinstance(type_, TupleType):
         assert len(value) == len(type_.fields), f"{len(value)} results, expected {type_}"
         for v, t in zip(value, type_.fields, strict=True):
@@ -100,6 +113,12 @@ def numeric_gradient(
     ``function`` maps torch tensors to a torch tensor of ``dy``'s shape; its own derivative code is
     not used. The error is of order step^2 plus 1e-16 / step for values near 1 (Numerical Recipes,
     5.7).
+
+    >>> import torch
+    >>> x = torch.tensor([1.0, 2.0], dtype=torch.float64)
+    >>> (gradient,) = meta.testing.numeric_gradient(torch.square, [x], torch.ones_like(x))
+    >>> [round(g, 6) for g in gradient.tolist()]
+    [2.0, 4.0]
     """
     gradients = []
     for x in args:

@@ -12,7 +12,11 @@ from meta.runtime.ndarray import ndarray
 
 
 def get_testable_devices() -> list[str]:
-    """Return the device kinds of this machine: ["cpu"], or ["cpu", "cuda"]."""
+    """Return the device kinds of this machine: ["cpu"], or ["cpu", "cuda"].
+
+    >>> meta.testing.get_testable_devices()[0]
+    'cpu'
+    """
     return ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 
 
@@ -23,7 +27,12 @@ def randn(
     dtype: str = "float32",
     requires_grad: bool = False,
 ) -> ndarray:
-    """Return standard normal values from the default generator."""
+    """Return standard normal values from the default generator.
+
+    >>> x = meta.testing.randn((2, 3), dtype="float64", requires_grad=True)
+    >>> x.shape, x.dtype, x.requires_grad
+    ((2, 3), 'float64', True)
+    """
     array: ndarray = random.normal(shape, dtype=dtype, device=device)
     array.requires_grad = requires_grad
     return array
@@ -32,7 +41,12 @@ def randn(
 def randint(
     shape: Sequence[int], *, low: int = 0, high: int = 10, device: str = "cpu", dtype: str = "int64"
 ) -> ndarray:
-    """Return integers, uniform on [low, high)."""
+    """Return integers, uniform on [low, high).
+
+    >>> x = meta.testing.randint((2, 50), low=3, high=5)
+    >>> x.shape, x.dtype, meta.unique_values(x).tolist()
+    ((2, 50), 'int64', [3, 4])
+    """
     array: ndarray = random.randint(shape, low=low, high=high, dtype=dtype, device=device)
     return array
 
@@ -71,6 +85,11 @@ def pair(values: torch.Tensor, requires_grad: bool = False) -> tuple[ndarray, to
 def one_hot_torch(
     size: int | Sequence[int], num_classes: int, *, device: str = "cpu", dtype: str = "int64"
 ) -> tuple[ndarray, torch.Tensor]:
-    """Return random class labels (not expanded) twice, as an ndarray and as a torch tensor."""
+    """Return random class labels (not expanded) twice, as an ndarray and as a torch tensor.
+
+    >>> labels, same = meta.testing.one_hot_torch(100, num_classes=3)
+    >>> labels.shape, same.max().item() < 3, labels.tolist() == same.tolist()
+    ((100,), True, True)
+    """
     shape = (size,) if isinstance(size, int) else tuple(size)
     return pair(random.randint(shape, low=0, high=num_classes, dtype=dtype, device=device).tensor)

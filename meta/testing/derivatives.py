@@ -40,7 +40,15 @@ def check_grads(
     moves, or of half precision.
 
     >>> import meta
-    >>> check_grads(lambda x: meta.sum(meta.sin(x) ** 2), [meta.array([1.0, 2.0], "float64")])
+    >>> x = meta.array([1.0, 2.0], "float64")
+    >>> meta.testing.check_grads(lambda x: meta.sum(meta.sin(x) ** 2), [x])
+    >>> wrong = meta.custom_vjp(lambda x: x * x)
+    >>> wrong.defvjp(lambda x: (x * x, x), lambda x, dy: (dy * x,))
+    >>> try:
+    ...     meta.testing.check_grads(wrong, [x], modes=("rev",))
+    ... except AssertionError as error:
+    ...     print(str(error).splitlines()[0])
+    vjp is not what differences of values say
     """
     if order < 1 or not set(modes) <= set(MODES) or not modes:
         raise ArgumentError(

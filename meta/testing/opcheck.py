@@ -141,7 +141,18 @@ MAX_NUMERIC_ELEMENTS = 64
 
 
 def check_case(case: OpCase, device: str = "cpu") -> None:
-    """Run every check on every sample and dtype."""
+    """Run every check on every sample and dtype.
+
+    Raises AssertionError where a kernel, a gradient or an error is not as the record says.
+
+    >>> import torch
+    >>> from meta.testing import F, OpCase, check_case, sample
+    >>> try:
+    ...     check_case(OpCase("tanh", [sample(F(2))], torch.sin, dtypes=("float32",)))
+    ... except AssertionError:
+    ...     print("tanh is not sin")
+    tanh is not sin
+    """
     for refused in case.errors:
         check_error(case, refused, device)
     for one in (*case.samples, *reshaped(case)):

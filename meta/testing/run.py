@@ -39,12 +39,20 @@ def with_dialect(names: str | Sequence[str]) -> Callable[[Callable[..., Any]], C
 def run_vm_model(model: Model | Traced | Module, device: str, args: Sequence[Any]) -> Any:
     """Compile a model for these arguments, run it once under the VM and return its result
     (ndarrays).
+
+    >>> meta.testing.run_vm_model(meta.model.ReLU(), "cpu", [meta.array([-1.0, 2.0])]).tolist()
+    [0.0, 2.0]
     """
     return compile(model, *args, device=device)(*args)
 
 
 def run_infer_type(program: Module | Function) -> Any:
-    """Return a module (or function) with inferred types."""
+    """Return a module (or function) with inferred types.
+
+    >>> function = meta.ir.parse_function("fn(%x: float32[2]) { %y = exp(%x) return %y }")
+    >>> str(meta.testing.run_infer_type(function).result_type)
+    'float32[2]'
+    """
     if isinstance(program, Function):
         return infer_type(Module({"main": program})).main
     return infer_type(program)

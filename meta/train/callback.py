@@ -20,6 +20,17 @@ class Callback:
 
     What a method raises ends the run. A callback that remembers things returns them from `state`,
     so that a resumed run is the same run.
+
+    >>> class Count(meta.train.Callback):
+    ...     steps = 0
+    ...     def on_step(self, run):
+    ...         self.steps += 1
+    >>> count, x = Count(), meta.ones((4, 1))
+    >>> data = meta.train.Batches(x, x, 2)
+    >>> net, sgd = meta.model.Linear(1, 1), meta.optim.with_sgd()
+    >>> record = meta.train.fit(net, meta.mse_loss, data, sgd, epochs=3, callbacks=[count])
+    >>> count.steps
+    6
     """
 
     def on_begin(self, run: Run) -> None:
@@ -99,6 +110,14 @@ class EarlyStop(MetricMonitor):
     metric: its name. larger: whether larger is better. least: what an improvement must exceed.
     restore_best: whether the model is, behind the run, as it was at its best evaluation, of which
     the callback keeps a copy.
+
+    >>> x = meta.ones((4, 1))
+    >>> data, sgd = meta.train.Batches(x, x, 4), meta.optim.with_sgd(lr=0.0)  # which learns nothing
+    >>> stop = meta.train.EarlyStop(patience=2)
+    >>> options = {"epochs": 9, "eval_data": data, "callbacks": [stop]}
+    >>> record = meta.train.fit(meta.model.Linear(1, 1), meta.mse_loss, data, sgd, **options)
+    >>> record.epoch
+    3
     """
 
     def __init__(
@@ -162,6 +181,14 @@ class ReduceOnPlateau(MetricMonitor):
     metric: its name. larger: whether larger is better. least: what an improvement must exceed.
     cooldown: so many evaluations after a reduction do not count. minimum: the learning rate does
     not fall below it.
+
+    >>> x = meta.ones((4, 1))
+    >>> data, sgd = meta.train.Batches(x, x, 4), meta.optim.with_adam(lr=1e-12)  # learns nothing
+    >>> slower = meta.train.ReduceOnPlateau(factor=0.5, patience=1)
+    >>> options = {"epochs": 3, "eval_data": data, "callbacks": [slower]}
+    >>> record = meta.train.fit(meta.model.Linear(1, 1), meta.mse_loss, data, sgd, **options)
+    >>> record.training_step.lr.item() < 1e-12
+    True
     """
 
     def __init__(

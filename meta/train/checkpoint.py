@@ -65,6 +65,15 @@ class Checkpoint:
     ----------
     step: how many steps were done. model, training: tensors by name, whole. more: the rest of the
     run's state, as it was given to `Checkpoints.write` on the first rank.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> x, net = meta.ones((4, 1)), meta.model.Linear(1, 1)
+    >>> data, sgd = meta.train.Batches(x, x, 2), meta.optim.with_sgd()
+    >>> with TemporaryDirectory() as folder:
+    ...     record = meta.train.fit(net, meta.mse_loss, data, sgd, epochs=1, checkpoint=folder)
+    ...     checkpoint = meta.train.read_checkpoint(record.checkpoint)
+    >>> checkpoint.step, sorted(checkpoint.model)
+    (2, ['bias', 'weight'])
     """
 
     step: int
@@ -349,6 +358,15 @@ def read_checkpoint(folder: str | os.PathLike[str]) -> Checkpoint:
     """Read one checkpoint's folder, with all arrays whole, whatever the mesh that it is of.
 
     Raises FormatError for a folder that is damaged, no checkpoint, or of another version.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> x, net = meta.ones((4, 1)), meta.model.Linear(1, 1)
+    >>> data, sgd = meta.train.Batches(x, x, 2), meta.optim.with_sgd()
+    >>> with TemporaryDirectory() as folder:
+    ...     record = meta.train.fit(net, meta.mse_loss, data, sgd, epochs=1, checkpoint=folder)
+    ...     checkpoint = meta.train.read_checkpoint(record.checkpoint)
+    >>> checkpoint.model["weight"].item() == net.weight.item()
+    True
     """
     return StoredCheckpoint(folder).read()
 

@@ -36,7 +36,20 @@ def columns(metrics: Iterable[str]) -> tuple[str, ...]:
 
 @runtime_checkable
 class Logger(Protocol):
-    """What `fit` tells the numbers of a run."""
+    """What `fit` tells the numbers of a run.
+
+    >>> class Last:
+    ...     def open(self, columns, step): ...
+    ...     def write(self, row):
+    ...         self.row = row
+    ...     def flush(self): ...
+    ...     def close(self): ...
+    >>> net, x, log = meta.model.Linear(1, 1), meta.ones((4, 1)), Last()
+    >>> data, sgd = meta.train.Batches(x, x, 2), meta.optim.with_sgd()
+    >>> record = meta.train.fit(net, meta.mse_loss, data, sgd, epochs=2, log=log)
+    >>> isinstance(log, meta.train.Logger), log.row["step"], log.row["loss"] == record.losses[-1]
+    (True, 4, True)
+    """
 
     def open(self, columns: Sequence[str], step: int) -> None:
         """Begin: ``step`` steps are done already, and what is known of later ones goes."""
@@ -122,6 +135,15 @@ class FileLog:
 class CSVLog(FileLog):
     """Rows as comma-separated values; the first line names the columns, an absent value is
     empty.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     log = meta.train.CSVLog(f"{folder}/run.csv")
+    ...     log.open(("step", "loss"), 0)
+    ...     log.write({"step": 1, "loss": 0.5})
+    ...     log.close()
+    ...     log.path.read_text("utf-8").splitlines()
+    ['step,loss', '1,0.5']
     """
 
     def _head(self) -> str:
@@ -135,7 +157,17 @@ class CSVLog(FileLog):
 
 
 class JSONLog(FileLog):
-    """Rows as JSON objects, one per line. JSON has no numbers but finite ones: others are null."""
+    """Rows as JSON objects, one per line. JSON has no numbers but finite ones: others are null.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     log = meta.train.JSONLog(f"{folder}/run.jsonl")
+    ...     log.open(("step", "loss"), 0)
+    ...     log.write({"step": 1, "loss": float("nan")})
+    ...     log.close()
+    ...     log.path.read_text("utf-8").splitlines()
+    ['{"step": 1, "loss": null}']
+    """
 
     def _line(self, row: Row) -> str:
         return json.dumps({k: v if math.isfinite(v) else None for k, v in row.items()}) + "\n"
@@ -157,6 +189,17 @@ class Curves:
     that a run that is resumed goes on with its curves.
 
     Raises ArgumentError if the package ``matplotlib`` is missing.
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     curves = meta.train.Curves(f"{folder}/run.png")
+    ...     curves.open(("step", "loss"), 0)
+    ...     for step in range(1, 4):
+    ...         curves.write({"step": step, "loss": 1.0 / step})
+    ...     curves.close()
+    ...     Path(f"{folder}/run.png").read_bytes()[1:4]
+    b'PNG'
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -289,6 +332,11 @@ class TensorBoard:
     """Writes the numbers of a run as scalars into a folder of event files.
 
     Raises ArgumentError if the package ``tensorboard`` is missing.
+
+    `fit` takes it as ``log=meta.train.TensorBoard("runs/first")``.
+
+    >>> issubclass(meta.train.TensorBoard, meta.train.Logger)
+    True
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:

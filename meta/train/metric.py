@@ -34,6 +34,16 @@ class Metric:
     Attributes
     ----------
     joined: whether what batches give is put one behind the other; else it is added up.
+
+    >>> class Share(meta.train.Metric):
+    ...     def statistics(self, prediction, target):
+    ...         return {"positive": meta.sum(prediction > 0), "count": meta.array(prediction.size)}
+    ...     def compute(self):
+    ...         return (self.counted("positive") / self.counted("count")).item()
+    >>> share = Share()
+    >>> share.update(meta.array([1.0, -1.0, 2.0, 3.0]), meta.zeros(4))
+    >>> share.compute()
+    0.75
     """
 
     joined: ClassVar[bool] = False

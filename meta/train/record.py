@@ -34,6 +34,12 @@ class Record:
     epoch: how many epochs are complete. stopped: why the run ended.
     seconds: the time that the steps took. compile_seconds: and compiling them.
     samples: how many were trained on. checkpoint: the newest one's folder, if there is one.
+
+    >>> x = meta.ones((4, 1))
+    >>> data, sgd = meta.train.Batches(x, x, 2), meta.optim.with_sgd()
+    >>> record = meta.train.fit(meta.model.Linear(1, 1), meta.mse_loss, data, sgd, epochs=3)
+    >>> record.step, record.epoch, len(record.losses), record.samples
+    (6, 3, 6, 12)
     """
 
     training_step: TrainingStep

@@ -156,6 +156,16 @@ class Run:
     model: what is trained. training_step: what a step calls; its ``lr`` is an array.
     step: how many steps are done. epoch: the number of the epoch, from 0. record: what happened.
     group: the ranks of the run, of which each has one.
+
+    >>> class UntilTwo(meta.train.Callback):
+    ...     def on_step(self, run):
+    ...         if run.step == 2:
+    ...             run.stop("two are enough")
+    >>> x = meta.ones((4, 1))
+    >>> data, sgd = meta.train.Batches(x, x, 2), meta.optim.with_sgd()
+    >>> net = meta.model.Linear(1, 1)
+    >>> meta.train.fit(net, meta.mse_loss, data, sgd, epochs=9, callbacks=[UntilTwo()]).stopped
+    'two are enough'
     """
 
     def __init__(

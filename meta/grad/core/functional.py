@@ -66,7 +66,7 @@ def value_and_grad(
     any of the arguments.
 
     >>> import meta
-    >>> slope = value_and_grad(lambda x, a: meta.sum(a * x * x))
+    >>> slope = meta.grad.value_and_grad(lambda x, a: meta.sum(a * x * x))
     >>> y, dx = slope(meta.array([1.0, 2.0]), 3.0)
     >>> y.item(), dx.tolist()
     (15.0, [6.0, 12.0])
@@ -277,10 +277,10 @@ def grad(
     >>> import meta
     >>> x = meta.array(3.0)
     >>> x.requires_grad = True
-    >>> slope = grad(x * x * x, x, create_graph=True)
-    >>> grad(slope, x).item()
+    >>> slope = meta.grad.grad(x * x * x, x, create_graph=True)
+    >>> meta.grad.grad(slope, x).item()
     18.0
-    >>> grad(lambda x: x * x * x)(x).item()
+    >>> meta.grad.grad(lambda x: x * x * x)(x).item()
     27.0
     """
     if callable(y):

@@ -36,7 +36,7 @@ def jacrev(f: Callable[..., Any], wrt: Wrt = 0, *, has_aux: bool = False) -> Cal
     for complex numbers and integers.
 
     >>> import meta
-    >>> jacrev(lambda x: x * x)(meta.array([1.0, 3.0])).tolist()
+    >>> meta.grad.jacrev(lambda x: x * x)(meta.array([1.0, 3.0])).tolist()
     [[2.0, 0.0], [0.0, 6.0]]
     """
 
@@ -48,7 +48,7 @@ def jacfwd(f: Callable[..., Any], wrt: Wrt = 0, *, has_aux: bool = False) -> Cal
     arguments: for fewer arguments than results. See `jacrev`.
 
     >>> import meta
-    >>> jacfwd(lambda x: meta.stack([x, x * x]))(meta.array(3.0)).tolist()
+    >>> meta.grad.jacfwd(lambda x: meta.stack([x, x * x]))(meta.array(3.0)).tolist()
     [1.0, 6.0]
     """
 
@@ -59,7 +59,8 @@ def jacobian(f: Callable[..., Any], wrt: Wrt = 0, *, has_aux: bool = False) -> C
     """Return the function of f's Jacobian: `jacfwd` or `jacrev`, whichever takes fewer sweeps.
 
     >>> import meta
-    >>> by_x, by_a = jacobian(lambda x, a: a * x, (0, 1))(meta.array([1.0, 2.0]), meta.array(3.0))
+    >>> x, a = meta.array([1.0, 2.0]), meta.array(3.0)
+    >>> by_x, by_a = meta.grad.jacobian(lambda x, a: a * x, (0, 1))(x, a)
     >>> by_a.tolist()
     [1.0, 2.0]
     """
@@ -74,7 +75,7 @@ def hessian(f: Callable[..., Any], wrt: Wrt = 0, *, has_aux: bool = False) -> Ca
     the matrix S + T + U, in the structure of the arguments twice.
 
     >>> import meta
-    >>> hessian(lambda x: meta.sum(x * x * x))(meta.array([1.0, 2.0])).tolist()
+    >>> meta.grad.hessian(lambda x: meta.sum(x * x * x))(meta.array([1.0, 2.0])).tolist()
     [[6.0, 0.0], [0.0, 12.0]]
     """
     return jacfwd(jacrev(f, wrt, has_aux=has_aux), wrt, has_aux=has_aux)
@@ -89,7 +90,7 @@ def hvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
 
     >>> import meta
     >>> x, v = meta.array([1.0, 2.0]), meta.array([1.0, 10.0])
-    >>> hvp(lambda x: meta.sum(x * x * x), (x,), (v,))[0].tolist()
+    >>> meta.grad.hvp(lambda x: meta.sum(x * x * x), (x,), (v,))[0].tolist()
     [6.0, 120.0]
     """
     vector = tuple(tangents)
@@ -118,7 +119,7 @@ def gauss_newton_product(
     >>> import meta
     >>> f, loss = (lambda x: x * x), (lambda y: meta.sum(y * y))
     >>> x, v = meta.array([1.0, 2.0]), meta.array([1.0, 10.0])
-    >>> gauss_newton_product(f, loss, (x,), (v,))[0].tolist()
+    >>> meta.grad.gauss_newton_product(f, loss, (x,), (v,))[0].tolist()
     [8.0, 320.0]
     """
     y, pull = vjp(f, *primals)

@@ -40,7 +40,8 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     no gradient.
 
     >>> import meta
-    >>> y, pull = vjp(lambda x, a: (a * x, meta.sum(x)), meta.array([1.0, 2.0]), meta.array(3.0))
+    >>> x, a = meta.array([1.0, 2.0]), meta.array(3.0)
+    >>> y, pull = meta.grad.vjp(lambda x, a: (a * x, meta.sum(x)), x, a)
     >>> [dx.tolist() for dx in pull((meta.array([1.0, 10.0]), meta.array(0.5)))]
     [[3.5, 30.5], 21.0]
     """
@@ -69,7 +70,7 @@ def jvp(
 
     >>> import meta
     >>> x = meta.array([1.0, 2.0])
-    >>> y, dy = jvp(lambda x: meta.sum(x * x), (x,), (meta.array([1.0, 0.5]),))
+    >>> y, dy = meta.grad.jvp(lambda x: meta.sum(x * x), (x,), (meta.array([1.0, 0.5]),))
     >>> y.item(), dy.item()
     (5.0, 4.0)
     """
@@ -91,7 +92,7 @@ def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., 
     Calls of it do not compute f again, and each may move in another direction.
 
     >>> import meta
-    >>> y, push = linearize(meta.exp, meta.array(0.0))
+    >>> y, push = meta.grad.linearize(meta.exp, meta.array(0.0))
     >>> push(meta.array(2.0)).item()
     2.0
     """

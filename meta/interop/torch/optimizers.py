@@ -39,6 +39,14 @@ class Algorithm:
     key of torch's state what ours calls it. required: options that have to have a value, since
     ours has no other. init: what the state is at first, of an option; zeros where there is none.
     has_step: whether torch counts the steps of each parameter, in tensors float32[] as ``step``.
+
+    >>> row = meta.interop.torch.Algorithm(
+    ...     kind=lambda group: meta.optim.Lion,
+    ...     options=lambda group: {"betas": group["betas"]},
+    ...     state={"exp_avg": "m"},
+    ... )
+    >>> row.kind({}).__name__, row.options({"betas": (0.9, 0.99), "lr": 0.1})
+    ('Lion', {'betas': (0.9, 0.99)})
     """
 
     kind: Callable[[Options], type[Optimizer]]
@@ -123,6 +131,16 @@ def register_optimizer(theirs: type[TorchOptimizer], algorithm: Algorithm) -> No
     """State how optimizers of a class, not of its subclasses, are one of ours.
 
     RegistrationError for a class that has an algorithm already.
+
+    docs/howto/training_step.md registers an optimizer of one's own.
+
+    >>> import torch, meta.interop.torch
+    >>> row = meta.interop.torch.Algorithm(lambda _: meta.optim.SGD, lambda _: {}, {})
+    >>> try:
+    ...     meta.interop.torch.register_optimizer(torch.optim.SGD, row)
+    ... except meta.errors.RegistrationError as error:
+    ...     print(error.what)
+    SGD has an algorithm already
     """
     if ALGORITHMS.setdefault(theirs, algorithm) is not algorithm:
         raise RegistrationError(f"{theirs.__qualname__} has an algorithm already")

@@ -100,7 +100,12 @@ def is_reachable(overload: Overload, key: str) -> bool:
 
 @cache
 def all_names() -> tuple[str, ...]:
-    """Return the names of all overloads that can be enabled."""
+    """Return the names of all overloads that can be enabled.
+
+    >>> import meta.interop.torch
+    >>> [name for name in meta.interop.torch.names() if "softmax" in name][:2]
+    ['_log_softmax', '_log_softmax_backward_data']
+    """
     return tuple(name for name in aten if refusal(name) is None)
 
 

@@ -35,6 +35,13 @@ class Enabled:
 
     ``names``: the overloads. ``devices``: the kinds of devices. ``thread``, ``strict``: as given to
     `enable`. ``active``: whether they are still enabled by this object.
+
+    >>> import meta.interop.torch
+    >>> with meta.interop.torch.enable(["softmax"], device="cpu") as enabled:
+    ...     enabled.active, enabled.devices
+    (True, ('cpu',))
+    >>> enabled.active
+    False
     """
 
     def __init__(
@@ -178,7 +185,14 @@ def _as_list(names: Iterable[Any]) -> Any:
 
 
 def disable() -> None:
-    """End all scopes that hold in all threads, and those of this thread."""
+    """End all scopes that hold in all threads, and those of this thread.
+
+    >>> import meta.interop.torch
+    >>> enabled = meta.interop.torch.enable(["softmax"], device="cpu")
+    >>> meta.interop.torch.disable()
+    >>> enabled.active
+    False
+    """
     with _lock:
         users = {id(u): u for _, _, users in _routes.values() for u in users}
         for scope in users.values():

@@ -40,6 +40,12 @@ class EnableReport:
     torch" for a call that became several kernels). Those of "torch" alone went to PyTorch's own
     kernel at once, as that is what dispatch chose.
     refused: how many calls PyTorch ran because they are not served, by overload and reason.
+
+    >>> import meta.interop.torch
+    >>> print(meta.interop.torch.EnableReport({("relu", "tvm"): 3}, {("sort", "no kernel"): 1}))
+    3 calls served, 1 refused
+      tvm: relu x 3
+      refused sort x 1: no kernel
     """
 
     served: Mapping[tuple[str, str], int]
@@ -65,7 +71,15 @@ class EnableReport:
 
 
 def report() -> EnableReport:
-    """Return what became of calls of enabled overloads, of all threads, since `reset_report`."""
+    """Return what became of calls of enabled overloads, of all threads, since `reset_report`.
+
+    >>> import torch, meta.interop.torch
+    >>> meta.interop.torch.reset_report()
+    >>> with meta.interop.torch.enable(["relu"], device="cpu"), meta.dialect.only("torch"):
+    ...     y = torch.relu(torch.zeros(2))
+    >>> dict(meta.interop.torch.report().served)
+    {('relu', 'torch'): 1}
+    """
     served: Counter[tuple[str, str]] = Counter()
     refused: Counter[tuple[str, str]] = Counter()
     for tally in list(_tallies.values()):
@@ -77,6 +91,12 @@ def report() -> EnableReport:
 
 
 def reset_report() -> None:
-    """Count from 0 on."""
+    """Count from 0 on.
+
+    >>> import meta.interop.torch
+    >>> meta.interop.torch.reset_report()
+    >>> dict(meta.interop.torch.report().served)
+    {}
+    """
     for tally in list(_tallies.values()):
         tally.count = 0

@@ -99,7 +99,9 @@ def training_step(
     >>> net = torch.nn.Linear(3, 1)
     >>> optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     >>> step = meta.interop.torch.training_step(net, optimizer, torch.nn.functional.mse_loss)
-    >>> loss = step(torch.ones(4, 3), torch.zeros(4, 1))
+    >>> losses = [step(torch.ones(4, 3), torch.zeros(4, 1)).item() for _ in range(2)]
+    >>> losses[1] < losses[0]
+    True
     """
     clip, ranks = (clip_norm, clip_value), (over, zero)
     return TorchTrainingStep(
@@ -160,6 +162,14 @@ class TorchTrainingStep:
     Attributes
     ----------
     executables: what was compiled, by what it was compiled for.
+
+    >>> import torch, meta.interop.torch
+    >>> net = torch.nn.Linear(3, 1)
+    >>> optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    >>> step = meta.interop.torch.training_step(net, optimizer, torch.nn.functional.mse_loss)
+    >>> losses = [step(torch.ones(4, 3), torch.zeros(4, 1)).item() for _ in range(3)]
+    >>> losses[2] < losses[1] < losses[0], len(step.executables)
+    (True, 1)
     """
 
     def __init__(

@@ -30,6 +30,10 @@ class TaskSlot:
     access: "RO", "WO" or "RW". role: "input", "weight", "output", "gradient" or "argument" (an
     attribute or a number). of: the slot that it is, or whose gradient it is; of the operator's
     result, and its gradient, "out". slot: that slot; None of the result.
+
+    >>> slot = meta.task.OpTaskSignature.of(meta.op.softmax, "forward")["x"]
+    >>> slot.name, slot.access, slot.role, slot.of
+    ('x', 'RO', 'input', 'x')
     """
 
     name: str

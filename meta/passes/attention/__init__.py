@@ -122,7 +122,7 @@ def fuse_attention(
 
     >>> from meta.base.device import CPU
     >>> from meta.ir import parse
-    >>> print(fuse_attention(parse('''
+    >>> print(meta.passes.fuse_attention(parse('''
     ... func @main(%q: float32[6, 8, 4], %k: float32[6, 512, 4], %v: float32[6, 512, 4]) \
 -> float32[6, 8, 4] {
     ...   %s: float32[6, 8, 512] = batch_matmul_nt(%q, %k)
@@ -160,7 +160,12 @@ def explain_attention(
     sloped: Collection[str] | None = None,
     half: bool = False,
 ) -> str:
-    """Return what `fuse_attention` makes one call of, and what it leaves and why, as text."""
+    """Return what `fuse_attention` makes one call of, and what it leaves and why, as text.
+
+    >>> module = meta.model.MultiheadAttention(8, 2).program(*[meta.ones((1, 3, 8))] * 3).module
+    >>> print(meta.passes.explain_attention(module, device=meta.device("cpu")).splitlines()[0])
+    attention: 0 rewritten, 1 refused
+    """
     search = _Search(module, device, trained, least_keys, sloped, half)
     lines = []
     for name, function in module.functions.items():

@@ -37,7 +37,7 @@ def simplify_attention(module: Module, *, trained: Iterable[int] | None = None) 
     gradient reads less, too.
 
     >>> from meta.ir import parse
-    >>> print(simplify_attention(parse('''
+    >>> print(meta.passes.simplify_attention(parse('''
     ... func @main(%q: float32[2, 4, 8, 16], %k: float32[2, 2, 8, 16]) -> float32[2, 4, 8, 16] {
     ...   %0: float32[2, 2, 1, 8, 16] = expand_dims(%k, axis=2)
     ...   %1: float32[2, 2, 2, 8, 16] = broadcast_to(%0, shape=(2, 2, 2, 8, 16))

@@ -58,7 +58,7 @@ def attention_layout(
 
     >>> from meta.base.device import CPU
     >>> from meta.ir import parse
-    >>> print(attention_layout(parse('''
+    >>> print(meta.passes.attention_layout(parse('''
     ... func @main(%q: float32[2, 8, 4, 16], %k: float32[2, 4, 8, 16]) -> float32[2, 4, 8, 16] {
     ...   %0: float32[2, 4, 8, 16] = permute_dims(%q, axes=(0, 2, 1, 3))
     ...   %1: (float32[2, 4, 8, 16], float32[2, 4, 8]) = fused_attention(%0, %k, %0)

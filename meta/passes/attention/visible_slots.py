@@ -29,7 +29,7 @@ def read_visible_slots(module: Module) -> Module:
     0 and up, and the logsumexp of the scores unused, as it is without a gradient.
 
     >>> from meta.ir import parse
-    >>> print(read_visible_slots(parse('''
+    >>> print(meta.passes.read_visible_slots(parse('''
     ... func @main(%q: float32[1, 4, 1, 8], %k: float32[1, 2, 3, 8], %at: int64[1, 1, 1, 1])
     ...     -> float32[1, 4, 1, 8] {
     ...   %m: bool[1, 1, 1, 3] = less_equal(const int64[3] [0, 1, 2], %at)

@@ -92,7 +92,7 @@ def autocast(
     Raises AutocastError if operators of the program have no cast rule: all of them are listed.
 
     >>> from meta.ir import parse
-    >>> print(autocast(parse('''
+    >>> print(meta.passes.autocast(parse('''
     ... func @main(%x: float32[2, 3], %w: float32[4, 3]) -> float32[2, 4] {
     ...   %h: float32[2, 4] = dense(%x, %w)
     ...   %r: float32[2, 4] = relu(%h)
@@ -119,7 +119,12 @@ def explain_autocast(
     out_dtype: str | None = None,
     trained: Collection[int] = (),
 ) -> CastReport:
-    """Return which casts `autocast` puts into a module, where, for whom, and by which rule."""
+    """Return which casts `autocast` puts into a module, where, for whom, and by which rule.
+
+    >>> module = meta.model.Linear(3, 2).program(meta.ones((4, 3))).module
+    >>> print(str(meta.passes.explain_autocast(module, dtype="bfloat16")).splitlines()[0])
+    4 casts: 3 float32 -> bfloat16, 1 bfloat16 -> float32
+    """
     made = _Autocast(module, dtype, out_dtype, trained)
     return made.report(made.module())
 

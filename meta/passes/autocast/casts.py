@@ -99,6 +99,11 @@ class CastReport:
 
     dtype: the half dtype. casts: those that were put in; the program's own are not among them.
     operators: how many calls there are, by what their floating point results are computed in.
+
+    >>> module = meta.model.Linear(3, 2).program(meta.ones((4, 3))).module
+    >>> report = meta.passes.explain_autocast(module, dtype="bfloat16")
+    >>> report.dtype, len(report.casts), report.operators
+    ('bfloat16', 4, {'bfloat16': 2, 'float32': 2})
     """
 
     dtype: str

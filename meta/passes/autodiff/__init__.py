@@ -76,7 +76,7 @@ def autodiff(module: Module, *, wrt: Sequence[int | str], result: str = "inline"
     gradient that would flow through a reference; IRError for a program without types.
 
     >>> from meta.ir import parse
-    >>> print(autodiff(parse('''
+    >>> print(meta.passes.autodiff(parse('''
     ... func @main(%x: float32[2]) -> float32[2] {
     ...   %y: float32[2] = relu(%x)
     ...   return %y
@@ -86,7 +86,7 @@ def autodiff(module: Module, *, wrt: Sequence[int | str], result: str = "inline"
       %0: float32[2] = relu_dx(x=None, y=%y, dy=%dy)
       return (%y, (%0,))
     }
-    >>> print(autodiff(parse('''
+    >>> print(meta.passes.autodiff(parse('''
     ... func @f(%x: float32[2]) -> float32[2] {
     ...   %y: float32[2] = tanh(%x)
     ...   return %y
@@ -140,7 +140,7 @@ def jvp(module: Module, *, wrt: Sequence[int | str]) -> Module:
     program without types.
 
     >>> from meta.ir import parse
-    >>> print(jvp(parse('''
+    >>> print(meta.passes.jvp(parse('''
     ... func @main(%x: float32[2], %w: float32[2]) -> float32[2] {
     ...   %y: float32[2] = multiply(%x, %w)
     ...   return %y

@@ -68,7 +68,7 @@ def bucket_collectives(
     9 ms, those of 25 MiB took 1 % longer, and scattered sums of 14 MiB 2 %.
 
     >>> from meta.ir import parse
-    >>> print(bucket_collectives(parse('''
+    >>> print(meta.passes.bucket_collectives(parse('''
     ... func @main(%x: float32[8], %y: float32[8]) -> float32[8] {
     ...   %g: float32[8] = exp(%x)
     ...   %h: float32[8] = tanh(%y)

@@ -50,7 +50,7 @@ def gather_rows(module: Module, *, narrow: bool = True) -> Module:
     part of its gradient is reduced by itself, in the dtype that it has, as soon as it is there.
 
     >>> from meta.ir import parse
-    >>> print(gather_rows(parse('''
+    >>> print(meta.passes.gather_rows(parse('''
     ... func @main(%dy: float32[4, 8], %i: int64[4], %g: float32[512, 8]) -> float32[512, 8] {
     ...   %t: float32[512, 8] = embedding_dx(%dy, %i, num_weight=(512, 8))
     ...   %x: float32[512, 8] = add(%g, %t)
@@ -205,7 +205,7 @@ def narrow_gathers(module: Module) -> Module:
     permutations between the two become narrow, too. What is also used as it is stays.
 
     >>> from meta.ir import parse
-    >>> print(narrow_gathers(parse('''
+    >>> print(meta.passes.narrow_gathers(parse('''
     ... func @main(%x: bfloat16[2, 3], %w: float32[6]) -> bfloat16[2, 4] {
     ...   %a: float32[12] = all_gather(%w, over="dp", size=2)
     ...   %b: float32[3, 4] = reshape(%a, shape=(3, 4))

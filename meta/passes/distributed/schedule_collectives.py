@@ -56,7 +56,7 @@ def schedule_collectives(
     >>> from meta.ir import parse
     >>> from meta.passes import bucket_collectives, dispatch
     >>> with only("torch", "gloo"):
-    ...     print(schedule_collectives(dispatch(bucket_collectives(parse('''
+    ...     print(meta.passes.schedule_collectives(dispatch(bucket_collectives(parse('''
     ... func @main(%x: float32[8], %y: float32[8]) -> float32[8] {
     ...   %g: float32[8] = exp(%x)
     ...   %h: float32[8] = tanh(%y)

@@ -25,7 +25,7 @@ def simplify(module: Module) -> Module:
     infinities and signed zeros. What is written or leaves the program stays an array of its own.
 
     >>> from meta.ir import parse
-    >>> print(simplify(parse('''
+    >>> print(meta.passes.simplify(parse('''
     ... func @main(%x: float32[2, 3], %w: float32[2, 5]) -> float32[3, 5] {
     ...   %a: float32[6] = reshape(%x, shape=(6,))
     ...   %b: float32[2, 3] = reshape(%a, shape=(2, 3))

@@ -144,7 +144,8 @@ class PassContext:
     range, a pass both disabled and required, and a disabled pass that no program runs without.
 
     >>> from meta.base.device import CPU
-    >>> with PassContext(opt_level=0, required=["dead_code"]):
+    >>> from meta.vm.compiler.pipeline import pipeline
+    >>> with meta.vm.PassContext(opt_level=0, required=["dead_code"]):
     ...     print(pipeline(CPU))
     Pipeline(infer_type, dead_code, dispatch, configure)
     """
