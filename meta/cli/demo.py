@@ -25,8 +25,9 @@ import meta
 from meta import distributed, op
 from meta.base import config
 from meta.base.device import Device, require
-from meta.base.errors import ArgumentError, FormatError
+from meta.base.errors import FormatError
 from meta.base.files import open_file
+from meta.base.optional import optional_module
 from meta.cli.table import section, show
 from meta.model import (
     BatchNorm,
@@ -95,16 +96,12 @@ def digits() -> tuple[Array, Array, str]:
 
     Raises ArgumentError if scikit-learn, which holds the images, is not installed.
     """
-    try:
-        from sklearn.datasets import load_digits  # slow to import, and only needed here
-    except ModuleNotFoundError as error:
-        if error.name != "sklearn":
-            raise
-        raise ArgumentError(
-            "the demo's images are part of scikit-learn, which is not installed",
-            hint="pip install scikit-learn, or train on your own images with --data FILE.npz",
-        ) from error
-    found = load_digits()
+    found = optional_module(  # slow to import, and only needed here
+        "sklearn.datasets",
+        "has the demo's images",
+        library="scikit-learn",
+        instead=", or train on your own images with --data FILE.npz",
+    ).load_digits()
     x = found.images.astype("float32")[:, None]
     return x, found.target.astype("int64"), "scikit-learn's handwritten digits"
 

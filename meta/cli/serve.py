@@ -6,27 +6,22 @@ import argparse
 from pathlib import Path
 
 from meta.base.device import available, require
-from meta.base.errors import ArgumentError
+from meta.base.optional import optional_module
 from meta.language import Engine, load
 from meta.language.chat import chat_template
 
 
 def run(options: argparse.Namespace) -> int:
     """Load the model and serve it until a signal says stop."""
-    try:
-        import uvicorn
-
-        from meta.language.server import Server
-    except ImportError as error:
-        raise ArgumentError(
-            "a server needs starlette and uvicorn",
-            found=error,
-            hint="pip install 'meta-operators[serve]'",
-        ) from error
+    extra = "'meta-operators[serve]'"
+    uvicorn = optional_module("uvicorn", "serves connections", install=extra)
+    server_module = optional_module(
+        "meta.language.server", "answers requests", library="starlette", install=extra
+    )
     device = require(options.device or available()[:2][-1])  # the first GPU, if there is one
     decoder = load(options.folder, device=device, dtype=options.dtype, quantize=options.quantize)
     engine = Engine(decoder, rows=options.rows, length=options.length, blocks=options.blocks)
-    server = Server(
+    server = server_module.Server(
         engine,
         options.name or Path(options.folder).resolve().name,
         chat_template(options.folder),

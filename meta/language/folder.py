@@ -4,7 +4,6 @@ tokenizer.
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -17,6 +16,7 @@ from meta.base.device import Device, default_device
 from meta.base.dtype import TO_TORCH, canonical
 from meta.base.errors import ArgumentError, FormatError
 from meta.base.files import read_file
+from meta.base.optional import optional_module
 from meta.base.registry import nearest
 from meta.language.config import DecoderConfig
 from meta.language.decoder import Decoder
@@ -346,10 +346,5 @@ def _tokenizer(path: Path) -> Any:
     file = path / "tokenizer.json"
     if not file.is_file():
         return None
-    try:
-        library = importlib.import_module("tokenizers")
-    except ImportError as error:
-        raise ArgumentError(
-            "texts need the library tokenizers", hint="pip install tokenizers", found=error
-        ) from error
+    library = optional_module("tokenizers", "makes tokens of texts")
     return library.Tokenizer.from_file(os.fspath(file))

@@ -7,7 +7,6 @@ and block_q6_K: a scale for 32 numbers, or for 16, of which 256 share another on
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,9 @@ import numpy as np
 import torch
 
 from meta import op
-from meta.base.errors import ArgumentError, FormatError
+from meta.base.errors import FormatError
 from meta.base.files import require_file
+from meta.base.optional import optional_module
 from meta.base.registry import nearest
 from meta.language.layouts import PackedWeight, Settings, Tensors, packed_weight
 from meta.runtime.ndarray import ndarray
@@ -132,12 +132,7 @@ class GGUFFile:
     """
 
     def __init__(self, path: Path) -> None:
-        try:
-            library = importlib.import_module("gguf")
-        except ImportError as error:
-            raise ArgumentError(
-                "GGUF files need the library gguf", hint="pip install gguf", found=error
-            ) from error
+        library = optional_module("gguf", "reads GGUF files")
         require_file(path)
         try:
             reader = library.GGUFReader(path)

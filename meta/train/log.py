@@ -17,12 +17,12 @@ import os
 import time
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from meta.base.errors import ArgumentError, FormatError
 from meta.base.files import read_file, replacing, writing
+from meta.base.optional import optional_module
 
 Row = dict[str, float]
 
@@ -204,14 +204,9 @@ class Curves:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        try:
-            self._make: Any = import_module("matplotlib.figure").Figure
-        except ImportError as error:
-            raise ArgumentError(
-                "matplotlib, which draws learning curves, is not installed",
-                found=str(error),
-                hint="pip install matplotlib, or log to a .csv or .jsonl file",
-            ) from error
+        instead = ", or log to a .csv or .jsonl file"
+        library = optional_module("matplotlib.figure", "draws learning curves", instead=instead)
+        self._make: Any = library.Figure
         self._numbers = JSONLog(self.path.with_name(f"{self.path.name}.jsonl"))
         self._curves: dict[str, tuple[array[float], array[float]]] = {}
         self._drawn = 0.0
@@ -341,14 +336,12 @@ class TensorBoard:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = os.fspath(folder)
-        try:
-            self._make: Any = import_module("torch.utils.tensorboard").SummaryWriter
-        except ImportError as error:
-            raise ArgumentError(
-                "TensorBoard is not installed",
-                found=str(error),
-                hint="pip install tensorboard, or log to a .csv or .jsonl file",
-            ) from error
+        self._make: Any = optional_module(
+            "torch.utils.tensorboard",
+            "writes files of events",
+            library="tensorboard",
+            instead=", or log to a .csv or .jsonl file",
+        ).SummaryWriter
         self._writer: Any = None
 
     def open(self, columns: Sequence[str], step: int) -> None:

@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from meta.base.errors import FormatError
+from meta.base.optional import optional_module
 from meta.base.registry import nearest
 from meta.base.source import Span
 
@@ -78,13 +79,9 @@ def yaml_module() -> Any:
     """Return PyYAML. A vendor's package that has a ``tune_configs.yaml`` depends on it; nothing
     else here reads YAML. Raises FormatError where it is not installed.
     """
-    try:
-        import yaml
-    except ImportError:
-        raise FormatError(
-            "a tune_configs.yaml cannot be read without PyYAML", hint="pip install pyyaml"
-        ) from None
-    return yaml
+    return optional_module(
+        "yaml", "reads a tune_configs.yaml", library="PyYAML", install="pyyaml", raises=FormatError
+    )
 
 
 class _Reader:
