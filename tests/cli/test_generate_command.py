@@ -11,15 +11,12 @@ import pytest
 
 from meta import language
 from meta.cli.main import main
-from tests.language.folders import written
-from tests.language.tokenizers_of_bytes import byte_tokenizer
+from tests.language.folders import of_bytes
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> str:
-    written(tmp_path, "llama2", vocab_size=256)
-    byte_tokenizer().save(str(tmp_path / "tokenizer.json"))
-    return str(tmp_path)
+    return str(of_bytes(tmp_path, "llama2"))
 
 
 def test_the_text_and_times(folder: str, capsys: pytest.CaptureFixture[str]) -> None:

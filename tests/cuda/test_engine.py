@@ -5,19 +5,15 @@ from __future__ import annotations
 import pytest
 
 from meta import language
-from tests.language.folders import written
+from tests.language.folders import of_bytes
 from tests.language.test_engine import LENGTH, check_beside_alone, finish
-from tests.language.tokenizers_of_bytes import byte_tokenizer
 
 pytestmark = pytest.mark.cuda
 
 
 @pytest.fixture(scope="module")
 def decoder(tmp_path_factory: pytest.TempPathFactory) -> language.Decoder:
-    path = tmp_path_factory.mktemp("mistral")
-    written(path, "mistral", vocab_size=256)
-    byte_tokenizer().save(str(path / "tokenizer.json"))
-    return language.load(path, device="cuda")
+    return language.load(of_bytes(tmp_path_factory.mktemp("mistral"), "mistral"), device="cuda")
 
 
 @pytest.mark.parametrize("blocks", [None, 10])

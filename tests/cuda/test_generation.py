@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 import meta
 from meta import language, op
-from tests.language.folders import prompts, written
+from tests.language.folders import of_bytes, prompts, resembling
 from tests.language.test_speculation import OPTIONS
-from tests.language.tokenizers_of_bytes import byte_tokenizer
 
 pytestmark = pytest.mark.cuda
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("mistral")
-    written(path, "mistral", vocab_size=256)
-    byte_tokenizer().save(str(path / "tokenizer.json"))
-    return path
+    return of_bytes(tmp_path_factory.mktemp("mistral"), "mistral")
 
 
 @pytest.fixture(scope="module")
@@ -34,12 +28,7 @@ def decoder(folder: Path) -> language.Decoder:
 
 @pytest.fixture(scope="module")
 def like(decoder: language.Decoder) -> language.Decoder:
-    found, rng = copy.deepcopy(decoder), np.random.default_rng(0)
-    state = {n: a.numpy() for n, a in decoder.state_dict().items()}
-    found.load_state_dict(
-        {n: a + 0.02 * rng.normal(size=a.shape).astype("float32") for n, a in state.items()}
-    )
-    return found
+    return resembling(decoder)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
+
+from meta import language
+from tests.language.tokenizers_of_bytes import byte_tokenizer
 
 WINDOW = 24
 COMMON: dict[str, Any] = {
@@ -77,6 +82,23 @@ def written(folder: Path, name: str, kind: str = "", **differs: Any) -> Any:
     model.set_attn_implementation("eager")
     model.save_pretrained(folder)
     return model
+
+
+def of_bytes(folder: Path, name: str, **differs: Any) -> Path:
+    """Write a model whose tokens are the 256 bytes, with its tokenizer; return the folder."""
+    written(folder, name, **{"vocab_size": 256, **differs})
+    byte_tokenizer().save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def resembling(decoder: language.Decoder) -> language.Decoder:
+    """Return a model that often, not always, chooses what the other does."""
+    found, rng = copy.deepcopy(decoder), np.random.default_rng(0)
+    state = {n: a.numpy() for n, a in decoder.state_dict().items()}
+    found.load_state_dict(
+        {n: a + 0.02 * rng.normal(size=a.shape).astype("float32") for n, a in state.items()}
+    )
+    return found
 
 
 def prompts(*lengths: int) -> list[list[int]]:

@@ -10,8 +10,7 @@ import transformers
 
 from meta import language
 from meta.base.errors import ArgumentError
-from tests.language.folders import prompts, written
-from tests.language.tokenizers_of_bytes import byte_tokenizer
+from tests.language.folders import of_bytes, prompts
 
 Pair = tuple[Any, language.Decoder]
 
@@ -20,8 +19,7 @@ Pair = tuple[Any, language.Decoder]
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     """Return a model of transformers and ours, whose texts often end."""
     path = tmp_path_factory.mktemp("mistral")
-    written(path, "mistral", vocab_size=40, initializer_range=0.4, eos_token_id=None)
-    byte_tokenizer().save(str(path / "tokenizer.json"))
+    of_bytes(path, "mistral", vocab_size=40, initializer_range=0.4, eos_token_id=None)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(path).eval()
     return theirs, language.load(path)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,7 @@ import pytest
 import meta
 from meta import language
 from tests.language import reference
-from tests.language.folders import written
-from tests.language.tokenizers_of_bytes import byte_tokenizer
+from tests.language.folders import of_bytes, resembling
 
 VOCABULARY, NEW = 64, 14
 
@@ -23,15 +21,8 @@ def decoders(
 ) -> tuple[language.Decoder, language.Decoder]:
     """Return a model with a window, and one that is like it."""
     path = tmp_path_factory.mktemp("mistral")
-    written(path, "mistral", vocab_size=VOCABULARY, sliding_window=9)
-    byte_tokenizer().save(str(path / "tokenizer.json"))
-    decoder = language.load(path)
-    like, rng = copy.deepcopy(decoder), np.random.default_rng(0)
-    state = {n: a.numpy() for n, a in decoder.state_dict().items()}
-    like.load_state_dict(
-        {n: a + 0.02 * rng.normal(size=a.shape).astype("float32") for n, a in state.items()}
-    )
-    return decoder, like
+    decoder = language.load(of_bytes(path, "mistral", vocab_size=VOCABULARY, sliding_window=9))
+    return decoder, resembling(decoder)
 
 
 def wide(seeds: range) -> list[Any]:

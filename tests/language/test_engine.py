@@ -14,8 +14,7 @@ import torch
 
 from meta import language
 from meta.base.errors import ArgumentError
-from tests.language.folders import FAMILIES, prompts, written
-from tests.language.tokenizers_of_bytes import byte_tokenizer
+from tests.language.folders import FAMILIES, of_bytes, prompts, written
 
 LENGTH = 160
 WAYS: list[dict[str, Any]] = [
@@ -29,10 +28,7 @@ WAYS: list[dict[str, Any]] = [
 
 @pytest.fixture(scope="module")
 def decoder(tmp_path_factory: pytest.TempPathFactory) -> language.Decoder:
-    path = tmp_path_factory.mktemp("mistral")
-    written(path, "mistral", vocab_size=256)
-    byte_tokenizer().save(str(path / "tokenizer.json"))
-    return language.load(path)
+    return language.load(of_bytes(tmp_path_factory.mktemp("mistral"), "mistral"))
 
 
 @pytest.fixture(scope="module")

@@ -13,16 +13,12 @@ import torch
 import meta
 from meta import language
 from meta.base.errors import ArgumentError, OutOfMemory
-from tests.language.folders import prompts, written
-from tests.language.tokenizers_of_bytes import byte_tokenizer
+from tests.language.folders import of_bytes, prompts, written
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("mistral")
-    written(path, "mistral", vocab_size=256)
-    byte_tokenizer().save(str(path / "tokenizer.json"))
-    return path
+    return of_bytes(tmp_path_factory.mktemp("mistral"), "mistral")
 
 
 @pytest.fixture(scope="module")

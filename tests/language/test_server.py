@@ -25,8 +25,7 @@ from meta.language.chat import chat_template
 from meta.language.server import Server
 from meta.language.service import HELPS
 from tests.conftest import ROOT, first_on_path
-from tests.language.folders import written
-from tests.language.tokenizers_of_bytes import byte_tokenizer
+from tests.language.folders import of_bytes, written
 
 TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
 LENGTH = 128
@@ -35,9 +34,7 @@ GREEDY = {"model": "tiny", "temperature": 0}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("models") / "tiny"
-    written(path, "llama2", vocab_size=256)
-    byte_tokenizer().save(str(path / "tokenizer.json"))
+    path = of_bytes(tmp_path_factory.mktemp("models") / "tiny", "llama2")
     (path / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE}))
     return path
 

@@ -11,32 +11,18 @@ import pytest
 
 from meta import language
 from meta.base.errors import ArgumentError
-from tests.language.folders import prompts, written
+from tests.language.folders import of_bytes, prompts, resembling, written
 from tests.language.test_sampling import fits
-from tests.language.tokenizers_of_bytes import byte_tokenizer
-
-
-def loaded(path: Path, name: str, **options: Any) -> language.Decoder:
-    written(path, name, vocab_size=256, **options)
-    byte_tokenizer().save(str(path / "tokenizer.json"))
-    return language.load(path)
 
 
 @pytest.fixture(scope="module")
 def decoder(tmp_path_factory: pytest.TempPathFactory) -> language.Decoder:
-    return loaded(tmp_path_factory.mktemp("mistral"), "mistral")
+    return language.load(of_bytes(tmp_path_factory.mktemp("mistral"), "mistral"))
 
 
 @pytest.fixture(scope="module")
 def like(decoder: language.Decoder) -> language.Decoder:
-    """Return a model that often, not always, chooses what the other does."""
-    found = copy.deepcopy(decoder)
-    rng = np.random.default_rng(0)
-    state = {n: a.numpy() for n, a in decoder.state_dict().items()}
-    found.load_state_dict(
-        {n: a + 0.02 * rng.normal(size=a.shape).astype("float32") for n, a in state.items()}
-    )
-    return found
+    return resembling(decoder)
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -122,7 +108,8 @@ def test_texts_that_are_written_by_turns(decoder: language.Decoder) -> None:
 
 def test_frequencies_that_change_with_the_text(tmp_path: Path) -> None:
     rope = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0}
-    decoder = loaded(tmp_path, "llama2", rope_parameters=rope, max_position_embeddings=24)
+    of_bytes(tmp_path, "llama2", rope_parameters=rope, max_position_embeddings=24)
+    decoder = language.load(tmp_path)
     plain = language.generate(decoder, prompts(6)[0], max_new_tokens=60)
     found = language.generate(decoder, prompts(6)[0], max_new_tokens=60, draft=decoder)
     assert found.tokens.tolist() == plain.tokens.tolist()
@@ -130,7 +117,7 @@ def test_frequencies_that_change_with_the_text(tmp_path: Path) -> None:
 
 
 def test_texts_up_to_the_last_position(tmp_path: Path) -> None:
-    decoder = loaded(tmp_path, "gpt2", max_position_embeddings=40)
+    decoder = language.load(of_bytes(tmp_path, "gpt2", max_position_embeddings=40))
     plain = language.generate(decoder, [3, 4], max_new_tokens=39, end_tokens=())
     found = language.generate(decoder, [3, 4], max_new_tokens=39, end_tokens=(), draft="ngram")
     assert found.tokens.tolist() == plain.tokens.tolist()
