@@ -20,6 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def check_signature(f: F) -> F:
     """Return a function, or method, whose call is an ArgumentError if it does not fit."""
     signature = inspect.signature(f)
+    name = f.__qualname__.split(".")[-2] if f.__name__ == "__init__" else f.__name__
 
     @functools.wraps(f)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -28,7 +29,7 @@ def check_signature(f: F) -> F:
         except MetaError:
             raise
         except TypeError:
-            require_bindable(f.__name__, signature, args, kwargs)
+            require_bindable(name, signature, args, kwargs)
             raise
 
     return cast(F, call)

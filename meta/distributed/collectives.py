@@ -11,11 +11,13 @@ from typing import Any, overload
 
 from meta import op
 from meta.base.errors import ArgumentError
+from meta.base.signature_check import check_signature
 from meta.runtime.mesh import axis_group, axis_size
 from meta.runtime.ndarray import ndarray
 from meta.runtime.placement import Placement, gather_shards
 
 
+@check_signature
 def size(over: str) -> int:
     """Return the number of ranks along an axis of the mesh; DistributedError if there is none.
 
@@ -25,6 +27,7 @@ def size(over: str) -> int:
     return axis_size(over)
 
 
+@check_signature
 def rank(over: str) -> int:
     """Return this rank's place along an axis of the mesh, from 0 on.
 
@@ -37,6 +40,7 @@ def rank(over: str) -> int:
     return axis_group(over).rank
 
 
+@check_signature
 def axis_index(over: str, device: str = "cpu") -> Any:
     """This rank's place along an axis, as an array: int64, without axes.
 
@@ -50,6 +54,7 @@ def axis_index(over: str, device: str = "cpu") -> Any:
     return op.axis_index(over, size(over), device)
 
 
+@check_signature
 def all_reduce(x: Any, over: str, reduction: str = "sum") -> Any:
     """`meta.op.all_reduce`: the sum over the ranks, or another reduction, on every rank.
 
@@ -60,6 +65,7 @@ def all_reduce(x: Any, over: str, reduction: str = "sum") -> Any:
     return op.all_reduce(x, over, size(over), reduction)
 
 
+@check_signature
 def all_gather(x: Any, over: str, axis: int = 0) -> Any:
     """`meta.op.all_gather`: what all ranks have, one after the other along an axis of x.
 
@@ -70,6 +76,7 @@ def all_gather(x: Any, over: str, axis: int = 0) -> Any:
     return op.all_gather(x, over, size(over), axis)
 
 
+@check_signature
 def reduce_scatter(x: Any, over: str, reduction: str = "sum", axis: int = 0) -> Any:
     """`meta.op.reduce_scatter`: this rank's part of the sum over the ranks.
 
@@ -80,6 +87,7 @@ def reduce_scatter(x: Any, over: str, reduction: str = "sum", axis: int = 0) -> 
     return op.reduce_scatter(x, over, size(over), reduction, axis)
 
 
+@check_signature
 def all_to_all(x: Any, over: str, split_axis: int = 0, concat_axis: int = 0) -> Any:
     """`meta.op.all_to_all`: part i of x goes to rank i.
 
@@ -90,6 +98,7 @@ def all_to_all(x: Any, over: str, split_axis: int = 0, concat_axis: int = 0) -> 
     return op.all_to_all(x, over, size(over), split_axis, concat_axis)
 
 
+@check_signature
 def broadcast(x: Any, over: str, root: int = 0) -> Any:
     """`meta.op.broadcast_from`: the x of one rank, on every rank.
 
@@ -100,6 +109,7 @@ def broadcast(x: Any, over: str, root: int = 0) -> Any:
     return op.broadcast_from(x, over, size(over), root)
 
 
+@check_signature
 def reduce(x: Any, over: str, reduction: str = "sum", root: int = 0) -> Any:
     """`meta.op.reduce_to`: the sum over the ranks on one rank, zeros on the others.
 
@@ -113,6 +123,7 @@ def reduce(x: Any, over: str, reduction: str = "sum", root: int = 0) -> Any:
     return op.reduce_to(x, over, size(over), reduction, root)
 
 
+@check_signature
 def gather(x: Any, over: str, axis: int = 0, root: int = 0) -> Any:
     """`meta.op.gather_to`: what all ranks have on one rank, zeros on the others.
 
@@ -129,6 +140,7 @@ def gather(x: Any, over: str, axis: int = 0, root: int = 0) -> Any:
     return op.gather_to(x, over, size(over), axis, root)
 
 
+@check_signature
 def scatter(x: Any, over: str, axis: int = 0, root: int = 0) -> Any:
     """`meta.op.scatter_from`: this rank's part of what one rank has.
 
@@ -142,6 +154,7 @@ def scatter(x: Any, over: str, axis: int = 0, root: int = 0) -> Any:
     return op.scatter_from(x, over, size(over), axis, root)
 
 
+@check_signature
 def send_recv(x: Any, over: str, sources: Any, targets: Any) -> Any:
     """`meta.op.send_recv`: x from rank to rank, zeros on ranks that are no target.
 
@@ -158,6 +171,7 @@ def send_recv(x: Any, over: str, sources: Any, targets: Any) -> Any:
     return op.send_recv(x, over, size(over), sources, targets)
 
 
+@check_signature
 def copy_to(x: Any, over: str) -> Any:
     """`meta.op.copy_to`: x, whose gradient is summed over the ranks.
 
@@ -174,6 +188,7 @@ def copy_to(x: Any, over: str) -> Any:
     return op.copy_to(x, over, size(over))
 
 
+@check_signature
 def reduce_from(x: Any, over: str) -> Any:
     """`meta.op.reduce_from`: the sum over the ranks, whose gradient is the same on all of them.
 
@@ -187,6 +202,7 @@ def reduce_from(x: Any, over: str) -> Any:
     return op.reduce_from(x, over, size(over))
 
 
+@check_signature
 def gather_from(x: Any, over: str, axis: int = 0) -> Any:
     """`meta.op.gather_from`: what all ranks have, whose gradient is the same on all of them.
 
@@ -200,6 +216,7 @@ def gather_from(x: Any, over: str, axis: int = 0) -> Any:
     return op.gather_from(x, over, size(over), axis)
 
 
+@check_signature
 def scatter_to(x: Any, over: str, axis: int = 0) -> Any:
     """`meta.op.scatter_to`: this rank's part of an x that all ranks have.
 
@@ -219,6 +236,7 @@ def unshard(x: ndarray) -> ndarray: ...
 def unshard(x: Mapping[str, ndarray]) -> dict[str, ndarray]: ...
 
 
+@check_signature
 def unshard(x: ndarray | Mapping[str, ndarray]) -> ndarray | dict[str, ndarray]:
     """Return an array of which this rank holds a part (`ndarray.placement`), gathered from all
     ranks; of arrays by name, such as ``model.state_dict()``, all of them.

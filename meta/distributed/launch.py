@@ -5,13 +5,15 @@ from __future__ import annotations
 import atexit
 import faulthandler
 from datetime import timedelta
+from numbers import Real
 
 import torch
 from torch import distributed as dist
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from meta.base import config
-from meta.base.errors import DistributedError
+from meta.base.errors import ArgumentError, DistributedError
+from meta.base.signature_check import check_signature
 from meta.distributed.watchdog import MESSAGE, STORE_LOST, Watchdog
 from meta.runtime.mesh import NO_MESH, set_process_mesh
 from meta.vm.graphs import rank_agreement
@@ -24,6 +26,7 @@ _has_gpu: list[int] = []
 """The number on the host of the GPU that this process has, if it has one."""
 
 
+@check_signature
 def init(device: str | None = None, timeout: float = TIMEOUT) -> None:
     """Make this process one of those that ``torchrun`` started.
 
@@ -32,7 +35,8 @@ def init(device: str | None = None, timeout: float = TIMEOUT) -> None:
     after which a rank that waits in vain raises an error. Then make a `Mesh`.
 
     Raises DistributedError if no launcher started the process, its GPU is not there, CUDA was used
-    before, or a rank does not come.
+    before, or a rank does not come; ArgumentError for another device, or a timeout that is no
+    number.
 
     >>> try:
     ...     meta.distributed.init("cpu")
@@ -42,6 +46,11 @@ def init(device: str | None = None, timeout: float = TIMEOUT) -> None:
     """
     if dist.is_initialized():
         raise DistributedError("this process is one of many already", hint="meta.distributed.end()")
+    if device not in (None, "cpu", "cuda"):
+        expected = '"cuda" or "cpu": each process takes its own device of this kind'
+        raise ArgumentError("ranks are on no such device", expected=expected, found=repr(device))
+    if isinstance(timeout, bool) or not isinstance(timeout, Real):
+        raise ArgumentError("timeout is in seconds", expected="a number", found=repr(timeout))
     if not timeout > 0:
         raise DistributedError("there is no time to wait", expected="timeout > 0", found=timeout)
     said = config.launch()
@@ -137,6 +146,7 @@ def watch() -> Watchdog:
     return _watch[0]
 
 
+@check_signature
 def end() -> None:
     """Leave the others: the mesh is gone, and the process is alone again.
 

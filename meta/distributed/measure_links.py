@@ -12,6 +12,7 @@ from torch import distributed as dist
 
 from meta.base.device import CPU, Device
 from meta.base.errors import DistributedError
+from meta.base.signature_check import check_signature
 from meta.cost.interconnect import BETWEEN, INSIDE, Link, link_cost, links_key, links_of
 from meta.cost.record import Timing
 from meta.cost.store import save
@@ -25,6 +26,7 @@ LEAST = 2e-3
 """Seconds of a sample: short exchanges are repeated."""
 
 
+@check_signature
 def measure_links(over: str) -> Link:
     """Measure the link of the processes along an axis of the mesh, by all_reduce, and keep it for
     all processes of this environment: as that within a host if all of them are on one, as that

@@ -22,11 +22,13 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.distributed_c10d import _coalescing_manager
 
 from meta.base.errors import DistributedError
+from meta.base.signature_check import check_signature
 from meta.distributed.launch import watch
-from meta.distributed.simulated_mesh import TENSOR_PARALLEL_AXIS
 from meta.distributed.watchdog import Watchdog
 from meta.runtime.mesh import (
+    TENSOR_PARALLEL_AXIS,
     RankMesh,
+    axes_alike,
     axis_sizes,
     current_mesh,
     digest,
@@ -140,10 +142,12 @@ class Mesh:
     there are no processes yet
     """
 
+    @check_signature
     def __init__(
         self, sizes: int | Mapping[str, int], alike: str | Sequence[str] = TENSOR_PARALLEL_AXIS
     ) -> None:
         self.sizes = axis_sizes(sizes)
+        alike = axes_alike(alike, self.sizes)
         own = watch()
         count = 1
         for one in self.sizes.values():
@@ -168,7 +172,7 @@ class Mesh:
             groups if len(groups) > 1 else groups[0], kind, ranks if len(groups) > 1 else None,
             mesh_dim_names=names,
         )  # fmt: skip
-        set_process_mesh(RankMesh.of(found, (alike,) if isinstance(alike, str) else tuple(alike)))
+        set_process_mesh(RankMesh.of(found, alike))
 
     def _group(self, own: Watchdog, axis: str) -> _ProcessGroup:
         """Return this process's group along an axis; all processes make all groups of it."""

@@ -21,8 +21,15 @@ from typing import Any, NoReturn
 
 import torch
 
-from meta.base.errors import DistributedError
-from meta.runtime.mesh import RankMesh, axis_sizes, use_mesh
+from meta.base.errors import ArgumentError, DistributedError
+from meta.base.signature_check import check_signature
+from meta.runtime.mesh import (
+    TENSOR_PARALLEL_AXIS,
+    RankMesh,
+    axes_alike,
+    axis_sizes,
+    use_mesh,
+)
 from meta.runtime.random import as_rank, default
 
 _POISON_BYTE = 255
@@ -35,7 +42,6 @@ _SUMS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 }
 
 
-TENSOR_PARALLEL_AXIS = "tp"
 """The axis of tensor parallel groups: their ranks compute parts of one network."""
 
 
@@ -55,15 +61,17 @@ class simulate:
     [[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]]
     """
 
+    @check_signature
     def __init__(
         self, sizes: int | Mapping[str, int], alike: str | Sequence[str] = TENSOR_PARALLEL_AXIS
     ) -> None:
         self.sizes = axis_sizes(sizes)
-        self.alike = (alike,) if isinstance(alike, str) else tuple(alike)
+        self.alike = axes_alike(alike, self.sizes)
 
     def __repr__(self) -> str:
         return f"simulate({self.sizes})"
 
+    @check_signature
     def run(self, function: Callable[..., Any], *args: Any) -> list[Any]:
         """Call a function on every rank, at the same time; return the results by rank.
 
@@ -71,8 +79,15 @@ class simulate:
 
         Each rank makes and compiles what it runs: arrays, models and programs that several ranks
         write to or run are not for several threads. Raises the error of the first rank that failed
-        by itself; DistributedError, on all ranks, if they do not call the same collectives.
+        by itself; DistributedError, on all ranks, if they do not call the same collectives;
+        ArgumentError for what is no function.
         """
+        if not callable(function):
+            raise ArgumentError(
+                "ranks run a function, which each of them calls",
+                expected="run(function, *args)",
+                found=f"{function!r:.200}",
+            )
         axes = list(self.sizes)
         places = list(product(*(range(self.sizes[axis]) for axis in axes)))
         meeting = _Rendezvous(len(places))
@@ -274,6 +289,7 @@ class _SimulatedGroup:
         return nullcontext()  # its collectives are compared one by one
 
 
+@check_signature
 @contextmanager
 def planned(sizes: int | Mapping[str, int]) -> Iterator[None]:
     """Be the first rank of a mesh that is not there, in a ``with`` block.

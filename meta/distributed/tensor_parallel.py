@@ -10,6 +10,7 @@ from typing import Any
 from meta import op
 from meta.base.errors import ArgumentError, DistributedError, UnknownName
 from meta.base.registry import nearest
+from meta.base.signature_check import check_signature
 from meta.distributed.collectives import rank
 from meta.model.layers.basic import Embedding
 from meta.model.model import Model
@@ -29,6 +30,7 @@ _AXES_OF_STYLE = {COLUMN: 0, ROW: 1}
 """Which of `Model.feature_axes` is cut: that of output, or of input features."""
 
 
+@check_signature
 def tensor_parallel(model: Model, plan: Mapping[str, Any] | None = None, over: str = "tp") -> Model:
     """Keep this rank's parts of a model's arrays; return the model, which computes the same.
 
@@ -69,6 +71,7 @@ def tensor_parallel(model: Model, plan: Mapping[str, Any] | None = None, over: s
     >>> dist.simulate({"tp": 2}).run(shape)[0]
     ((4, 4), (4, 4), (2, 4))
     """
+    _require_model(model)
     ranks = axis_size(over)
     if plan is None:
         plan = tensor_parallel_plan(model, over)
@@ -92,6 +95,17 @@ def tensor_parallel(model: Model, plan: Mapping[str, Any] | None = None, over: s
     for inner in model.models():
         inner._sharded = True
     return model
+
+
+def _require_model(model: object) -> None:
+    """Raise ArgumentError for what is no model of ours."""
+    if not isinstance(model, Model):
+        raise ArgumentError(
+            "ranks divide a model",
+            expected="a meta.Model",
+            found=type(model).__name__,
+            hint="meta.frontend.from_torch(module, (x,)) makes one of a torch module",
+        )
 
 
 def _require_alike(over: str, splits: Mapping[str, Split]) -> None:
@@ -138,6 +152,7 @@ def _set(
     array.placement = placement
 
 
+@check_signature
 def tensor_parallel_plan(model: Model, over: str = "tp") -> dict[str, Any]:
     """Return the plan that comes with a model, and with the models inside of it.
 
@@ -151,6 +166,7 @@ def tensor_parallel_plan(model: Model, over: str = "tp") -> dict[str, Any]:
     >>> styles["wte"], styles["h.0.attn.c_attn"], styles["h.0.attn.c_proj"]
     ('vocabulary', ('column', 3), 'row')
     """
+    _require_model(model)
     ranks, plan = axis_size(over), dict[str, Any]()
     for path, inner in model.paths():
         if isinstance(inner, Model):
@@ -189,6 +205,10 @@ def _splits(
     paths = {path: value for path, value in model.paths() if path}
     arrays: dict[str, tuple[ndarray, Split | None]] = {}
     for pattern, how in plan.items():
+        if not isinstance(pattern, str):
+            raise ArgumentError(
+                "a plan names layers", expected='{"name of a layer": "column"}', found=repr(pattern)
+            )
         found = [p for p in paths if _matches(p, pattern)]
         if not found:
             raise UnknownName(
@@ -294,6 +314,7 @@ class TensorParallelReport:
         return "\n".join([*lines, *map(str, self.exchanges)])
 
 
+@check_signature
 def explain_tensor_parallel(model: Model, *args: Any, **kwargs: Any) -> TensorParallelReport:
     """Return, for arguments as of a call, what each array of a model has become, and which
     collectives its program has, where and why: a ``gather_from`` is there because an operator has
@@ -307,6 +328,7 @@ def explain_tensor_parallel(model: Model, *args: Any, **kwargs: Any) -> TensorPa
     >>> meta.distributed.simulate({"tp": 2}).run(collectives)[0]
     (((8, 4), (4, 4)), ['copy_to', 'reduce_from'])
     """
+    _require_model(model)
     entry = model.traced_entry()
     state = model.state()
     device = next(iter(state.values())).device

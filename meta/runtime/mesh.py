@@ -24,20 +24,46 @@ from meta.base.errors import ArgumentError, DistributedError
 from meta.base.registry import nearest
 from meta.base.source import Span
 
+TENSOR_PARALLEL_AXIS = "tp"
+RUN = "meta.distributed.simulate(sizes).run(function)"
 REDUCTIONS = ("sum", "mean", "max", "min", "product")
 
 
 def axis_sizes(sizes: int | Mapping[str, int]) -> dict[str, int]:
     """Return the axes of a mesh, checked; a number is that of the axis "dp"."""
-    found = {"dp": sizes} if isinstance(sizes, int) else dict(sizes)
+    given = {"dp": sizes} if isinstance(sizes, int) else sizes
+    found = dict(given) if isinstance(given, Mapping) else {}
     wrong = [n for n, s in found.items() if not isinstance(n, str) or type(s) is not int or s < 1]
     if wrong or not found:
         raise ArgumentError(
             "these are no axes of a mesh",
             expected='names with numbers of ranks, such as {"dp": 4, "tp": 2}',
-            found=repr(sizes),
+            found=f"{sizes!r:.200}",
+            hint=RUN if callable(sizes) else None,
         )
     return found
+
+
+def axes_alike(alike: str | Sequence[str], sizes: Mapping[str, int]) -> tuple[str, ...]:
+    """Return the names of axes along which ranks draw alike, checked; that of tensor parallel
+    models need not be there.
+    """
+    found = (alike,) if isinstance(alike, str) else alike
+    if not isinstance(found, Collection) or not all(isinstance(name, str) for name in found):
+        raise ArgumentError(
+            "alike names axes, along which ranks draw the same random numbers",
+            expected="one of " + ", ".join(map(repr, sizes)) + ", or several",
+            found=f"{alike!r:.200}",
+            hint=RUN if callable(alike) else None,
+        )
+    for name in found:
+        if name not in sizes and name != TENSOR_PARALLEL_AXIS:
+            raise ArgumentError(
+                f"alike names {name!r}, which is no axis of this mesh",
+                expected=", ".join(map(repr, sizes)),
+                hint=nearest(name, sizes),
+            )
+    return tuple(found)
 
 
 class Group(Protocol):
@@ -213,8 +239,16 @@ def axis_size(over: str) -> int:
 
 
 def axis_group(over: str) -> Group:
-    """Return the group along an axis of the mesh at hand; DistributedError if there is none."""
+    """Return the group along an axis of the mesh at hand; DistributedError if there is none,
+    ArgumentError for what is no name.
+    """
     groups = current_mesh().groups
+    if not isinstance(over, str):
+        raise ArgumentError(
+            "an axis of the mesh is given by its name",
+            expected=" or ".join(map(repr, groups)) or "a str, such as 'dp'",
+            found=f"{over!r:.100} ({type(over).__name__})",
+        )
     if over not in groups:
         raise DistributedError(
             f"the mesh has no axis {over!r}",

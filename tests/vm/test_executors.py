@@ -295,3 +295,9 @@ def test_writing_to_a_constant_is_refused() -> None:
     }"""
     with pytest.raises(meta.errors.IRError, match="writes to a constant"):
         meta.vm.compile(parse(text), f32(1))
+
+
+def test_a_module_is_no_program() -> None:
+    module = parse("func @main(%x: float32[3]) -> float32[3] { return %x }")
+    with pytest.raises(meta.errors.ArgumentError, match=r"found:    Module[\s\S]*vm.compile"):
+        interpret(module, f32(3))  # type: ignore[arg-type]

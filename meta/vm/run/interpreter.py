@@ -17,7 +17,7 @@ import torch
 
 from meta.base import config
 from meta.base.dtype import has_gradient
-from meta.base.errors import IRError, MetaError
+from meta.base.errors import ArgumentError, IRError, MetaError
 from meta.cost.flops import is_product
 from meta.dialect.core.ir_calls import base_op
 from meta.grad.core import run_checkpointed, run_with_rule
@@ -58,12 +58,19 @@ def interpret(program: Program, *args: Any, **kwargs: Any) -> Any:
     """Run a program on the user's arguments and return what the user's function returned.
 
     It may have what requires a gradient as a constant; to ask for the gradient is an error.
-    IRError for a program that would make too many calls.
+    IRError for a program that would make too many calls, ArgumentError for what is no program.
 
     >>> program = meta.model.trace(lambda x: x * 2.0).program(meta.ones(2))
     >>> meta.vm.interpret(program, meta.ones(2)).tolist()
     [2.0, 2.0]
     """
+    if not isinstance(program, Program):
+        raise ArgumentError(
+            "there is no program to interpret",
+            expected="what model.program(*args) returns",
+            found=type(program).__name__,
+            hint="meta.vm.compile(module) takes a module",
+        )
     program.require_end()
     given = [*program.convention.flatten(*args, **kwargs), *program.arrays]
 
