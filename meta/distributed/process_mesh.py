@@ -128,7 +128,7 @@ class Mesh:
     PyTorch's `DeviceMesh`.
 
     Raises DistributedError without `init`, for another number of processes, if the ranks do not
-    make the same mesh, or one does not come.
+    make the same mesh, or one does not come; ArgumentError as of `simulate`.
 
     Each process of ``torchrun --nproc-per-node 4 program.py`` runs::
 

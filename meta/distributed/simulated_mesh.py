@@ -52,6 +52,8 @@ class simulate:
     with the last axis as the fastest. alike: an axis, or several, along which ranks draw the same
     random numbers (dropout masks, weights); along the others each rank draws its own.
 
+    Raises ArgumentError for sizes that are none, and for names that are no axes.
+
     >>> import meta
     >>> ranks = meta.distributed.simulate({"dp": 3})
     >>> def mean():

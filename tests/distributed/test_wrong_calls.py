@@ -241,7 +241,7 @@ def test_what_does_not_fit(name: str) -> None:
 def test_an_error_of_the_function_is_its_own() -> None:
     """A signature is looked at where a call fails, and what fits is not blamed."""
     with pytest.raises(TypeError, match="unsupported operand") as caught:
-        dist.simulate(2).run(lambda: 1 + "a")
+        dist.simulate(2).run(lambda: 1 + "a")  # type: ignore[operator]
     assert not isinstance(caught.value, MetaError)
 
 
