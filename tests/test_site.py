@@ -119,12 +119,14 @@ def test_docstrings_as_markdown() -> None:
     >>> 1 + 1
     2
 
-    End.
+    End::
+
+        go()
     """
     TARGETS["meta.nowhere"] = "meta.elsewhere"
     assert markdown(text) == (
         "Do it.\n\n**Attributes**\n\n- `x`: see [`meta.nowhere`][meta.elsewhere],\n"
         "``y``. z, u: ends.\n- `v`: begins.\n\n"
-        "```pycon\n>>> 1 + 1\n2\n```\n\nEnd."
+        "```pycon\n>>> 1 + 1\n2\n```\n\nEnd:\n\n    go()"
     )
     del TARGETS["meta.nowhere"]

@@ -13,12 +13,13 @@ TARGETS: dict[str, str] = {}
 SESSION = re.compile(r"^>>> .*?(?=^\s*$|\Z)", re.MULTILINE | re.DOTALL)
 SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}\n((?:.+\n?)*)", re.MULTILINE)
 ITEM = re.compile(r"^([a-z_]\w*(?:, \w+)*): ", re.MULTILINE)
+BLOCK = re.compile(r"::(?=\n\n    )")
 CODE = re.compile(r"(?<![`\[])(`([\w.]+)`)(?!`)")
 
 
 def markdown(text: str) -> str:
     """Return a docstring as Markdown."""
-    text = SECTION.sub(section, inspect.cleandoc(text))
+    text = BLOCK.sub(":", SECTION.sub(section, inspect.cleandoc(text)))
     text = SESSION.sub(lambda found: f"```pycon\n{found[0].rstrip()}\n```\n", text)
     return CODE.sub(link, text)
 

@@ -67,7 +67,7 @@ def constant_text(thing: Any) -> str:
     """Return a constant as Python writes it, or else of what class it is."""
     text = repr(thing)
     plain = len(text) <= 80 and " at 0x" not in text
-    return text.replace("|", r"\|") if plain else type(thing).__name__
+    return text if plain else type(thing).__name__
 
 
 def summary(thing: Any) -> str:
