@@ -178,7 +178,7 @@ def test_a_folder_that_is_gone(tmp_path: Path) -> None:
 
 def test_tensorboard_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(ArgumentError, match="tensorboard.* is not installed"):
+    with pytest.raises(ArgumentError, match=r"tensorboard.* is not installed"):
         TensorBoard(tmp_path)
 
 
