@@ -32,7 +32,7 @@ from meta.ir.types import TensorType
 from meta.op.core.update import OPTIMIZERS, SINGLE_STEPS
 
 # Products of matrices.
-always(op.dense, op.einsum)
+always(op.dense, op.einsum, op.packed_matmul, op.packed_conv2d)
 always(op.matmul, op.matmul_nt, op.matmul_tn, op.matmul_tt)
 always(op.batch_matmul, op.batch_matmul_nt, op.batch_matmul_tn, op.batch_matmul_tt)
 always(op.grouped_matmul, op.grouped_matmul_nt, op.grouped_matmul_tn, op.grouped_matmul_tt)

@@ -20,7 +20,7 @@ from meta.dialect.tvm.broadcast import cast, computing, rounded
 from meta.dialect.tvm.compute import OUT_ELEMWISE_FUSABLE, compute
 from meta.dialect.tvm.index import flat_index, hand_built, ints, unflat_index
 from meta.dialect.tvm.linalg import product
-from meta.dialect.tvm.schedule_cpu import PARALLEL_WORK
+from meta.dialect.tvm.stages import PARALLEL_WORK
 from meta.op.quantized import BLOCK, MIDDLE
 
 LANES = 16

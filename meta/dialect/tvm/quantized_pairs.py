@@ -20,7 +20,7 @@ from meta.base.device import CPU
 from meta.dialect.tvm import llvm_code
 from meta.dialect.tvm.broadcast import cast
 from meta.dialect.tvm.index import hand_built
-from meta.dialect.tvm.schedule_cpu import PARALLEL_WORK
+from meta.dialect.tvm.stages import PARALLEL_WORK
 from meta.dialect.tvm.target import for_device
 from meta.op.quantized import BLOCK, MIDDLE
 

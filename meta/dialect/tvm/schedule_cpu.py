@@ -3,6 +3,7 @@
 In order: inline cheap producers; let float reductions over the contiguous axis keep a vector of
 partial results (LLVM may not reorder float additions itself); bring stages that share their
 outer axes (softmax, layer norm) under one loop over rows; run big loops on the thread pool.
+Products and convolutions with packed weights have loops of their own (`register_tiles`).
 Innermost loops stay plain contiguous loops, which LLVM vectorises, tails included.
 
 Every step is a checked schedule primitive, so a step that does not apply is refused by TVM and
@@ -28,6 +29,7 @@ from tvm.target import Target
 
 from meta.base.dtype import is_float
 from meta.dialect.core.knobs import Knobs, ask, deciding, forget
+from meta.dialect.tvm import register_tiles
 from meta.dialect.tvm.access import (
     TILES,
     along_last,
@@ -42,6 +44,7 @@ from meta.dialect.tvm.access import (
 from meta.dialect.tvm.configs import knobs_of
 from meta.dialect.tvm.lower import element_aligned, no_alias
 from meta.dialect.tvm.stages import (
+    PARALLEL_WORK,
     REDUCE,
     SPATIAL,
     Stage,
@@ -51,8 +54,6 @@ from meta.dialect.tvm.stages import (
     stage_of,
 )
 
-PARALLEL_WORK = 1 << 16
-"""Arithmetic operations from which a loop is worth the 5 to 10 µs of waking the thread pool."""
 DOUBTFUL = PARALLEL_WORK >> 4, PARALLEL_WORK << 6
 """Between these the other decision may be the better one."""
 CHUNKS = 64
@@ -102,7 +103,7 @@ def schedule(function: tirx.PrimFunc, target: Target, knobs: Knobs | None = None
     """
     with deciding(knobs or knobs_of(function)):
         try:
-            return element_aligned(_schedule(function))
+            return element_aligned(_schedule(function, target))
         except tvm.error.InternalError:
             # A fault in TVM, such as its rfactor had with blocks that are in no loop. The
             # function itself is right, so it runs as it is.
@@ -110,10 +111,13 @@ def schedule(function: tirx.PrimFunc, target: Target, knobs: Knobs | None = None
             return element_aligned(function)
 
 
-def _schedule(function: tirx.PrimFunc) -> tirx.PrimFunc:
+def _schedule(function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     sch = s_tir.Schedule(function, error_render_level="none")
     in_place = not no_alias(function)
     inline(sch, function)
+    tiled = register_tiles.scheduled(sch, function, target)
+    if tiled is not None:
+        return tiled
     stages = [(block, stage_of(sch, block)) for block in blocks_of(sch)]
     if any(stage is not None and stage.volume == 0 for _, stage in stages):
         for block, stage in stages:  # initial values only: TVM divides by the extents of loops

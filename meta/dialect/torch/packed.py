@@ -1,0 +1,24 @@
+"""Products and convolutions with packed weights on ATen, which are unpacked in each call."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from meta import op
+from meta.dialect.torch import conv
+from meta.dialect.torch import torch as dialect
+from meta.dialect.torch.operands import in_float32
+
+_linear = in_float32(F.linear, torch.backends.cuda.matmul)
+
+
+@dialect.kernel(op.packed_matmul)
+def packed_matmul(x, weight):
+    return _linear(x, weight.transpose(1, 2).flatten(0, 1))
+
+
+@dialect.kernel(op.packed_conv2d)
+def packed_conv2d(x, weight, stride, padding, dilation, groups, layout):
+    w = weight.movedim(4, 1).flatten(0, 1)
+    return conv.forward(x, w, stride, padding, dilation, groups, layout, "OHWI", "NHWC")
