@@ -62,6 +62,7 @@ from meta.passes.join_products import join_products
 from meta.passes.lambda_lift import lambda_lift
 from meta.passes.manager import PassRecord, Pipeline
 from meta.passes.memory_schedule import memory_schedule
+from meta.passes.pack_weights import pack_weights
 from meta.passes.pad_products import align_products, carry_padding
 from meta.passes.plan_dialects import plan_dialects
 from meta.passes.plan_memory import plan_memory
@@ -119,6 +120,7 @@ __all__ = [
     "memory_schedule",
     "narrow_before_views",
     "narrow_gathers",
+    "pack_weights",
     "plan_dialects",
     "plan_memory",
     "prepare",

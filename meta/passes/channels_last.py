@@ -25,6 +25,7 @@ def channels_last(
     *,
     device: Device,
     devices: tuple[str, ...] = ("cuda", "cpu"),
+    frozen: bool = False,
     lower: Pass | None = None,
 ) -> Module:
     """Run convolution networks with the channels last, on ``devices`` and in the `DTYPES` there.
@@ -43,7 +44,8 @@ def channels_last(
     matrices with the channels first, too, and gains nothing (see `channels_last_rewriter.GAIN`).
     Where all that changes was measured, that decides (`cheaper`) among this program, the one given,
     one in which all convolutions have the channels last, and one in which each call has its layout
-    by a plan (`plan_layouts`). ``lower``: the passes that follow.
+    by a plan (`plan_layouts`). A ``frozen`` program has all convolutions with the channels last, for
+    which weights are packed (`pack_weights`). ``lower``: the passes that follow.
 
     >>> from meta.base.device import Device
     >>> from meta.ir import parse
@@ -93,7 +95,7 @@ out_layout="NHWC")
         if planned is not None:
             yield changed(planned)
 
-    ruled = changed()
+    ruled = changed(tries=frozen)
     return cheaper(ruled, others(), device=device, lower=lower) if measured else ruled
 
 

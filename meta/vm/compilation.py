@@ -43,6 +43,7 @@ def compile(
     memory_budget: int | None = None,
     cuda_graph: bool | None = None,
     tune: float | None = None,
+    freeze: bool = False,
     **kwargs: Any,
 ) -> Executable:
     """Compile a model for arguments of these types.
@@ -96,6 +97,7 @@ def compile(
             dims=dims,
             memory_budget=memory_budget,
             cuda_graph=cuda_graph,
+            freeze=freeze,
         )
     return lowered.executable()
 
@@ -142,6 +144,7 @@ def lower(
     dims: Mapping[str, tuple[int, int | None]] | None = None,
     memory_budget: int | None = None,
     cuda_graph: bool | None = None,
+    freeze: bool = False,
 ) -> LoweredProgram:
     """Compile a model for arguments of these types, as `compile` does, up to the point at which it
     takes memory.
@@ -163,8 +166,11 @@ def lower(
                 hint="move the model and its inputs with .to(device=...)",
             )
     main = declared(program.module.main, dims or {})
-    budget = {} if memory_budget is None else {"rematerialize": {"budget": memory_budget}}
-    with PassContext(required=budget, config=budget):
+    options = {} if memory_budget is None else {"rematerialize": {"budget": memory_budget}}
+    if freeze:
+        _require_fixed(program, memory_budget)
+        options |= {name: {"frozen": True} for name in FREEZING}
+    with PassContext(required=options, config=options):
         passes = pipeline(where, opt_level)
     # Whose writes nothing tells of: what is computed of it could not be kept.
     counted = all(external_memory.counts_writes(a.tensor) for a in program.arrays)
@@ -192,6 +198,26 @@ def lower(
                 with tuned(measures=False):
                     program_cache.store(program_cache.key_of(traced, passes, where) or key, found)
     return LoweredProgram(found, program.arrays, program.convention, history, cuda_graph, replay)
+
+
+FREEZING = "channels_last", "pack_weights"
+"""The passes that do more for a frozen program."""
+
+
+def _require_fixed(program: Program, memory_budget: int | None) -> None:
+    """Raise ArgumentError for a program whose weights cannot be prepared."""
+    found = None
+    if program.arrays and not program.steady:
+        found, hint = "a model in train mode", "model.eval() before it is compiled"
+    elif memory_budget is not None:
+        found, hint = "a memory_budget", "one of the two: packed weights take memory of their own"
+    if found is not None:
+        raise ArgumentError(
+            "freeze=True prepares weights before the first call, which cannot be done",
+            expected="a model in infer mode, without a memory_budget",
+            found=found,
+            hint=hint,
+        )
 
 
 MOST_PLANS = 4

@@ -129,10 +129,16 @@ def _is_elementwise(first: Stage, rest: Sequence[Any]) -> bool:
         return False
     own = {stage.buffer for stage in (first, *rest)}
     extents = [str(e) for e in first.buffer.shape]
+    # Along an axis of one element the place is 0.
+    walked = [i for i, extent in enumerate(extents) if extent != "1"]
+
+    def in_place(stage: Stage, place: Sequence[Any]) -> bool:
+        return at_axes([place[i] for i in walked], [stage.axes[i] for i in walked])
+
     return all(
         not s.reduce
         and [str(e) for e in s.buffer.shape] == extents
-        and all(at_axes(i, s.axes) for b in own & s.loads.keys() for i in s.loads[b])
+        and all(in_place(s, place) for b in own & s.loads.keys() for place in s.loads[b])
         for s in rest
     )
 

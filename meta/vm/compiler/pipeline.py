@@ -80,6 +80,7 @@ STEPS = (
     PassStep(2, passes.read_visible_slots),  # of caches, where a mask compares their numbers
     PassStep(1, passes.eliminate_common_subexpressions),  # what is computed twice
     PassStep(2, passes.join_products),  # of one operand by several weights
+    PassStep(2, passes.pack_weights),  # of frozen programs, in the layout of kernels
     PassStep(2, passes.bypass_casts),  # what kernels read in any dtype
     PassStep(2, passes.narrow_before_views),  # casts that fuse with what is before a view
     PassStep(1, passes.dead_code),  # what nobody uses

@@ -1,0 +1,207 @@
+"""Weights of frozen programs in the layout in which kernels read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from meta import op
+from meta.base.device import Device
+from meta.base.source import Span
+from meta.dialect.core import LIBRARY
+from meta.dialect.core.dispatch import candidates
+from meta.dialect.core.ir_calls import (
+    OpCall,
+    declared_call,
+    named_args,
+    new_call,
+    op_call,
+    tensor_of,
+    tensor_type,
+)
+from meta.dialect.core.preference import current
+from meta.ir import Binding, Call, Constant, Expr, Module, TensorType, Var
+from meta.op.core import Op
+from meta.op.core.window import KERNEL, layout_permutation
+from meta.op.packed import LANES, lanes_of
+from meta.passes.channels_last_rules import FIRST, LAST
+from meta.passes.fold_constant import compute
+from meta.passes.prepare import MAX_GROWTH_BYTES, run_invariant
+from meta.passes.rewrite import with_main
+from meta.runtime.ndarray import ndarray
+
+PRODUCTS = {op.matmul: (1, 0), op.matmul_nt: (0, 1), op.dense: (0, 1)}
+"""Products of rows and a matrix, and the axes that make rows of outputs of it."""
+FEW_CHANNELS = 4
+"""Channels of images that are read with the channels first as fast."""
+
+
+def pack_weights(module: Module, *, device: Device, frozen: bool = False) -> Module:
+    """Compute products and convolutions by weights that are packed in blocks of output channels.
+
+    Such weights are constants and arrays that the program does not write (`run_invariant`), of
+    products of any number of rows, and of convolutions that have the channels last. They are packed
+    before the first call (`prepare`); the memory of the packed ones is the price, so that this is
+    done only if the program is ``frozen``. Output channels that fill no block are zeros, which are
+    cut off. A call stays as it is where no dialect has a kernel for packed weights that is better
+    than a library's.
+
+    >>> from meta.base.device import CPU
+    >>> from meta.ir import parse
+    >>> print(pack_weights(parse('''
+    ... func @main(%x: float32[4, 8], %w: float32[16, 8]) -> float32[4, 16] attrs(arrays=1) {
+    ...   %y: float32[4, 16] = dense(%x, %w)
+    ...   return %y
+    ... }'''), device=CPU, frozen=True))
+    func @main(%x: float32[4, 8], %w: float32[16, 8]) -> float32[4, 16] attrs(arrays=1) {
+      %blocks: float32[1, 16, 8] = reshape(%w, shape=(1, 16, 8))
+      %packed: float32[1, 8, 16] = permute_dims(%blocks, axes=(0, 2, 1))
+      %y: float32[4, 16] = packed_matmul(%x, %packed)
+      return %y
+    }
+    """
+    if not frozen or "main" not in module.functions:
+        return module
+    return with_main(module, _Packing(module, device).bindings())
+
+
+@dataclass
+class _Packing:
+    """The outermost block of main, on its way."""
+
+    module: Module
+    device: Device
+    made: list[Binding] = field(default_factory=list)
+
+    def bindings(self) -> list[Binding]:
+        """Return its bindings with packed weights."""
+        self.fixed = run_invariant(self.module)
+        self.known = {b.var: b.value for b in self.module.main.body.bindings}
+        for binding in self.module.main.body.bindings:
+            call = op_call(binding.value)
+            rule = None if call is None else _RULES.get(call.op)
+            if rule is None or not self._packed(binding, rule):
+                self.made.append(binding)
+        return self.made
+
+    def _packed(self, binding: Binding, rule: _Rule) -> bool:
+        """Add the bindings of a packed call in the place of one; whether there are any."""
+        call, type_ = op_call(binding.value), tensor_type(binding.var)
+        assert call is not None and isinstance(binding.value, Call)
+        plan = rule(self, named_args(call.op, binding.value))
+        if plan is None or type_ is None or plan.type.dtype != type_.dtype:
+            return False
+        outputs = plan.type.static_shape[plan.axes[0]]
+        lanes = lanes_of(outputs) or LANES[-1]
+        more = -outputs % lanes
+        row = plan.type.size // max(outputs, 1)
+        # What grows by more would be packed in each call.
+        if outputs < lanes or 4 * more * row > MAX_GROWTH_BYTES:
+            return False
+        wide = type_.with_shape((*type_.shape[:-1], outputs + more))
+        packed_shape = _packed_shape([plan.type.static_shape[a] for a in plan.axes], more, lanes)
+        weight = Var("packed", TensorType(packed_shape, type_.dtype))
+        value = Call(plan.op, (plan.x, weight, *plan.options))
+        if not self._pays(value):
+            return False
+        atom = self._weight(plan, more, lanes, weight, binding.span)
+        result = binding.var if not more else Var(binding.var.name, wide)
+        value = Call(plan.op, (plan.x, atom, *plan.options))
+        self.made.append(Binding(result, value, binding.span))
+        if more:
+            end = (*(2**63 - 1 for _ in type_.shape[:-1]), outputs)
+            cut = new_call(op.strided_slice, result, (0,) * type_.ndim, end)
+            self.made.append(Binding(binding.var, cut, binding.span))
+        return True
+
+    def is_fixed(self, atom: Any) -> bool:
+        """Whether an atom is a weight that can be packed beforehand."""
+        type_ = tensor_type(atom)
+        fixed = isinstance(atom, Constant) or atom in self.fixed
+        return fixed and type_ is not None and type_.is_static and type_.size > 0
+
+    def _pays(self, value: Call) -> bool:
+        call = declared_call(value.callee, value, self.device)
+        first = next(candidates(call.op, current(), self.device, call=call), None)
+        return first is not None and first.plevel(self.device, call) > LIBRARY
+
+    def _weight(
+        self, plan: _Plan, more: int, lanes: int, var: Var, span: Span | None
+    ) -> Expr:
+        """Return the packed weight, made of the plan's."""
+        atom, type_ = plan.weight, plan.type
+
+        def add(name: str, operator: Op, *args: Any) -> None:
+            nonlocal atom, type_
+            call = new_call(operator, atom, *args)
+            if isinstance(atom, Constant):
+                found = compute(OpCall(operator, call.args), [ndarray(atom.data), *call.args[1:]])
+                atom = Constant(found.tensor)
+                return
+            inferred = operator.infer((type_, *call.args[1:]))
+            made = var if name == "packed" else Var(name, inferred)
+            self.made.append(Binding(made, call, span))
+            atom, type_ = made, inferred
+
+        if plan.axes != tuple(range(len(plan.axes))):
+            add("rows", op.permute_dims, plan.axes)
+        shape = [plan.type.static_shape[a] for a in plan.axes]
+        if more:
+            add("padded", op.pad, (0, more, *(0 for _ in shape[1:] for _ in range(2))))
+        add("blocks", op.reshape, ((shape[0] + more) // lanes, lanes, *shape[1:]))
+        add("packed", op.permute_dims, (0, 2, 1) if len(shape) == 2 else (0, 3, 4, 2, 1))
+        return atom
+
+
+def _packed_shape(shape: list[int], more: int, lanes: int) -> tuple[int, ...]:
+    n, inputs, *taps = shape
+    return ((n + more) // lanes, *taps, inputs, lanes)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A packed call: the operator, x and what comes behind the weight. axes: those of the weight,
+    in the order (outputs, inputs, taps).
+    """
+
+    op: Op
+    x: Expr
+    weight: Expr
+    type: TensorType
+    axes: tuple[int, ...]
+    options: tuple[Any, ...] = ()
+
+
+_Rule = Callable[[_Packing, dict[str, Any]], _Plan | None]
+
+
+def _product(axes: tuple[int, int]) -> _Rule:
+    def rule(packing: _Packing, args: dict[str, Any]) -> _Plan | None:
+        x, weight, *_ = args.values()
+        if not packing.is_fixed(weight) or tensor_of(weight).ndim != 2 or tensor_of(x).ndim < 1:
+            return None
+        return _Plan(op.packed_matmul, x, weight, tensor_of(weight), axes)
+
+    return rule
+
+
+def _convolution(packing: _Packing, args: dict[str, Any]) -> _Plan | None:
+    if not packing.is_fixed(args["w"]) or args["out_layout"] != "NHWC":
+        return None
+    type_ = tensor_of(args["w"])
+    axes = layout_permutation(args["kernel_layout"], KERNEL[2], "kernel_layout")
+    x, layout = args["x"], args["layout"]
+    before = op_call(packing.known.get(x))
+    if before is not None and before.op is op.permute_dims and layout == "NHWC":
+        source, order = before.args
+        few = type_.static_shape[axes[1]] <= FEW_CHANNELS
+        if few and tuple(order) == LAST:
+            x, layout = source, "NCHW"
+    names = "stride", "padding", "dilation", "groups"
+    options = (*(args[name] for name in names), layout)
+    return _Plan(op.packed_conv2d, x, args["w"], type_, axes, options)
+
+
+_RULES: dict[Op, _Rule] = {o: _product(axes) for o, axes in PRODUCTS.items()}
+_RULES[op.conv2d] = _convolution
