@@ -27,6 +27,7 @@ from tvm.script.ir_builder import tirx as T
 from tvm.target import Target
 from tvm.target.codegen import llvm_get_cpu_features
 
+from meta.dialect.tvm.broadcast import cast
 from meta.dialect.tvm.lower import SCHEDULED, with_root
 from meta.dialect.tvm.stages import PARALLEL_WORK, Stage, at_axes, blocks_of, stage_of
 
@@ -162,7 +163,8 @@ class _Results:
                 T.buffer_proxy(stage.buffer)[index] = self._value(stage, value, index, vector[lane])
 
     def _value(self, stage: Stage, value: Any, index: Sequence[Any], number: Any) -> Any:
-        places = dict(zip(stage.axes, index, strict=True))
+        pairs = zip(stage.axes, index, strict=True)
+        places = {axis: cast(tirx.convert(i), str(axis.ty.dtype)) for axis, i in pairs}
 
         def load(node: Any) -> Any:
             return number if node.source.same_as(self.sums) else node

@@ -1,0 +1,313 @@
+"""Inference on the CPU by frozen programs beside ONNX Runtime, Inductor and eager PyTorch, in one
+run.
+
+    python benchmarks/serving_cpu.py [--models resnet18,bert] [--batches 1,4,16] [--threads 2]
+    python benchmarks/serving_cpu.py --files FOLDER     # every .onnx file in a folder, as well
+    python benchmarks/serving_cpu.py --json | --check
+
+It needs onnxruntime and torchvision. All contenders compute the same PyTorch module with the same
+weights, and their results are compared before anything is timed:
+
+- *onnxruntime* runs what torch.onnx.export writes, with a symbolic batch;
+- *inductor* is torch.compile with ``freezing``; *eager* is PyTorch;
+- *meta* is compiled by ``freeze=True`` for the batch, *symbolic* once for all batches.
+
+The contenders take turns; a figure is the median of all calls, in milliseconds: of one thread those
+of CPU time, of several of the clock. The goals, which ``--check`` holds: the geometric mean of `meta`'s time over that of ONNX Runtime is at most 1, none
+is above 1.25, and a symbolic batch takes at most 1.1 of a fixed one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from command import add_names, add_outputs, parser_of
+from report import conditions
+from torch import nn
+from turns import add_threads, in_turns, set_threads
+
+import meta
+
+MOST, MOST_MEAN, MOST_SYMBOLIC = 1.25, 1.0, 1.1
+LARGEST = 64
+"""Of a symbolic batch."""
+PEERS = ("onnxruntime", "inductor", "eager")
+
+
+class Cnn(nn.Sequential):
+    """Two convolutions and two linear layers, for images of 32 x 32."""
+
+    def __init__(self) -> None:
+        def block(inputs: int, outputs: int) -> list[nn.Module]:
+            convolution = nn.Conv2d(inputs, outputs, 3, padding=1)
+            return [convolution, nn.BatchNorm2d(outputs), nn.ReLU(), nn.MaxPool2d(2)]
+
+        head = [nn.Flatten(), nn.Linear(4096, 128), nn.ReLU(), nn.Linear(128, 10)]
+        super().__init__(*block(3, 32), *block(32, 64), *head)
+
+
+class Hidden(nn.Module):
+    """A model of transformers, of which the last hidden state is the result."""
+
+    def __init__(self, kind: str, **sizes: Any) -> None:
+        super().__init__()
+        import transformers
+
+        config = getattr(transformers, f"{kind}Config")(**sizes)
+        self.model = getattr(transformers, f"{kind}Model")(config, add_pooling_layer=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.model(x).last_hidden_state
+        return found
+
+
+def _of_torchvision(name: str) -> Callable[[], nn.Module]:
+    def build() -> nn.Module:
+        import torchvision
+
+        found: nn.Module = getattr(torchvision.models, name)()
+        return found
+
+    return build
+
+
+def _encoder(width: int, layers: int) -> Callable[[], nn.Module]:
+    sizes = {"hidden_size": width, "num_hidden_layers": layers, "intermediate_size": 4 * width}
+    return lambda: Hidden("Bert", **sizes, num_attention_heads=12)
+
+
+def _vision_transformer() -> nn.Module:
+    sizes = {"hidden_size": 384, "intermediate_size": 1536, "num_attention_heads": 6}
+    return Hidden("ViT", **sizes)
+
+
+def _images(size: int) -> Callable[[int], torch.Tensor]:
+    return lambda batch: torch.randn(batch, 3, size, size)
+
+
+def _tokens(batch: int) -> torch.Tensor:
+    return torch.randint(0, 1000, (batch, 128))
+
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], torch.Tensor]]] = {
+    "cnn": (Cnn, _images(32)),
+    "mobilenet_v2": (_of_torchvision("mobilenet_v2"), _images(224)),
+    "mobilenet_v3": (_of_torchvision("mobilenet_v3_large"), _images(224)),
+    "resnet18": (_of_torchvision("resnet18"), _images(224)),
+    "resnet50": (_of_torchvision("resnet50"), _images(224)),
+    "efficientnet": (_of_torchvision("efficientnet_b0"), _images(224)),
+    "convnext": (_of_torchvision("convnext_tiny"), _images(224)),
+    "vit": (_vision_transformer, _images(224)),
+    "minilm": (_encoder(384, 6), _tokens),
+    "bert": (_encoder(768, 12), _tokens),
+}
+"""By name: what makes a module, and its inputs by batch."""
+
+
+def session(file: str, threads: int) -> Any:
+    """Return ONNX Runtime's session of a file."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    return onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+
+
+def exported(module: nn.Module, example: torch.Tensor, folder: str) -> str:
+    """Return the file of a module with a symbolic batch."""
+    file = str(Path(folder) / "model.onnx")
+    batch = {0: torch.export.Dim("batch", min=1, max=LARGEST)}
+    torch.onnx.export(module, (example,), file, dynamic_shapes=(batch,), verbose=False)
+    return file
+
+
+def contenders(
+    name: str, batches: list[int], names: list[str], threads: int, folder: str
+) -> dict[int, dict[str, Callable[[], Any]]]:
+    """Return, by batch, what each contender calls; all results were compared with PyTorch's."""
+    build, inputs = MODELS[name]
+    torch.manual_seed(0)
+    module = build().eval()
+    example = inputs(2)
+    runtime = None
+    if "onnxruntime" in names:
+        runtime = session(exported(module, example, folder), threads)
+    symbolic = None
+    if "symbolic" in names:
+        batch = torch.export.Dim("batch", min=1, max=LARGEST)
+        model = meta.frontend.from_torch(module, (example,), dynamic_shapes=({0: batch},))
+        shape = ", ".join(map(str, example.shape[1:]))
+        type_ = meta.ir.parse_type(f"{str(example.dtype).removeprefix('torch.')}[batch, {shape}]")
+        symbolic = meta.vm.compile(model, type_, dims={"batch": (1, LARGEST)}, freeze=True)
+    found: dict[int, dict[str, Callable[[], Any]]] = {}
+    for size in batches:
+        x = inputs(size)
+        calls = found[size] = {}
+        calls["eager"] = _eager(module, x)
+        if runtime is not None:
+            feed = {runtime.get_inputs()[0].name: x.numpy()}
+            calls["onnxruntime"] = lambda feed=feed: runtime.run(None, feed)[0]
+        if "inductor" in names:
+            calls["inductor"] = _inductor(module, x)
+        if "meta" in names:
+            model = meta.frontend.from_torch(module, (x,))
+            calls["meta"] = _on_array(meta.vm.compile(model, meta.array(x), freeze=True), x)
+        if symbolic is not None:
+            calls["symbolic"] = _on_array(symbolic, x)
+        expected = calls["eager"]()
+        for who, call in calls.items():
+            result = torch.as_tensor(_plain(call()))
+            largest = float(expected.abs().max())
+            torch.testing.assert_close(
+                result, expected, rtol=1e-3, atol=1e-3 * largest, msg=f"{name}: {who} differs"
+            )
+    return found
+
+
+def _plain(result: Any) -> Any:
+    if hasattr(result, "numpy") and not isinstance(result, torch.Tensor):
+        return result.numpy()
+    return result
+
+
+def _eager(module: nn.Module, x: torch.Tensor) -> Callable[[], torch.Tensor]:
+    def call() -> torch.Tensor:
+        with torch.inference_mode():
+            found: torch.Tensor = module(x)
+            return found
+
+    return call
+
+
+def _inductor(module: nn.Module, x: torch.Tensor) -> Callable[[], torch.Tensor]:
+    import torch._inductor.config as options
+
+    torch._dynamo.reset()
+    options.freezing = True
+    compiled = torch.compile(module)
+    with torch.no_grad():
+        compiled(x)
+
+    def call() -> torch.Tensor:
+        with torch.no_grad():
+            found: torch.Tensor = compiled(x)
+            return found
+
+    return call
+
+
+def _on_array(executable: Any, x: torch.Tensor) -> Callable[[], Any]:
+    array = meta.array(x)
+    return lambda: executable(array)
+
+
+def of_file(file: Path, names: list[str], threads: int) -> dict[str, Callable[[], Any]] | str:
+    """Return the contenders of an ONNX file, all of whose symbolic extents are 1; or why not."""
+    runtime = session(str(file), threads)
+    feed = {}
+    for one in runtime.get_inputs():
+        shape = [d if isinstance(d, int) else 1 for d in one.shape]
+        if one.type != "tensor(float)":
+            return f"an input of type {one.type}"
+        feed[one.name] = torch.randn(shape).numpy()
+    model = meta.frontend.from_onnx(str(file))
+    arrays = [meta.array(value) for value in feed.values()]
+    executable = meta.vm.compile(model, *arrays, freeze=True)
+    calls: dict[str, Callable[[], Any]] = {
+        "onnxruntime": lambda: runtime.run(None, feed),
+        "meta": lambda: executable(*arrays),
+    }
+    expected, found = calls["onnxruntime"](), calls["meta"]()
+    first = found[0] if isinstance(found, tuple | list) else found
+    largest = float(abs(expected[0]).max())
+    torch.testing.assert_close(
+        torch.as_tensor(first.numpy()),
+        torch.as_tensor(expected[0]),
+        rtol=1e-3,
+        atol=1e-3 * largest,
+    )
+    return {name: call for name, call in calls.items() if name in names}
+
+
+def record(name: str, batch: int | None, ms: dict[str, float]) -> dict[str, Any]:
+    """Return one row: milliseconds by contender, and ratios."""
+    found: dict[str, Any] = {"model": name, "batch": batch, "ms": ms}
+    if "meta" in ms and "onnxruntime" in ms:
+        found["ratio"] = ms["meta"] / ms["onnxruntime"]
+    if "meta" in ms and "symbolic" in ms:
+        found["symbolic"] = ms["symbolic"] / ms["meta"]
+    return found
+
+
+def missed(rows: list[dict[str, Any]]) -> list[str]:
+    """Return the goals that are missed."""
+    ratios = [r["ratio"] for r in rows if "ratio" in r]
+    found = [f"{r['model']} {r['batch']}: {r['ratio']:.2f}" for r in rows if r.get("ratio", 0) > MOST]
+    if ratios and statistics.geometric_mean(ratios) > MOST_MEAN:
+        found.append(f"geometric mean {statistics.geometric_mean(ratios):.2f}")
+    found += [
+        f"{r['model']} {r['batch']}: symbolic {r['symbolic']:.2f}"
+        for r in rows
+        if r.get("symbolic", 0) > MOST_SYMBOLIC
+    ]
+    return found
+
+
+def line(row: dict[str, Any]) -> str:
+    """Return a row as text."""
+    ms = "  ".join(f"{name} {value:.3f}" for name, value in row["ms"].items())
+    ratios = "  ".join(f"{name} {row[name]:.2f}" for name in ("ratio", "symbolic") if name in row)
+    return f"{row['model']:14s} {row['batch'] or '':>3}  {ms}  {ratios}"
+
+
+def main() -> int:
+    """Measure and print; return 1 if ``--check`` finds a goal missed."""
+    parser = parser_of(__doc__)
+    add_names(parser, "--models", MODELS)
+    names = ("meta", "symbolic", *PEERS)
+    add_names(parser, "--contenders", names)
+    parser.add_argument("--batches", default="1,4,16", help="comma-separated numbers")
+    parser.add_argument("--files", type=Path, help="a folder of ONNX files")
+    add_threads(parser, rounds=5, threads=1)
+    add_outputs(parser, page=False)
+    options: argparse.Namespace = parser.parse_args()
+    set_threads(options.threads)
+    clock = time.process_time if options.threads == 1 else time.perf_counter
+    rows: list[dict[str, Any]] = []
+
+    def add(row: dict[str, Any]) -> None:
+        rows.append(row)
+        print(line(row), file=sys.stderr, flush=True)
+
+    batches = [int(b) for b in options.batches.split(",")]
+    for name in options.models:
+        with tempfile.TemporaryDirectory() as folder:
+            found = contenders(name, batches, options.contenders, options.threads, folder)
+            for batch, calls in found.items():
+                add(record(name, batch, in_turns(calls, options.rounds, clock=clock)))
+    for file in sorted(options.files.glob("**/*.onnx")) if options.files else ():
+        calls = of_file(file, options.contenders, options.threads)
+        if isinstance(calls, str):
+            print(f"{file.name}: left out, {calls}", file=sys.stderr, flush=True)
+            continue
+        add(record(file.stem, None, in_turns(calls, options.rounds, clock=clock)))
+    found_missed = missed(rows)
+    if options.json:
+        print(json.dumps({**conditions(), "rows": rows, "missed": found_missed}))
+    else:
+        print("\n".join(map(line, rows)))
+        print("missed:", "; ".join(found_missed) or "nothing")
+    return 1 if options.check and found_missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
