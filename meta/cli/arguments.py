@@ -466,6 +466,11 @@ def _add_target(parser: argparse.ArgumentParser) -> None:
         metavar="LEVEL",
         help="how much is optimised, from 0, only what is needed to run; default as in meta.vm",
     )
+    parser.add_argument(
+        "--freeze",
+        action="store_true",
+        help="put the model in infer mode, and lay its weights out for the kernels of the CPU",
+    )
     _add_device(parser)
     _add_json(parser)
 

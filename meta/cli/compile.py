@@ -56,8 +56,16 @@ def module(
         name = legal_name(Path(options.target).stem)
     if isinstance(target, meta.Model):
         target.to(device=device)
+        if options.freeze:
+            target.eval()
     made = meta.compile_model(
-        target, *given, target=device, workdir=workdir, name=name, opt_level=options.opt_level
+        target,
+        *given,
+        target=device,
+        workdir=workdir,
+        name=name,
+        opt_level=options.opt_level,
+        freeze=options.freeze,
     )
     return made, types
 

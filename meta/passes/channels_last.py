@@ -44,8 +44,8 @@ def channels_last(
     matrices with the channels first, too, and gains nothing (see `channels_last_rewriter.GAIN`).
     Where all that changes was measured, that decides (`cheaper`) among this program, the one given,
     one in which all convolutions have the channels last, and one in which each call has its layout
-    by a plan (`plan_layouts`). A ``frozen`` program has all convolutions with the channels last, for
-    which weights are packed (`pack_weights`). ``lower``: the passes that follow.
+    by a plan (`plan_layouts`). A ``frozen`` program has all convolutions with the channels last, as
+    `pack_weights` wants them. ``lower``: the passes that follow.
 
     >>> from meta.base.device import Device
     >>> from meta.ir import parse

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from meta import op
@@ -126,6 +126,25 @@ class _Packing:
         first = next(candidates(call.op, current(), self.device, call=call), None)
         return first is not None and first.plevel(self.device, call) > LIBRARY
 
+    def of_images(self, plan: _Plan) -> _Plan:
+        """Return the plan of a product of images that are flattened: of those with the channels
+        last, where a permutation comes before that, whose weight takes their order.
+        """
+        flat = op_call(self.known.get(plan.x))
+        if flat is None or flat.op is not op.reshape or tensor_of(plan.x).ndim != 2:
+            return plan
+        before = op_call(self.known.get(flat.args[0]))
+        if before is None or before.op is not op.permute_dims:
+            return plan
+        source, order = before.args
+        count, *image = tensor_of(flat.args[0]).shape
+        flattened = (count, plan.type.static_shape[plan.axes[1]])
+        if tuple(order) != FIRST or tensor_of(plan.x).shape != flattened:
+            return plan
+        last = Var("last", tensor_of(plan.x))
+        self.made.append(Binding(last, Call(op.reshape, (source, *flat.args[1:]))))
+        return replace(plan, x=last, image=tuple(image))
+
     def _weight(
         self, plan: _Plan, more: int, lanes: int, var: Var, span: Span | None
     ) -> Expr:
@@ -147,6 +166,10 @@ class _Packing:
         if plan.axes != tuple(range(len(plan.axes))):
             add("rows", op.permute_dims, plan.axes)
         shape = [plan.type.static_shape[a] for a in plan.axes]
+        if plan.image:
+            add("images", op.reshape, (shape[0], *plan.image))
+            add("last", op.permute_dims, LAST)
+            add("columns", op.reshape, tuple(shape))
         if more:
             add("padded", op.pad, (0, more, *(0 for _ in shape[1:] for _ in range(2))))
         add("blocks", op.reshape, ((shape[0] + more) // lanes, lanes, *shape[1:]))
@@ -162,7 +185,8 @@ def _packed_shape(shape: list[int], more: int, lanes: int) -> tuple[int, ...]:
 @dataclass(frozen=True)
 class _Plan:
     """A packed call: the operator, x and what comes behind the weight. axes: those of the weight,
-    in the order (outputs, inputs, taps).
+    in the order (outputs, inputs, taps). image: channels, height and width that inputs are, if they
+    are flattened with the channels last.
     """
 
     op: Op
@@ -171,6 +195,7 @@ class _Plan:
     type: TensorType
     axes: tuple[int, ...]
     options: tuple[Any, ...] = ()
+    image: tuple[int, ...] = ()
 
 
 _Rule = Callable[[_Packing, dict[str, Any]], _Plan | None]
@@ -181,7 +206,8 @@ def _product(axes: tuple[int, int]) -> _Rule:
         x, weight, *_ = args.values()
         if not packing.is_fixed(weight) or tensor_of(weight).ndim != 2 or tensor_of(x).ndim < 1:
             return None
-        return _Plan(op.packed_matmul, x, weight, tensor_of(weight), axes)
+        plan = _Plan(op.packed_matmul, x, weight, tensor_of(weight), axes)
+        return packing.of_images(plan)
 
     return rule
 

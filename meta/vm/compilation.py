@@ -71,6 +71,10 @@ def compile(
     tune: seconds within which kernels of this program that were never measured are measured, those
         that seem to take longest first; what is found is kept for all processes and decides which
         kernels run (see `meta.cost.measured`). None: as META_TUNE says.
+    freeze: whether weights are laid out for the kernels of the CPU before the first call: in blocks
+        of output channels, for convolutions with the channels last and products. It takes memory
+        for them beside the model's, and a convolution network a half to a third of the time.
+        ArgumentError for a model in train mode, and with a ``memory_budget``.
 
     Of a model in infer mode, what depends on its arrays alone (weights cast, transposed, or folded
     with batch normalisation) is computed before the first call, kept, and computed again after an

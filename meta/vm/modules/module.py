@@ -299,6 +299,7 @@ def compile_model(
     memory_budget: int | None = None,
     cuda_graph: bool | None = None,
     tune: float | None = None,
+    freeze: bool = False,
     **kwargs: Any,
 ) -> CompiledModule:
     """Compile a model to a module that is run on tensors by name; see `CompiledModule`.
@@ -314,7 +315,8 @@ def compile_model(
         `CompiledModule.save`. None: nothing is written.
     name: of the module: letters, digits, "_", "-" and ".", as it is the name of a folder. By
         default that of the model's class or of the function.
-    opt_level, dims, memory_budget, cuda_graph, tune: as for `meta.vm.compile`.
+    opt_level, dims, memory_budget, cuda_graph, tune, freeze: as for `meta.vm.compile`; weights that
+        are set by name are packed anew.
 
     There are no output tensors of a graph to compile, as in AITemplate: symbols live while a
     function is traced. Compile the function that computes them.
@@ -356,6 +358,7 @@ def compile_model(
         memory_budget=memory_budget,
         cuda_graph=cuda_graph,
         tune=tune,
+        freeze=freeze,
         **kwargs,
     )
     module = CompiledModule(executable, constants_of(model, program), own)
