@@ -16,7 +16,18 @@ from meta.base import config
 from meta.base.device import Device
 from meta.base.source import Span
 from meta.dialect.core.ir_calls import tensor_of, tensor_type
-from meta.ir import Call, Expr, TensorType, Tuple, TupleType, Type, Var, type_bytes, type_of
+from meta.ir import (
+    Call,
+    Expr,
+    SymbolicDim,
+    TensorType,
+    Tuple,
+    TupleType,
+    Type,
+    Var,
+    type_bytes,
+    type_of,
+)
 from meta.op.core import Op
 from meta.op.core.check import normalize_axes
 from meta.op.core.window import pad_pairs
@@ -30,7 +41,11 @@ LAYOUTS = {"layout": "NHWC", "kernel_layout": "OHWI", "out_layout": "NHWC"}
 
 
 def is_image(type_: Type | None) -> bool:
-    return isinstance(type_, TensorType) and type_.ndim == 4 and type_.is_static
+    """Whether a type is that of images; their number may be a symbolic dimension."""
+    if not isinstance(type_, TensorType) or type_.ndim != 4:
+        return False
+    count, *extents = type_.shape
+    return isinstance(count, int | SymbolicDim) and all(isinstance(d, int) for d in extents)
 
 
 def channels_last_type(type_: Type) -> TensorType:

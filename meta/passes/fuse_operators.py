@@ -20,6 +20,7 @@ from meta.passes.fusion_groups import FusionGroup, FusionGroups
 from meta.passes.index_ranges import IndexRanges
 from meta.passes.outline import OutlinedFunctions
 from meta.passes.rewrite import with_inner_blocks, with_value
+from meta.passes.symbolic_extents import is_specialized
 
 MAX_MEMBERS = 24
 """Calls in one kernel: beyond, compilers take long and registers run out."""
@@ -76,6 +77,7 @@ def fuse_operators(
     made = OutlinedFunctions(module)
     if recompute is None:
         recompute = device.kind == "cuda"
+    symbolic = is_specialized(module, device)
     functions, summaries = {}, AliasSummaries(module)
     for name, function in module.functions.items():
         if FUSED in function.attrs:
@@ -91,6 +93,7 @@ def fuse_operators(
             ranges=ranges,
             max_members=max_members,
             recompute=recompute,
+            symbolic=symbolic,
         )
         functions[name] = replace(function, body=_block(function.body, made, grouped))
     return module.with_functions({**functions, **made.functions})

@@ -20,6 +20,7 @@ from meta.ir import Binding, Block, Call, Expr, TensorType, TupleType, Var, oper
 from meta.ir.visit import uses
 from meta.passes.alias_analysis import AliasSets
 from meta.passes.index_ranges import IndexRanges
+from meta.passes.symbolic_extents import serves_all_extents
 
 _RANK = {"elemwise": 0, "broadcast": 1, "injective": 2, "comm_reduce": 3, "out_elemwise_fusable": 4}
 _BROADCAST, _INJECTIVE, _REDUCE = _RANK["broadcast"], _RANK["injective"], _RANK["comm_reduce"]
@@ -76,6 +77,7 @@ class FusionGroups:
     of a call, the buffers of its indices that are looked at before it runs, and so in memory:
     those that ``ranges`` do not know to be in range (None: none is looked at). ``recompute``:
     whether kernels compute again what another one would have to write for them (`_recompute`).
+    ``symbolic``: whether arrays may have symbolic dimensions.
     """
 
     def __init__(
@@ -85,17 +87,19 @@ class FusionGroups:
         ranges: IndexRanges | None,
         max_members: int,
         recompute: bool,
+        symbolic: bool = False,
     ) -> None:
         self.items = block.bindings
+        self._symbolic = symbolic
         self.of: dict[int, FusionGroup] = {}
         self.gone: set[int] = set()
-        self.indices = {} if ranges is None else _indices(block, buffers, ranges)
+        self.indices = {} if ranges is None else self._indices(block, buffers, ranges)
         self._buffers, self._max_members = buffers, max_members
         self._users = _users(block)
         self._places = {binding.var: i for i, binding in enumerate(self.items)}
         self._copied: dict[int, list[tuple[FusionGroup, int]]] = {}
         for i in reversed(range(len(self.items))):
-            own = _fusable(self.items[i], i)
+            own = self._fusable(i)
             if own is not None and not (_growth(self.items[i]) > 0 and self._shared(own)):
                 self._place(own, self._joined(own))
         if recompute:
@@ -103,6 +107,20 @@ class FusionGroups:
             for i in sorted(self.of):
                 if i != self.of[i].last and self.leaves(i):
                     self._recompute(i)
+
+    def _fusable(self, position: int) -> _Fusable | None:
+        return _fusable(self.items[position], position, self._symbolic)
+
+    def _indices(
+        self, block: Block, buffers: AliasSets, ranges: IndexRanges
+    ) -> dict[int, set[Expr]]:
+        found: dict[int, set[Expr]] = {}
+        for i, binding in enumerate(block.bindings):
+            if isinstance(binding.value, Call) and self._fusable(i) is not None:
+                atoms = [atom for _, atom, _ in ranges.open(binding.value)]
+                if atoms:
+                    found[i] = {buffers.of(a) for a in atoms if isinstance(a, Var)}
+        return found
 
     def leaves(self, position: int) -> bool:
         """Whether the result of a member is needed outside of its kernel."""
@@ -166,7 +184,7 @@ class FusionGroups:
             return False
         assert isinstance(binding.value, Call)
         place = self._places.get(binding.value.args[0])
-        source = None if place is None else _fusable(self.items[place], place)
+        source = None if place is None else self._fusable(place)
         return source is not None and source.dialect == own.dialect and source.rank == _REDUCE
 
     def _may_leave(self, own: _Fusable, group: FusionGroup, needed: int) -> bool:
@@ -273,7 +291,7 @@ class FusionGroups:
             at = wanted.pop()
             if at in calls:
                 continue
-            own = _fusable(self.items[at], at)
+            own = self._fusable(at)
             if own is None or own.rank > _BROADCAST or len(calls) == MAX_COPIES:
                 return None
             calls.append(at)
@@ -285,7 +303,7 @@ class FusionGroups:
                     return None
                 if not group.computes(source):
                     wanted.append(source)
-        members = [_fusable(self.items[at], at) for at in calls]
+        members = [self._fusable(at) for at in calls]
         joins = all(own and self._may_join(own, group, len(calls)) for own in members)
         return calls if joins else None
 
@@ -342,16 +360,6 @@ def _read(own: _Fusable, reader: _CastReader) -> int:
     return reader.views[-1] if reader.views else own.position
 
 
-def _indices(block: Block, buffers: AliasSets, ranges: IndexRanges) -> dict[int, set[Expr]]:
-    found: dict[int, set[Expr]] = {}
-    for i, binding in enumerate(block.bindings):
-        if isinstance(binding.value, Call) and _fusable(binding, i) is not None:
-            atoms = [atom for _, atom, _ in ranges.open(binding.value)]
-            if atoms:
-                found[i] = {buffers.of(a) for a in atoms if isinstance(a, Var)}
-    return found
-
-
 def _users(block: Block) -> dict[Expr, set[int]]:
     """Return who uses each variable, by position; the block's result comes after all bindings."""
     users: dict[Expr, set[int]] = {}
@@ -380,8 +388,10 @@ def fusion_ranks(kernel: DialectOp) -> tuple[int, int] | None:
     return None if kernel.dialect.fuse is None or rank is None else (_limit(rank), rank)
 
 
-def _fusable(binding: Binding, position: int) -> _Fusable | None:
-    """Return a call that may be in a group, None if it can be in none."""
+def _fusable(binding: Binding, position: int, symbolic: bool) -> _Fusable | None:
+    """Return a call that may be in a group, None if it can be in none. symbolic: whether it may
+    have symbolic dimensions.
+    """
     call, type_ = binding.value, binding.var.type
     if not isinstance(call, Call) or not isinstance(call.callee, DialectOp):
         return None
@@ -392,7 +402,8 @@ def _fusable(binding: Binding, position: int) -> _Fusable | None:
     types: tuple[object, ...] = (type_,)
     if isinstance(type_, TupleType) and ranks[1] == _REDUCE:
         types = type_.fields
-    if not all(isinstance(t, TensorType) and t.is_static and t.size for t in types):
+    known = all(isinstance(t, TensorType) and t.is_static and t.size for t in types)
+    if not known and not (symbolic and serves_all_extents(call, type_)):
         return None
     return _Fusable(call.callee.dialect.name, ranks[1], position)
 

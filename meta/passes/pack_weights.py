@@ -145,9 +145,7 @@ class _Packing:
         self.made.append(Binding(last, Call(op.reshape, (source, *flat.args[1:]))))
         return replace(plan, x=last, image=tuple(image))
 
-    def _weight(
-        self, plan: _Plan, more: int, lanes: int, var: Var, span: Span | None
-    ) -> Expr:
+    def _weight(self, plan: _Plan, more: int, lanes: int, var: Var, span: Span | None) -> Expr:
         """Return the packed weight, made of the plan's."""
         atom, type_ = plan.weight, plan.type
 

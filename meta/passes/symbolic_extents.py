@@ -1,4 +1,6 @@
-"""Which names of extents a function uses, and what in it says which numbers these are."""
+"""Which names of extents a function uses, and what in it says which numbers these are; and which
+kernels serve all of them.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,27 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from meta.ir import Call, Expr, Function, SymbolicDim, TensorType, Tuple, Var, bindings, free_vars
+from meta.base.device import Device
+from meta.base.errors import TypeInferError
+from meta.dialect.core import FUSED, DialectOp
+from meta.dialect.core.ir_calls import base_op, leaf_types
+from meta.ir import (
+    Call,
+    Expr,
+    Function,
+    Module,
+    SymbolicDim,
+    TensorType,
+    Tuple,
+    TupleGetItem,
+    Type,
+    Var,
+    bindings,
+    free_vars,
+)
+from meta.ir.dims import is_symbolic
 from meta.ir.node import type_of
+from meta.passes.call_graph import PREPARED_BY
 
 
 def free_extent_names(function: Function, given: Iterable[Var]) -> list[str]:
@@ -58,3 +79,48 @@ def _dims(types: Iterable[Any]) -> Iterator[Any]:
     for type_ in types:
         if isinstance(type_, TensorType):
             yield from type_.shape
+
+
+def is_specialized(module: Module, device: Device) -> bool:
+    """Whether a program with symbolic dimensions is written for the extents of each call, so that
+    its memory is planned: a straight line of kernels on the CPU, by names that its inputs tell.
+    """
+    if device.kind != "cpu" or "main" not in module.functions:
+        return False
+    main, own = module.main, {"main", module.main.attrs.get(PREPARED_BY)}
+    if any(n not in own and FUSED not in f.attrs for n, f in module.functions.items()):
+        return False
+    if not all(_is_straight(binding.value) for binding in main.body.bindings):
+        return False
+    dims = [d for d in _dims(p.type for p in main.params) if isinstance(d, SymbolicDim)]
+    told = {d.name for d in dims if d.name is not None}
+    return bool(dims) and all(d.symbols() <= told for d in dims)
+
+
+def _is_straight(value: Expr) -> bool:
+    if isinstance(value, Call):
+        return base_op(value.callee) is not None or not isinstance(value.callee, Var)
+    return isinstance(value, Tuple | TupleGetItem)
+
+
+def serves_all_extents(call: Call, result: Type | None) -> bool:
+    """Whether a dispatched call on the CPU has one kernel for all extents of its dimensions: none
+    of them can be 0, and each is one of an argument.
+    """
+    if not isinstance(call.callee, DialectOp) or "cpu" not in call.callee.symbolic or not result:
+        return False
+    if any(map(is_symbolic, call.args)):
+        return False
+    given = [type_of(atom) for atom in _atoms(call.args)]
+    arrays = [*given, *leaf_types(result)]
+    if not all(isinstance(t, TensorType) and _is_positive(t) for t in arrays):
+        return False
+    known = set(_dims(given))
+    return all(isinstance(d, int) or d in known for d in _dims(leaf_types(result)))
+
+
+def _is_positive(type_: TensorType) -> bool:
+    try:
+        return all(isinstance(d, int | SymbolicDim) and d > 0 for d in type_.shape)
+    except TypeInferError:  # that depends on the extents
+        return False

@@ -44,6 +44,8 @@ class DialectOp(OpNode):
         self.make, self.site = make, site
         # How its kernel may be fused with its neighbours; None: not at all.
         self.fusion: str | None = None
+        # The kinds of devices on which one kernel serves all extents of symbolic dimensions.
+        self.symbolic: tuple[str, ...] = ()
         # Its level for a call in which it is better or worse than otherwise; None: the usual one.
         self.level_of: Callable[[CallValues], int | None] | None = None
         # How its state is made, or that of the forward operator whose state it uses.

@@ -189,7 +189,7 @@ def shifted(over):
     return lambda *i: source(*i) - largest(*i)
 
 
-@compute(op.softmax, COMM_REDUCE)
+@compute(op.softmax, COMM_REDUCE, static=False)
 def softmax(x, axis):
     over = Over.of(x, axis)
     logit = shifted(over)
@@ -201,7 +201,7 @@ def softmax(x, axis):
     return te.compute(x.shape, lambda *i: cast(power(*i) * inverse(*i), x.dtype), name="softmax")
 
 
-@compute(op.log_softmax, COMM_REDUCE)
+@compute(op.log_softmax, COMM_REDUCE, static=False)
 def log_softmax(x, axis):
     over = Over.of(x, axis)
     logit = shifted(over)

@@ -52,6 +52,42 @@ def number_dtype(value: bool | int | float) -> str:
     return _SCALAR_DTYPE[type(value)]
 
 
+class Extents(dict[SymbolicDim, Any]):
+    """The variables of symbolic dimensions in one kernel.
+
+    TVM reads them off the shapes of the arguments at each call. Index arithmetic is done in 64 bits
+    then, since nothing bounds the extents.
+    """
+
+    def __missing__(self, dim: SymbolicDim) -> Any:
+        self[dim] = te.var(f"extent{len(self)}", "int64")
+        return self[dim]
+
+    def placeholder(self, type_: TensorType, name: str) -> te.Tensor:
+        """Return a tensor of a type."""
+        return te.placeholder(self.shape(type_), type_.dtype, name)
+
+    def shape(self, type_: TensorType) -> tuple[Any, ...]:
+        """Return the extents of a type: numbers and variables."""
+        return tuple(self[d] if isinstance(d, SymbolicDim) else d for d in type_.shape)
+
+    def result(self, type_: TensorType) -> Any:
+        """Return a result's type as a function is given it."""
+        return type_ if type_.is_static else _Result(self.shape(type_), type_.dtype)
+
+
+@dataclass(frozen=True)
+class _Result:
+    """The type of a result with variables among its extents."""
+
+    shape: tuple[Any, ...]
+    dtype: str
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+
 @dataclass(frozen=True, slots=True)
 class Compute:
     """The TVM aspect of an operator: the function and its fusion kind."""
@@ -64,35 +100,33 @@ class Compute:
     def build(self, call: CallValues) -> tuple[list[Any], list[te.Tensor]]:
         """Return the PrimFunc's inputs, in the order of `OpEnv.run`, and its outputs."""
         inputs: list[Any] = []
-        # TVM reads symbolic dimensions off the shapes of the arguments at each call. Index
-        # arithmetic is done in 64 bits then, since nothing bounds the extents.
-        extents: dict[SymbolicDim, tirx.Var] = {}
-
-        def extent(dim: Any) -> Any:
-            if not isinstance(dim, SymbolicDim):
-                return dim
-            return extents.setdefault(dim, te.var(f"extent{len(extents)}", "int64"))
+        extents = Extents()
 
         def leaf(value: Any, name: str) -> Any:
             if isinstance(value, TensorType):
-                shape = tuple(map(extent, value.shape))
-                inputs.append(te.placeholder(shape, value.dtype, name))
+                inputs.append(extents.placeholder(value, name))
             else:
                 inputs.append(te.var(name, dtype=number_dtype(value)))
             return inputs[-1]
 
         out = call.out.fields if isinstance(call.out, TupleType) else call.outputs[0]
-        return inputs, self.apply(call.args, out, leaf)
+        return inputs, self.apply(call.args, out, leaf, extents)
 
     def apply(
-        self, args: tuple[Any, ...], out: Any, leaf: Callable[[Any, str], Any]
+        self,
+        args: tuple[Any, ...],
+        out: Any,
+        leaf: Callable[[Any, str], Any],
+        extents: Extents,
     ) -> list[te.Tensor]:
         """Return the results for a call's arguments.
 
         ``leaf(value, name)`` makes the `te.Tensor` of a tensor argument, and what stands for a
-        run-time number. Where no result has an element, the function is not asked.
+        run-time number; ``extents`` stand for symbolic dimensions. Where no result has an element,
+        the function is not asked.
         """
-        values: dict[str, Any] = {self.op.schema.reserved("out"): out}
+        lowered = tuple(map(extents.result, out)) if isinstance(out, tuple) else extents.result(out)
+        values: dict[str, Any] = {self.op.schema.reserved("out"): lowered}
         for slot, value in zip(self.op.schema.slots, args, strict=True):
             if slot.kind == "attribute" or value is None:
                 values[slot.name] = value
@@ -170,7 +204,8 @@ def compute(
     static: whether the function needs extents that are numbers. One that does not serves all
         extents of symbolic dimensions, on the CPU; of an elementwise kernel that is the default, on
         each device. Such a function computes with extents as expressions: ``int(x.shape[0])`` and
-        a comparison in Python are numbers' alone.
+        a comparison in Python are numbers' alone (`index.number` declines others). It need not
+        serve those that no result has, such as a number of rows over which it sums.
     level_of: returns the priority level for a call in which the kernel is better than otherwise,
         or None.
     """
@@ -302,11 +337,15 @@ def _register(
         if any(t.dtype in FLOAT8 or t.dtype in COMPLEX for t in types):
             raise Unsupported("no code is generated for float8 and complex numbers")
         known = all(t.is_static for t in types)
-        serves_all = not static and (elementwise or (static is False and call.device.kind == "cpu"))
+        serves_all = call.device.kind in made.symbolic
         if not known and not serves_all:
             raise Unsupported("this kernel is built for extents that are numbers")
         if any(isinstance(dim, UnknownDim) for t in types for dim in t.shape):
             raise Unsupported("nothing is known of an extent")
+        results = {dim for t in call.outputs for dim in t.shape}
+        read = (dim for t in call.tensors() for dim in t.shape)
+        if any(isinstance(dim, SymbolicDim) and dim not in results for dim in read):
+            raise Unsupported("no kernel is built that sums over an extent that is no number")
         if any(map(is_symbolic, call.args)):
             raise Unsupported("an attribute is a number that only a call knows")
         if any(map(_empty_and_long, types)):
@@ -321,6 +360,8 @@ def _register(
 
     made = dialect.register(aspect.op, make, site)
     made.fusion = aspect.kind
+    if not static:
+        made.symbolic = ("cpu", "cuda") if elementwise else ("cpu",) if static is False else ()
     COMPUTES[made] = aspect
     return made
 

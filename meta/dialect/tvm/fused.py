@@ -17,7 +17,14 @@ from meta.dialect.tvm import schedule_cuda
 from meta.dialect.tvm import tvm as dialect
 from meta.dialect.tvm.broadcast import unfolded
 from meta.dialect.tvm.build import deferred
-from meta.dialect.tvm.compute import BROADCAST, COMM_REDUCE, COMPUTES, ELEMWISE, number_dtype
+from meta.dialect.tvm.compute import (
+    BROADCAST,
+    COMM_REDUCE,
+    COMPUTES,
+    ELEMWISE,
+    Extents,
+    number_dtype,
+)
 from meta.dialect.tvm.lower import copied, prim_func
 from meta.dialect.tvm.target import for_device
 from meta.ir import Call, Expr, Function, TensorType, Tuple, TupleType
@@ -28,7 +35,8 @@ _ARITHMETIC = (ELEMWISE, BROADCAST, COMM_REDUCE)
 def fuse(function: Function, device: Device) -> OpEnv:
     """Return the kernel of a function whose bindings are calls of this dialect's operators.
 
-    Its parameters are tensors of static shapes, its result is one tensor or a tuple of them. A
+    Its parameters are tensors, its result is one tensor or a tuple of them; symbolic dimensions of
+    results are those of parameters. A
     Python number in it is a constant of the kernel, which an operator called alone takes as an
     argument. With the attribute ``in_place`` the (last) result may take that parameter's
     memory.
@@ -50,9 +58,10 @@ def _lowered(function: Function) -> tirx.PrimFunc:
     tensors: dict[Expr, te.Tensor] = {}
     results: dict[Expr, list[te.Tensor]] = {}
     # Names of variables may be anything ("0.weight"), and those of placeholders become source code.
+    extents = Extents()
     for i, param in enumerate(function.params):
         assert isinstance(param.type, TensorType)
-        tensors[param] = te.placeholder(param.type.static_shape, param.type.dtype, f"x{i}")
+        tensors[param] = extents.placeholder(param.type, f"x{i}")
     inputs = list(tensors.values())
 
     for binding in function.body.bindings:
@@ -64,9 +73,9 @@ def _lowered(function: Function) -> tirx.PrimFunc:
         leaf = _leaves(tensors, aspect.kind in _ARITHMETIC)
         type_ = binding.var.type
         if isinstance(type_, TupleType):
-            results[binding.var] = aspect.apply(args, type_.fields, leaf)
+            results[binding.var] = aspect.apply(args, type_.fields, leaf, extents)
         else:
-            results[binding.var] = aspect.apply(args, type_, leaf)
+            results[binding.var] = aspect.apply(args, type_, leaf, extents)
             (tensors[binding.var],) = results[binding.var]
     place = function.attrs.get(IN_PLACE)
     in_place = () if place is None else (place,)

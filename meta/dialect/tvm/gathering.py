@@ -13,7 +13,7 @@ from meta import op
 from meta.dialect.tvm import order_keys
 from meta.dialect.tvm.broadcast import broadcast_at, broadcast_shape, cast, computing, converted
 from meta.dialect.tvm.compute import INJECTIVE, OPAQUE, compute
-from meta.dialect.tvm.index import flat, flat_index, in_range, ints, unflat_index, zeros
+from meta.dialect.tvm.index import flat, flat_index, in_range, ints, number, unflat_index, zeros
 from meta.dialect.tvm.reduce import product
 from meta.op.core.check import normalize_axis
 
@@ -269,11 +269,11 @@ def adv_index_dx(dy, inputs, out):
     return _added(None, found, dy, out.dtype)
 
 
-@compute(op.take, INJECTIVE)
+@compute(op.take, INJECTIVE, static=False)
 def take(x, indices, axis, mode, out):
     x = flat(x) if axis is None else x
     at = normalize_axis(axis or 0, len(x.shape))
-    extent, n = int(x.shape[at]), len(indices.shape)
+    extent, n = number(x.shape[at]), len(indices.shape)
 
     def element(*i):
         picked = in_range(indices(*i[at : at + n]), extent, mode)
@@ -282,7 +282,7 @@ def take(x, indices, axis, mode, out):
     return te.compute(out.shape, element, name="take")
 
 
-@compute(op.index_select, INJECTIVE)
+@compute(op.index_select, INJECTIVE, static=False)
 def index_select(x, axis, index, out):
     return take(x, index, axis, "raise", out)
 
@@ -296,7 +296,7 @@ def take_dx(dy, indices, axis, mode, out):
     return te.compute(shape, lambda *i: sums(flat_index(i, shape)), name="take_dx")
 
 
-@compute(op.embedding, INJECTIVE)
+@compute(op.embedding, INJECTIVE, static=False)
 def embedding(x, indices, out):
     return take(x, indices, 0, "clip", out)
 

@@ -7,10 +7,24 @@ from tvm import te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
+from meta.dialect.core import Unsupported
+
 
 def ints(shape):
-    """Return the extents of a tensor as Python ints."""
-    return [int(d) for d in shape]
+    """Return the extents of a tensor as Python ints; Unsupported where one is no number."""
+    return list(map(number, shape))
+
+
+def number(dim):
+    """Return one extent as a Python int; Unsupported if it is none, of which nothing is made."""
+    if not isinstance(dim, int | tirx.IntImm):
+        raise Unsupported("it computes with an extent that is known at run time only")
+    return int(dim)
+
+
+def extent(dim):
+    """Return one extent as a Python int, where it is a number."""
+    return int(dim) if isinstance(dim, int | tirx.IntImm) else dim
 
 
 def zeros(shape, dtype):

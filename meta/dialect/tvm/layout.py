@@ -5,6 +5,7 @@ A kernel then is written once, and each tensor is accessed where it lies; none i
 
 from tvm import te
 
+from meta.dialect.tvm.index import extent
 from meta.op.core.window import layout_permutation
 
 
@@ -15,7 +16,7 @@ class Ordered:
         self.x, self.layout, self.canonical = x, layout, canonical
         self.to = layout_permutation(layout, canonical, "layout")
         self.back = layout_permutation(canonical, layout, "layout")
-        self.shape = tuple(int(x.shape[a]) for a in self.to)
+        self.shape = tuple(extent(x.shape[a]) for a in self.to)
 
     def __call__(self, *i):
         return self.x(*[i[a] for a in self.back])

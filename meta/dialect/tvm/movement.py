@@ -10,11 +10,13 @@ from meta.dialect.tvm.broadcast import cast, computing, rounded
 from meta.dialect.tvm.compute import BROADCAST, INJECTIVE, OPAQUE, compute
 from meta.dialect.tvm.index import (
     bounds,
+    extent,
     flat,
     flat_index,
     in_slice,
     index_in_slice,
     ints,
+    number,
     unflat_index,
     where_all,
     zeros,
@@ -175,21 +177,21 @@ def space_to_depth(x, block_size, layout, mode, out):
     return image.result(out.shape, element, "space_to_depth")
 
 
-@compute(op.pad, INJECTIVE)
+@compute(op.pad, INJECTIVE, static=False)
 def pad(x, pad_width, pad_value, pad_mode, out):
     if pad_mode != "constant":
         return _repeated(x, pad_width, pad_mode, out)
-    shape, pairs = ints(x.shape), pad_pairs(pad_width, out.ndim)
+    shape, pairs = list(map(extent, x.shape)), pad_pairs(pad_width, out.ndim)
     value = cast(pad_value, out.dtype)
-    if 0 in shape:
+    if any(isinstance(size, int) and size == 0 for size in shape):
         return te.compute(out.shape, lambda *_: value, name="pad")
 
     def element(*i):
         index, inside = [], []
-        for v, (before, after), extent in zip(i, pairs, shape, strict=True):
+        for v, (before, after), size in zip(i, pairs, shape, strict=True):
             index.append(v - before)
             inside += [v >= before] if before else []
-            inside += [v < before + extent] if after else []
+            inside += [v < before + size] if after else []
         return where_all(inside, x(*index), value)
 
     return te.compute(out.shape, element, name="pad")
@@ -310,11 +312,11 @@ def _static_sections(call):
     return None
 
 
-@compute(op.concat, INJECTIVE, when=_static_sections)
+@compute(op.concat, INJECTIVE, when=_static_sections, static=False)
 def concat(arrays, axis, out):
     arrays = arrays if axis is not None else tuple(map(flat, arrays))
     at = 0 if axis is None else normalize_axis(axis, out.ndim)
-    parts = bounds(arrays, [int(t.shape[at]) for t in arrays])
+    parts = bounds(arrays, [number(t.shape[at]) for t in arrays])
 
     def element(*i):
         def of(tensor, begin):
@@ -325,10 +327,10 @@ def concat(arrays, axis, out):
     return te.compute(out.shape, element, name="concat")
 
 
-@compute(op.split, INJECTIVE)
+@compute(op.split, INJECTIVE, static=False)
 def split(x, indices_or_sections, axis, out):
     at = normalize_axis(axis, len(x.shape))
-    bounds = split_bounds(int(x.shape[at]), indices_or_sections)
+    bounds = split_bounds(number(x.shape[at]), indices_or_sections)
 
     def part(begin, type_):
         return te.compute(
@@ -338,7 +340,7 @@ def split(x, indices_or_sections, axis, out):
     return [part(begin, type_) for (begin, _), type_ in zip(bounds, out, strict=True)]
 
 
-@compute(op.stack, INJECTIVE)
+@compute(op.stack, INJECTIVE, static=False)
 def stack(arrays, axis, out):
     at = normalize_axis(axis, out.ndim)
 
@@ -352,11 +354,11 @@ def stack(arrays, axis, out):
     return te.compute(out.shape, element, name="stack")
 
 
-@compute(op.strided_slice, INJECTIVE)
+@compute(op.strided_slice, INJECTIVE, static=False)
 def strided_slice(x, begin, end, strides, slice_mode, out):
-    ranges = slice_ranges(ints(x.shape), begin, end, strides, slice_mode)
-    steps = [(r.step, r.start) for r in ranges if r is not None]
-    assert len(steps) == len(ranges)  # as all extents are numbers
+    ranges = slice_ranges(list(map(extent, x.shape)), begin, end, strides, slice_mode)
+    # Of an axis whose extent is no number, all is kept.
+    steps = [(1, 0) if r is None else (r.step, r.start) for r in ranges]
 
     def element(*i):
         picked = [v * step + start for v, (step, start) in zip(i, steps, strict=False)]

@@ -15,7 +15,7 @@ from tvm import te, tirx
 from meta import op
 from meta.dialect.tvm.broadcast import cast, rounded
 from meta.dialect.tvm.compute import COMM_REDUCE, OPAQUE, compute
-from meta.dialect.tvm.index import ints
+from meta.dialect.tvm.index import ints, number
 from meta.dialect.tvm.reduce import Over, accumulator
 
 
@@ -167,8 +167,9 @@ def layer_norm_train(x, scale, bias, axis, eps):
     return over.affine(xhat, scale, bias, axis % len(x.shape)), mean, inverse
 
 
-@compute(op.layer_norm, COMM_REDUCE)
+@compute(op.layer_norm, COMM_REDUCE, static=False)
 def layer_norm(x, scale, bias, axis, eps):
+    number(x.shape[axis])
     return layer_norm_train(x, scale, bias, axis, eps)[0]
 
 
@@ -241,8 +242,9 @@ def _by_root(over, eps):
     return lambda *i: x(*i) * factor(*i), inverse
 
 
-@compute(op.rms_norm, COMM_REDUCE)
+@compute(op.rms_norm, COMM_REDUCE, static=False)
 def rms_norm(x, scale, bias, axis, eps):
+    number(x.shape[axis])
     over = _Over.of(x, axis)
     return over.affine(_by_root(over, eps)[0], scale, bias, axis % len(x.shape))
 

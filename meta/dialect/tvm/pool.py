@@ -16,7 +16,7 @@ from meta.base.dtype import is_float
 from meta.dialect.tvm import order_keys
 from meta.dialect.tvm.broadcast import cast, computing
 from meta.dialect.tvm.compute import OPAQUE, OUT_ELEMWISE_FUSABLE, compute
-from meta.dialect.tvm.index import flat_index, where_all, zeros
+from meta.dialect.tvm.index import flat_index, number, where_all, zeros
 from meta.dialect.tvm.layout import Ordered
 from meta.op.core.check import pair
 from meta.op.core.window import DATA, Taps, window
@@ -158,7 +158,7 @@ def _regions(x, shape, layout):
 
 
 def _sizes(x, layout):
-    return tuple(map(int, _ordered(x, layout).shape[2:]))
+    return tuple(map(number, _ordered(x, layout).shape[2:]))
 
 
 def _region(size, out):
@@ -317,7 +317,7 @@ def _register(name, axes_of):
         return _mean_gradient(dy, axes_of(out, layout=layout, **options), layout, out)
 
     for kind, function, gradient in (("max", maximum, maximum_dx), ("avg", mean, mean_dx)):
-        compute(getattr(op, name.format(kind)), OUT_ELEMWISE_FUSABLE)(function)
+        compute(getattr(op, name.format(kind)), OUT_ELEMWISE_FUSABLE, static=False)(function)
         compute(getattr(op, name.format(kind) + "_dx"), OPAQUE)(gradient)
 
 

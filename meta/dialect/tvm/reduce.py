@@ -105,7 +105,7 @@ def sum_dx(dy, axis, keepdims, out):
     )
 
 
-@compute(op.mean, COMM_REDUCE)
+@compute(op.mean, COMM_REDUCE, static=False)
 def mean(x, axis, keepdims, out):
     over = Over.of(x, axis, keepdims)
     if over.count == 0:
@@ -246,7 +246,7 @@ for _base, _kernel in {
     op.all: _test(te.min),
     op.any: _test(te.max),
 }.items():
-    compute(_base, COMM_REDUCE)(_kernel)
+    compute(_base, COMM_REDUCE, static=False)(_kernel)
 
 
 def _variance(finish):

@@ -38,7 +38,7 @@ def _permuted(order_of, name):
     return kernel
 
 
-compute(op.permute_dims, INJECTIVE)(_permuted(permutation, "permute_dims"))
+compute(op.permute_dims, INJECTIVE, static=False)(_permuted(permutation, "permute_dims"))
 compute(op.permute_dims_dx, INJECTIVE)(_permuted(inverse_permutation, "permute_dims_dx"))
 compute(op.swapaxes, INJECTIVE)(_permuted(swap_permutation, "swapaxes"))
 

@@ -38,11 +38,13 @@ class KernelRef:
     decided when it runs. ``args``: the call's arguments in schema order: a `TensorType` for a
     tensor, a tuple of them for several, and literals. If an extent among them is not known, the
     kernel is looked up by the extents met at run time; it is then given, behind its arguments, the
-    extents named in ``unbound``, which its tensors' shapes do not tell.
+    extents named in ``unbound``, which its tensors' shapes do not tell. ``fills``: there is one
+    kernel for all extents, which fills results that the program allocates.
     """
 
     operator: str
     args: tuple[Any, ...]
+    fills: bool = False
 
     def parts(self) -> Iterator[Any]:
         """Iterate over the types and literals of the arguments, tuples taken apart."""

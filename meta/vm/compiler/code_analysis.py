@@ -23,7 +23,7 @@ from typing import NoReturn
 from meta.base.errors import IRError
 from meta.base.registry import OPERATORS
 from meta.dialect.core.ir_calls import viewed_slot
-from meta.ir import PRIMITIVES, Effect, TensorType, type_bytes
+from meta.ir import PRIMITIVES, Effect, SymbolicDim, TensorType, type_bytes
 from meta.vm.compiler import bytecode as bc
 from meta.vm.compiler.code import Code, FunctionCode, FusedRef, KernelRef
 
@@ -332,7 +332,7 @@ class _Checker:
         known.update(i.results)
 
     def allocation(self, i: bc.AllocateTensor) -> None:
-        if not i.type.is_static:
+        if not all(isinstance(d, int | SymbolicDim) for d in i.type.shape):
             self.fail("a tensor is allocated whose extents are not known", i)
         if i.storage is None:
             return

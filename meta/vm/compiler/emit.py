@@ -18,7 +18,6 @@ import meta.ir as ir
 from meta.base import config
 from meta.base.device import Device
 from meta.base.errors import IRError
-from meta.base.source import Span
 from meta.dialect.core import ALLOCATES, FUSED
 from meta.dialect.core.ir_calls import arg_types, base_op, declared_call, written_parameters
 from meta.ir.visit import inner_blocks
@@ -27,7 +26,7 @@ from meta.op.core.op import Op
 from meta.passes.call_graph import preparation_of
 from meta.passes.dispatch import kernel_of
 from meta.passes.plan_memory import ARENA, OFFSETS, RESIDENT
-from meta.passes.symbolic_extents import free_extent_names
+from meta.passes.symbolic_extents import free_extent_names, serves_all_extents
 from meta.vm.compiler import bytecode as bc
 from meta.vm.compiler.calling_convention import is_of_tensors, ranges_of
 from meta.vm.compiler.code import Block, Code, FunctionCode, FusedRef, KernelRef
@@ -203,7 +202,7 @@ class FunctionEmitter(Values):
     def call(self, call: ir.Call, binding: ir.Binding) -> bc.Operand:
         op = base_op(call.callee)
         if op is not None:
-            return self.operator(op, call, binding.span)
+            return self.operator(op, call, binding)
         callee = self.callee(call)
         if callee is None:
             return self.fused(call, binding)
@@ -211,7 +210,8 @@ class FunctionEmitter(Values):
 
     # Kernels.
 
-    def operator(self, op: Op, call: ir.Call, span: Span | None) -> bc.Operand:
+    def operator(self, op: Op, call: ir.Call, binding: ir.Binding) -> bc.Operand:
+        span = binding.span
         values = declared_call(op, call, self.tables.device)
         if values.callee is None:
             raise IRError(
@@ -224,9 +224,15 @@ class FunctionEmitter(Values):
         sources = tuple(r for registers in arguments for r in registers)
         written = tuple(r for slot in op.schema.written for r in arguments[slot])
         args = arg_types(op, call)
-        if not KernelRef(op.name, args).is_static:
+        is_static = KernelRef(op.name, args).is_static
+        view = values.out if isinstance(values.out, View) else None
+        if not is_static and view is not None and self.tables.is_written_out(view):
+            return self.emit(bc.ViewTensor, sources[0], view.type)
+        if not is_static:
             # Who runs it, and what extents the results have, is decided when it runs.
-            kernel, fills = KernelRef(call.callee.name, args), False  # type: ignore[attr-defined]
+            fills = self.tables.specialized and serves_all_extents(call, binding.var.type)
+            fills = fills and self.tables.is_filled(call.callee, values)
+            kernel = KernelRef(call.callee.name, args, fills)  # type: ignore[attr-defined]
             sources += tuple(self.extent(name, op, span) for name in kernel.unbound)
         elif isinstance(values.out, View):
             out = values.out

@@ -23,11 +23,14 @@ from meta.base.errors import IRError
 from meta.base.source import Span
 from meta.dialect.core import IN_PLACE
 from meta.dialect.core.ir_calls import base_op
-from meta.op.core.call import cache_key
+from meta.op.core import View
+from meta.op.core.call import CallValues, cache_key
 from meta.op.core.indices import IndexRange, checks_indices
 from meta.op.core.op import Op
 from meta.passes.alias_analysis import AliasSets, AliasSummaries
+from meta.passes.dispatch import kernel_of
 from meta.passes.index_ranges import IndexRanges, Range
+from meta.passes.symbolic_extents import is_specialized
 from meta.vm.compiler import bytecode as bc
 from meta.vm.compiler.code import Kernel, KernelRef
 from meta.vm.eager.launch_checks import Bounds, bounds_of, looker
@@ -62,6 +65,23 @@ class Tables:
             for name, f in self.functions.items()
         }
         return AliasSummaries(self._module.with_functions(functions))
+
+    @cached_property
+    def specialized(self) -> bool:
+        """Whether the code is written anew for the extents of a call (`specialize`)."""
+        return is_specialized(self._module, self.device)
+
+    def is_filled(self, callee: ir.Expr, call: CallValues) -> bool:
+        """Whether the kernel for all extents fills what is allocated for it; whoever checks indices
+        does that at run time.
+        """
+        env = kernel_of(callee, call)
+        return env.polymorphic and not env.allocates and call.op.indices is None
+
+    def is_written_out(self, view: View) -> bool:
+        """Whether a view whose extents are symbolic is an instruction: they are told by then."""
+        known = all(isinstance(d, int | ir.SymbolicDim) for d in view.type.shape)
+        return self.specialized and known and view.shard is None
 
     def use_global(self, name: str) -> str:
         """Note that a function of the module is needed; return its name."""

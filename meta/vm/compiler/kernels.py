@@ -184,7 +184,7 @@ def _checked_at_first(
 
 def _for_all_extents(env: OpEnv, kernel: Kernel, device: Device) -> OpEnv:
     """Let a kernel that serves all extents allocate its results; return others as they are."""
-    if not env.polymorphic or not isinstance(kernel, KernelRef):
+    if not env.polymorphic or not isinstance(kernel, KernelRef) or kernel.fills:
         return env
     run = ForAllExtents(_base(kernel), env.run, kernel, device)
     workspace = env.workspace_bytes
@@ -248,12 +248,12 @@ def restored(
     if not isinstance(kernel, KernelRef):
         return env
     base = OPERATORS[kernel.base]
-    if not kernel.is_static:
+    if not kernel.is_static and not kernel.fills:
         run = ForAllExtents(base, made.run, kernel, device)
         env = OpEnv(run, allocates=True, workspace=made.workspace)
         env.artifact = artifact
         return env
-    if base.schema.written:
+    if base.schema.written and kernel.is_static:
         call = base.call_values(kernel.args, device)
         env.counts_writes(written_positions(call))
     return env

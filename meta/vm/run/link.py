@@ -9,8 +9,8 @@ called in these as `GraphStep`s.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from types import FunctionType
 from typing import Any
 
@@ -20,9 +20,10 @@ from meta.runtime.allocate import storage_address
 from meta.vm.compiler import bytecode as bc
 from meta.vm.compiler.code import Block
 from meta.vm.compiler.code_analysis import CONSTANT, CodeSummary, summaries
-from meta.vm.compiler.kernels import BoundProgram
+from meta.vm.compiler.kernels import REMEMBERED, BoundProgram
 from meta.vm.compiler.launch_sites import launch_sites
 from meta.vm.compiler.output_buffers import OutputBuffers, own_outputs
+from meta.vm.compiler.specialize import extents_of, is_symbolic, specialized
 from meta.vm.graphs.capture import Graphs
 from meta.vm.graphs.input_memory import free_offsets
 from meta.vm.graphs.link_regions import Grapher, escaping, large_last
@@ -72,6 +73,12 @@ def link(
         graphs = None
     if workspace is None:
         workspace = Workspace(program.device)
+    if is_symbolic(code):
+        run = ByExtents(program, workspace)
+        written = frozenset(r for r in entry.written if r >= 0)
+        returned = frozenset(r for r in entry.returned if r >= 0)
+        constants = addresses if CONSTANT in entry.returned else frozenset()
+        return Linked(run, written, returned, constants, 0)
     linker = _Linker(program, addresses, guards, graphs, workspace)
     storages = [i.size for i in instructions if isinstance(i, bc.AllocateStorage)]
     jumps = bc.CallFunction | bc.MakeClosure | bc.Branch | bc.Jump | bc.TailCall
@@ -85,6 +92,33 @@ def link(
         linker.fill,
     )
     return with_equal_programs(program, linked, graphs)
+
+
+class ByExtents:
+    """A program with symbolic dimensions: written, planned and linked for the extents of each call,
+    and kept for those that were met last.
+    """
+
+    def __init__(self, program: BoundProgram, workspace: Workspace) -> None:
+        self._program, self._workspace = program, workspace
+        self._where = extents_of(program.code)
+        self._linked = lru_cache(maxsize=REMEMBERED)(self._link)
+
+    def __call__(self, args: list[torch.Tensor]) -> Any:
+        extents = tuple([args[number].shape[axis] for number, axis in self._where.values()])
+        return self._linked(extents)(args)
+
+    def _link(self, extents: tuple[int, ...]) -> Callable[[list[torch.Tensor]], Any]:
+        code = specialized(self._program.code, dict(zip(self._where, extents, strict=True)))
+        instructions = code.functions[code.entry].instructions()
+        size = sum(i.size for i in instructions if isinstance(i, bc.AllocateStorage))
+        if size > self._workspace.size > 0:
+            # All have one memory, which does not grow where it is.
+            size = max(size, 2 * self._workspace.size)
+            self._workspace = Workspace(self._program.device)
+            self._workspace.reserve(size)
+            self._linked.cache_clear()
+        return link(replace(self._program, code=code), workspace=self._workspace).run
 
 
 def _copies(

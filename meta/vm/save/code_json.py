@@ -92,7 +92,8 @@ def _plain(value: Any) -> Any:
 def _kernel_json(kernel: Kernel) -> dict[str, Any]:
     if isinstance(kernel, FusedRef):
         return {"dialect": kernel.dialect, "function": kernel.function}
-    return {"operator": kernel.operator, "args": list(map(_argument_json, kernel.args))}
+    found = {"operator": kernel.operator, "args": list(map(_argument_json, kernel.args))}
+    return {**found, "fills": True} if kernel.fills else found
 
 
 def _argument_json(argument: Any) -> dict[str, Any]:
@@ -240,10 +241,10 @@ class _Reader:
         if isinstance(value, dict) and "function" in value:
             dialect, function = self.object(value, path, "dialect", "function")
             return FusedRef(self.string(dialect, path), self.string(function, path))
-        operator, args = self.object(value, path, "operator", "args")
-        return KernelRef(
-            self.string(operator, path), self.each(self.argument, args, f"{path}.args")
-        )
+        fills = isinstance(value, dict) and value.get("fills") is True
+        operator, args, *_ = self.object(value, path, "operator", "args", *["fills"] * fills)
+        read = self.each(self.argument, args, f"{path}.args")
+        return KernelRef(self.string(operator, path), read, fills)
 
     def argument(self, value: Any, path: str) -> Any:
         match value:
