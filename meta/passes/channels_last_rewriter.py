@@ -153,7 +153,7 @@ class ChannelsLastRewriter:
         last = self._last.get(source)
         # A view would see what is written later.
         if order == LAST and last is not None and not self._are_in(self._written, source, last):
-            view = new_call(op.reshape, last, tensor_of(last).static_shape)
+            view = new_call(op.reshape, last, tensor_of(last).known_shape)
             self._made.append(Binding(binding.var, view, binding.span))
             return True
         return False
@@ -200,7 +200,7 @@ class ChannelsLastRewriter:
         type_ = tensor_of(atom)
         moved = [i for i in axes if type_.shape[i] != 1]
         if moved == sorted(moved):  # extents of 1 may be anywhere
-            value = new_call(op.reshape, atom, tensor_of(var).static_shape)
+            value = new_call(op.reshape, atom, tensor_of(var).known_shape)
         else:
             value = new_call(op.permute_dims, atom, axes)
             if self._kernels.isdisjoint((atom, var)):

@@ -12,8 +12,10 @@ loop, of columns because a tile at an edge has loops of its own. So nothing is p
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from copy import copy
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
@@ -42,6 +44,10 @@ REGISTERS = {64: 20, 32: 12}
 """Vectors of sums, at most, by the bytes of a vector: others are read meanwhile, and where LLVM has
 too few registers, a step takes twice as long."""
 MOST_VECTORS = 8
+FEW_ROWS = 5
+"""Rows, at most, for which a product of any number of them has loops of their own."""
+LINE, WAYS, SETS = 64, 8, 64
+"""The first cache: bytes of a line, and where one at an address may be."""
 MOST_EDGES = 24
 """Loops over channels, at most, for the tiles at the edges of a row."""
 SHORT = 4
@@ -235,14 +241,25 @@ class Tiles:
     def _best(self, length: Any) -> Tile:
         """Return the tile that takes the fewest cycles for a row of places."""
         most, blocks = self._most // self._registers, self._blocks_of_group
+        high = self._rows_in_cache()
         tiles = [
             Tile(rows, vectors)
             for vectors in range(1, min(blocks, MOST_VECTORS) + 1)
             if blocks % vectors == 0
-            for rows in range(1, most // vectors + 1)
+            for rows in range(1, min(most // vectors, high) + 1)
             if not isinstance(length, int) or rows <= length
         ]
         return min(tiles, key=lambda tile: self._cost(length, tile))
+
+    def _rows_in_cache(self) -> int:
+        """Return how many rows stay in the first cache while their channels go by: those that lie a
+        power of two apart have few places there, some of which the weight takes.
+        """
+        apart = self.columns.stride * self.groups * self.channels * 4
+        if apart % LINE or self.layout == "NCHW":
+            return self._most
+        places = WAYS * SETS // math.gcd(apart // LINE, SETS)
+        return max(places * 5 // 8, 1)
 
     def _cost(self, length: Any, tile: Tile) -> float:
         """Return about how many cycles a step takes, for one vector of channels of a row of places:
@@ -284,6 +301,28 @@ class Tiles:
     def loops(self, x: Any, weight: Any, results: _Results) -> None:
         """Write the loops on buffers."""
         tensors = _Tensors(T.buffer_proxy(x), T.buffer_proxy(weight), results)
+        if isinstance(self.length, int):
+            self._nest(tensors)
+            return
+        self._nests(tensors, 1)
+
+    def _nests(self, tensors: _Tensors, few: int) -> None:
+        """Write the loops for a number of rows that a call says: each of a few has its own, with as
+        many vectors as there is room for.
+        """
+        if few > FEW_ROWS:
+            self._nest(tensors)
+            return
+        with T.If(self.length == few):
+            with T.Then():
+                own = copy(self)
+                own.length, own.columns = few, replace(self.columns, out=few, size=few)
+                own.tile = own._best(few)
+                own._nest(tensors)
+            with T.Else():
+                self._nests(tensors, few + 1)
+
+    def _nest(self, tensors: _Tensors) -> None:
         slices, images = self.blocks // self.tile.vectors, prod(self.outer) if self.outer else 1
         parallel = T.parallel if self._work >= PARALLEL_WORK else T.serial
         if self.bytes <= CACHED_WEIGHT and isinstance(self.length, int):
@@ -305,12 +344,9 @@ class Tiles:
         with T.serial(0, self.length // rows) as i:
             self._sums(tensors, at, i * rows, rows, first, False)
         left = self.length % rows
-        half = 1 << ((rows - 1).bit_length() - 1) if rows > 1 else 0
-        while half:
-            with T.If(left % (2 * half) >= half), T.Then():
-                begin = self.length - left % (2 * half)
-                self._sums(tensors, at, begin, half, first, False)
-            half //= 2
+        for few in range(1, rows):
+            with T.If(left == few), T.Then():
+                self._sums(tensors, at, self.length - left, few, first, False)
 
     def _segments(self) -> list[_Segment]:
         """Return the tiles of a row."""
