@@ -122,8 +122,13 @@ class _Packing:
         return fixed and type_ is not None and type_.is_static and type_.size > 0
 
     def _pays(self, value: Call) -> bool:
-        call = declared_call(value.callee, value, self.device)
-        first = next(candidates(call.op, current(), self.device, call=call), None)
+        call, preference = declared_call(value.callee, value, self.device), current()
+        able = (
+            one
+            for one in candidates(call.op, preference, self.device, call=call)
+            if preference.refusal(one.dialect.name) is None
+        )
+        first = next(able, None)
         return first is not None and first.plevel(self.device, call) > LIBRARY
 
     def of_images(self, plan: _Plan) -> _Plan:
