@@ -251,7 +251,9 @@ def record(name: str, batch: int | None, ms: dict[str, float]) -> dict[str, Any]
 def missed(rows: list[dict[str, Any]]) -> list[str]:
     """Return the goals that are missed."""
     ratios = [r["ratio"] for r in rows if "ratio" in r]
-    found = [f"{r['model']} {r['batch']}: {r['ratio']:.2f}" for r in rows if r.get("ratio", 0) > MOST]
+    found = [
+        f"{r['model']} {r['batch']}: {r['ratio']:.2f}" for r in rows if r.get("ratio", 0) > MOST
+    ]
     if ratios and statistics.geometric_mean(ratios) > MOST_MEAN:
         found.append(f"geometric mean {statistics.geometric_mean(ratios):.2f}")
     found += [

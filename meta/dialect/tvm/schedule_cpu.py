@@ -89,7 +89,7 @@ class Piece:
     """
 
     block: Any
-    rows: list[int | None]
+    rows: list[Any]
     work: int = 0
     stage: Stage | None = None
     inner: int | None = None
@@ -163,18 +163,18 @@ def _partial_results(sch: s_tir.Schedule, stage: Stage) -> list[Piece]:
     A big reduction to few elements is first cut into chunks, for the thread pool.
     """
     n = len(stage.spatial)
-    whole = Piece(stage.block, stage.spatial, stage.work, stage)
+    whole = Piece(stage.block, stage.rows, stage.work, stage)
     if not stage.reduce:
         return [whole]
     if n and stage.spatial[-1] != 1 and contiguous(stage, stage.axes[n - 1]):
         whole.inner = n - 1
         return [whole]
-    if not stage.static or not contiguous(stage, stage.axes[-1]):
+    if None in stage.reduce or not contiguous(stage, stage.axes[-1]):
         return [whole]
     pieces = [whole]
     loop = sch.fuse(*sch.get_loops(stage.block)[n:])
     extent = math.prod(e for e in stage.reduce if e is not None)
-    few = math.prod(e for e in stage.spatial if e is not None) < FEW
+    few = stage.static and math.prod(e for e in stage.spatial if e is not None) < FEW
     if few and extent % CHUNKS == 0 and _is_big(stage.work):
         extent //= CHUNKS
         chunk, _ = sch.split(loop, [CHUNKS, extent])
@@ -262,7 +262,9 @@ def _share_rows(sch: s_tir.Schedule, pieces: list[Piece]) -> s_tir.Schedule | No
     # The axis that a whole reduction keeps innermost, to be vectorised, is no row.
     inner = [p.inner for p in pieces if p.stage is not None and p.inner is not None]
     common = min([_common_rows(pieces), *inner])
-    if common == 0 or math.prod(e or 0 for e in pieces[-1].rows[:common]) < FEW:
+    extents = pieces[-1].rows[:common]
+    # Of a number of rows that a call says, there may be many.
+    if common == 0 or math.prod(e if isinstance(e, int) else FEW for e in extents) < FEW:
         return None
     for bring_together, linked, rest in (
         (_under_last, sch.get_consumers, pieces[:-1]),
@@ -279,7 +281,7 @@ def _share_rows(sch: s_tir.Schedule, pieces: list[Piece]) -> s_tir.Schedule | No
             for piece, loops in zip(pieces, reductions, strict=True):
                 _vectorize_short(trial, piece)
                 _initialise_before(trial, piece, loops)
-        except ScheduleError:
+        except (ScheduleError, ValueError):  # the latter of regions that TVM cannot take apart
             continue
         return trial
     return None
@@ -317,14 +319,21 @@ def _under_first(sch: s_tir.Schedule, pieces: list[Piece], common: int) -> Any:
     return row
 
 
+def _is_same(a: Any, b: Any) -> bool:
+    """Whether two extents are equal, as numbers or as names."""
+    if isinstance(a, int) or isinstance(b, int):
+        return bool(isinstance(a, int) and isinstance(b, int) and a == b)
+    return bool(a.same_as(b))
+
+
 def _common_rows(pieces: list[Piece]) -> int:
     """How many outer axes all pieces have in common, such that rows do not depend on others."""
     common = min(len(piece.rows) for piece in pieces)
     written = {piece.stage.buffer for piece in pieces if piece.stage is not None}
     for piece in pieces:
         limit = 0
-        while limit < common and piece.rows[limit] is not None:
-            if piece.rows[limit] != pieces[0].rows[limit]:
+        while limit < common:
+            if not _is_same(piece.rows[limit], pieces[0].rows[limit]):
                 break
             limit += 1
         common = limit
@@ -401,7 +410,7 @@ def _alone(sch: s_tir.Schedule, piece: Piece, in_place: bool = False) -> None:
         reduction: list[Any] = []
         if REDUCE in kinds:
             outer, reduction = _reduction_order(sch, piece)
-        elif piece.stage is not None and piece.stage.static and piece.stage.volume > 0:
+        elif piece.stage is not None and piece.stage.volume > 0:
             outer = _injective(sch, piece.stage, in_place)
         else:
             return
@@ -433,7 +442,7 @@ def _injective(sch: s_tir.Schedule, stage: Stage, in_place: bool) -> list[Any]:
             sch.vectorize(lanes)
         return loops[:-flat]
     across = transposed(stage)
-    if across is not None:
+    if across is not None and None not in (stage.spatial[across[0]], stage.spatial[-1]):
         axis, tile = across
         extents = stage.spatial[axis], stage.spatial[-1]
         tile = ask("tile", tile, [t for t in TILES if all((e or 1) % t == 0 for e in extents)])

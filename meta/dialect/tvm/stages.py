@@ -43,7 +43,8 @@ _realize = tvm.get_global_func("s_tir.schedule.GetSBlockRealize")
 class Stage:
     """One block: its axes in loop order, where it reads, what an element costs.
 
-    ``spatial`` and ``reduce`` hold extents, None for a dynamic one. ``loads`` maps a buffer to
+    ``spatial`` and ``reduce`` hold extents, None for a dynamic one; ``rows`` those of spatial axes,
+    an expression for a dynamic one. ``loads`` maps a buffer to
     the index tuples it is read at. ``cost`` is in units of one arithmetic operation.
     ``traits``: what its value has in it: `BRANCHES`; names, also those that it will have as a call
     of `vector_math.FUNCTIONS` (`NAMED`); numbers of `BFLOAT16`; an index that is divided
@@ -56,6 +57,7 @@ class Stage:
     axes: list[tirx.Var]
     spatial: list[int | None]
     reduce: list[int | None]
+    rows: list[Any] = field(default_factory=list)
     loads: dict[tirx.Var, list[list[Any]]] = field(default_factory=dict)
     cost: int = 1
     traits: set[str] = field(default_factory=set)
@@ -106,8 +108,10 @@ def stage_of(schedule: s_tir.Schedule, block: Any) -> Stage | None:
         pass  # a 0-d result: stored at a constant index
     elif not at_axes(indices, variables[:n]):
         return None
-    extents = [_static(axis.dom.extent) for axis in statement.iter_vars]
-    stage = Stage(block, store.buffer, variables, extents[:n], extents[n:])
+    dims = [axis.dom.extent for axis in statement.iter_vars]
+    extents = list(map(_static, dims))
+    rows = [d if e is None else e for d, e in zip(dims[:n], extents, strict=False)]
+    stage = Stage(block, store.buffer, variables, extents[:n], extents[n:], rows)
     _inspect(store.value, stage)
     stage.loads.pop(stage.buffer, None)
     return stage

@@ -98,7 +98,10 @@ def test_one_kernel_serves_all_sizes() -> None:
 @pytest.mark.parametrize(
     ("op", "args"),
     [
-        (meta.op.softmax, (parse_type("float32[n, 4]"), -1)),
+        (meta.op.sum, (parse_type("float32[n, 4]"), 0)),
+        (meta.op.layer_norm, (parse_type("float32[4, n]"), None, None, -1, 1e-5)),
+        (meta.op.concat, ((parse_type("float32[n, 4]"),) * 2, 0)),
+        (meta.op.max_pool2d, (parse_type("float32[2, 3, n, 9]"), 3, 1, 1, 1, False, True, "NCHW")),
         (meta.op.relu, (parse_type("float32[?]"),)),
         (meta.op.roll, (parse_type("float32[4, 4]"), (SymbolicDim("k"),), (1,))),
     ],
@@ -124,7 +127,7 @@ def test_a_kernel_of_another_kind_that_takes_expressions_for_extents(kind: str) 
         compute(rows_scaled, kind, static=False)(kernel)
         model = meta.model.trace(lambda x: rows_scaled(meta.tanh(x), 0))
         exe = meta.vm.compile(model, parse_type("float32[n, m]"))
-        assert exe.kernels()["tvm.rows_scaled"] == 1
+        assert sum("rows_scaled" in name for name in exe.kernels()) == 1
         for n, m in ((1, 1), (3, 5), (40, 7), (2000, 3)):
             y = torch.randn(n, m).tanh()
             expected = y / (1 + y.abs().mean(0))
@@ -144,7 +147,7 @@ def test_a_program_calls_it_for_every_size() -> None:
         return meta.tanh(x * y) + 1.0
 
     exe = meta.vm.compile(squashed, parse_type("float32[n, m]"), parse_type("float32[m]"))
-    assert set(exe.kernels()) == {"tvm.multiply", "tvm.tanh", "tvm.add"}
+    assert exe.kernels() == {"tvm.fused_multiply_tanh_add": 1}
     for n, m in ((1, 1), (3, 5), (40, 7)):
         x, y = torch.randn(n, m), torch.randn(m)
         check(exe(meta.array(x), meta.array(y)), meta.array((x * y).tanh() + 1), 1e-5, 1e-5)
