@@ -13,8 +13,9 @@ weights, and their results are compared before anything is timed:
 - *meta* is compiled by ``freeze=True`` for the batch, *symbolic* once for all batches.
 
 The contenders take turns; a figure is the median of all calls, in milliseconds: of one thread those
-of CPU time, of several of the clock. The goals, which ``--check`` holds: the geometric mean of `meta`'s time over that of ONNX Runtime is at most 1, none
-is above 1.25, and a symbolic batch takes at most 1.1 of a fixed one.
+of CPU time, of several of the clock. The goals, which ``--check`` holds: the geometric mean of
+`meta`'s time over that of ONNX Runtime is at most 1, none is above 1.25, and a symbolic batch takes
+at most 1.1 of a fixed one.
 """
 
 from __future__ import annotations

@@ -3303,6 +3303,27 @@ def outer(x1: ArrayLike, x2: ArrayLike, /) -> ndarray:
 def own_shard(x: ArrayLike, over: str, size: int, *, out: ndarray | None = None) -> ndarray:
     """This rank's part of ``x``, one of ``size`` equal parts of its elements in a row. A view."""
 
+def pack_weight(w: ArrayLike, lanes: int | None = None) -> ndarray:
+    """Return a weight as `packed_matmul` takes it, of a matrix (n, k), or as `packed_conv2d` does,
+    of the kernel of a convolution (O, I, kh, kw).
+    """
+
+def packed_conv2d(
+    x: ArrayLike,
+    weight: ArrayLike,
+    stride: int | tuple[int, ...] | list[int] = 1,
+    padding: int | tuple[int, ...] | list[int] = 0,
+    dilation: int | tuple[int, ...] | list[int] = 1,
+    groups: int = 1,
+    layout: str = 'NHWC',
+    *,
+    out: ndarray | None = None,
+) -> ndarray:
+    """`conv2d` by weights that `pack_weight` laid out, of images with the channels last."""
+
+def packed_matmul(x: ArrayLike, weight: ArrayLike, *, out: ndarray | None = None) -> ndarray:
+    """``x @ w.T`` of a matrix w, (n, k), that `pack_weight` laid out."""
+
 def pad(
     x: ArrayLike,
     pad_width: int | Sequence[int] | Sequence[Sequence[int]],
@@ -4361,6 +4382,9 @@ def unique_inverse(x: ArrayLike, /) -> UniqueInverse:
 
 def unique_values(x: ArrayLike, /) -> ndarray:
     """Return the distinct elements of ``x``, ascending. Every NaN is distinct."""
+
+def unpack_weight(weight: ArrayLike) -> ndarray:
+    """Return the matrix (n, k), or the kernel (O, I, kh, kw), that `pack_weight` laid out."""
 
 def unravel_index(indices: ArrayLike, shape: ArrayLike, /) -> tuple[ndarray, ...]:
     """Return the indices along each axis of ``shape`` of indices into its elements in row-major

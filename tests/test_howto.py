@@ -243,6 +243,12 @@ def test_the_page_on_compiled_modules_runs(tmp_path: Path) -> None:
     assert "1 to 32" in printed and "a call on cpu" in printed
 
 
+def test_the_page_on_frozen_programs_runs(tmp_path: Path) -> None:
+    printed = _run_page("frozen.md", tmp_path, cwd=tmp_path)
+    assert printed.count("packed_conv2d") == 2 and "packed_matmul" in printed
+    assert "permute_dims" not in printed and printed.endswith("before it is compiled\n")
+
+
 LORA = """
 import meta.dialect.tvm.build, meta.vm.compilation
 counts = {}

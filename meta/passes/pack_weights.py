@@ -33,6 +33,7 @@ from meta.runtime.ndarray import ndarray
 
 PRODUCTS = {op.matmul: (1, 0), op.matmul_nt: (0, 1), op.dense: (0, 1)}
 """Products of rows and a matrix, and the axes that make rows of outputs of it."""
+FLATTENS = op.reshape, op.batch_flatten
 FEW_CHANNELS = 4
 """Channels of images that are read with the channels first as fast."""
 
@@ -49,7 +50,7 @@ def pack_weights(module: Module, *, device: Device, frozen: bool = False) -> Mod
 
     >>> from meta.base.device import CPU
     >>> from meta.ir import parse
-    >>> print(pack_weights(parse('''
+    >>> print(meta.passes.pack_weights(parse('''
     ... func @main(%x: float32[4, 8], %w: float32[16, 8]) -> float32[4, 16] attrs(arrays=1) {
     ...   %y: float32[4, 16] = dense(%x, %w)
     ...   return %y
@@ -93,7 +94,7 @@ class _Packing:
         if plan is None or type_ is None or plan.type.dtype != type_.dtype:
             return False
         outputs = plan.type.static_shape[plan.axes[0]]
-        lanes = lanes_of(outputs) or LANES[-1]
+        lanes = lanes_of(plan.together or outputs) or LANES[-1]
         more = -outputs % lanes
         row = plan.type.size // max(outputs, 1)
         # What grows by more would be packed in each call.
@@ -136,7 +137,7 @@ class _Packing:
         last, where a permutation comes before that, whose weight takes their order.
         """
         flat = op_call(self.known.get(plan.x))
-        if flat is None or flat.op is not op.reshape or tensor_of(plan.x).ndim != 2:
+        if flat is None or flat.op not in FLATTENS or tensor_of(plan.x).ndim != 2:
             return plan
         before = op_call(self.known.get(flat.args[0]))
         if before is None or before.op is not op.permute_dims:
@@ -147,7 +148,7 @@ class _Packing:
         if tuple(order) != FIRST or tensor_of(plan.x).shape != flattened:
             return plan
         last = Var("last", tensor_of(plan.x))
-        self.made.append(Binding(last, Call(op.reshape, (source, *flat.args[1:]))))
+        self.made.append(Binding(last, Call(flat.op, (source, *flat.args[1:]))))
         return replace(plan, x=last, image=tuple(image))
 
     def _weight(self, plan: _Plan, more: int, lanes: int, var: Var, span: Span | None) -> Expr:
@@ -189,7 +190,8 @@ def _packed_shape(shape: list[int], more: int, lanes: int) -> tuple[int, ...]:
 class _Plan:
     """A packed call: the operator, x and what comes behind the weight. axes: those of the weight,
     in the order (outputs, inputs, taps). image: channels, height and width that inputs are, if they
-    are flattened with the channels last.
+    are flattened with the channels last. together: output channels that read the same inputs, which
+    blocks are part of; all of them if it is 0.
     """
 
     op: Op
@@ -199,6 +201,7 @@ class _Plan:
     axes: tuple[int, ...]
     options: tuple[Any, ...] = ()
     image: tuple[int, ...] = ()
+    together: int = 0
 
 
 _Rule = Callable[[_Packing, dict[str, Any]], _Plan | None]
@@ -228,8 +231,13 @@ def _convolution(packing: _Packing, args: dict[str, Any]) -> _Plan | None:
         if few and tuple(order) == LAST:
             x, layout = source, "NCHW"
     names = "stride", "padding", "dilation", "groups"
-    options = (*(args[name] for name in names), layout)
-    return _Plan(op.packed_conv2d, x, args["w"], type_, axes, options)
+    options, groups = (*(args[name] for name in names), layout), args["groups"]
+    outputs, inputs, *_ = (type_.static_shape[a] for a in axes)
+    if groups > 1 and outputs % LANES[-1]:
+        return None  # what fills a block would be in a group
+    alone = groups == 1 or inputs == 1 == outputs // groups
+    together = 0 if alone else outputs // groups
+    return _Plan(op.packed_conv2d, x, args["w"], type_, axes, options, together=together)
 
 
 _RULES: dict[Op, _Rule] = {o: _product(axes) for o, axes in PRODUCTS.items()}

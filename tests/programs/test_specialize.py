@@ -1,6 +1,4 @@
-"""Programs with symbolic dimensions on the CPU: code for the extents of each call, on kernels for all
-extents.
-"""
+"""Programs with symbolic dimensions on the CPU: code for the extents of each call, kernels for all."""
 
 from __future__ import annotations
 
