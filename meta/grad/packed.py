@@ -12,7 +12,7 @@ from meta.grad.core import gradient
 @gradient(op.packed_matmul)
 def packed_matmul(x: Any, weight: Any, dy: Any) -> tuple[Any, Any]:
     """dx = dy w, dw = dyᵀ x."""
-    k, lanes, n = *weight.shape[1:], dy.shape[-1]
+    (_, k, lanes), n = weight.shape, dy.shape[-1]
     # Of an array without elements an extent cannot be left open.
     count = prod(x.shape[:-1]) if 0 in (k, n) else -1
     rows, slopes = op.reshape(x, (count, k)), op.reshape(dy, (count, n))

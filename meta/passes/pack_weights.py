@@ -78,7 +78,7 @@ class _Packing:
     def bindings(self) -> list[Binding]:
         """Return its bindings with packed weights."""
         self.fixed = run_invariant(self.module)
-        self.known = {b.var: b.value for b in self.module.main.body.bindings}
+        self.known: dict[Expr, Expr] = {b.var: b.value for b in self.module.main.body.bindings}
         for binding in self.module.main.body.bindings:
             call = op_call(binding.value)
             rule = None if call is None else _RULES.get(call.op)
@@ -123,6 +123,7 @@ class _Packing:
         return fixed and type_ is not None and type_.is_static and type_.size > 0
 
     def _pays(self, value: Call) -> bool:
+        assert isinstance(value.callee, Op)
         call, preference = declared_call(value.callee, value, self.device), current()
         able = (
             one
@@ -139,17 +140,18 @@ class _Packing:
         flat = op_call(self.known.get(plan.x))
         if flat is None or flat.op not in FLATTENS or tensor_of(plan.x).ndim != 2:
             return plan
-        before = op_call(self.known.get(flat.args[0]))
+        images = flat.args[0]
+        before = op_call(self.known.get(images))
         if before is None or before.op is not op.permute_dims:
             return plan
         source, order = before.args
-        count, *image = tensor_of(flat.args[0]).shape
+        count, *image = tensor_of(images).shape
         flattened = (count, plan.type.static_shape[plan.axes[1]])
         if tuple(order) != FIRST or tensor_of(plan.x).shape != flattened:
             return plan
         last = Var("last", tensor_of(plan.x))
         self.made.append(Binding(last, Call(flat.op, (source, *flat.args[1:]))))
-        return replace(plan, x=last, image=tuple(image))
+        return replace(plan, x=last, image=tuple(d for d in image if isinstance(d, int)))
 
     def _weight(self, plan: _Plan, more: int, lanes: int, var: Var, span: Span | None) -> Expr:
         """Return the packed weight, made of the plan's."""

@@ -1,4 +1,4 @@
-"""Programs with symbolic dimensions on the CPU: code for the extents of each call, kernels for all."""
+"""Programs with symbolic dimensions on the CPU: code for a call's extents, kernels for all."""
 
 from __future__ import annotations
 

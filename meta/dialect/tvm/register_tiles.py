@@ -71,7 +71,7 @@ class Axis:
         return o * self.stride - self.before + tap * self.dilation
 
     def inside(self, o: int, tap: int) -> bool:
-        return 0 <= self.at(o, tap) < self.size
+        return bool(0 <= self.at(o, tap) < self.size)
 
     @property
     def is_plain(self) -> bool:
@@ -93,7 +93,8 @@ class Axis:
 
 def _same(a: Any, b: Any) -> bool:
     """Whether two extents are the same number, or the same name."""
-    return a == b if isinstance(a, int) and isinstance(b, int) else a is b
+    known = isinstance(a, int) and isinstance(b, int)
+    return bool(a == b) if known else a is b
 
 
 def _number(extent: Any) -> Any:
@@ -108,16 +109,18 @@ def scheduled(sch: s_tir.Schedule, function: tirx.PrimFunc, target: Target) -> t
     if not blocks or WINDOW not in sch.get(blocks[0]).annotations:
         return None
     stages = [stage_of(sch, block) for block in blocks]
-    sums, *epilogue = stages
-    if sums is None or len(sums.loads) != 2 or not _is_elementwise(sums, epilogue):
+    sums, epilogue = stages[0], [stage for stage in stages[1:] if stage is not None]
+    if sums is None or len(sums.loads) != 2 or len(epilogue) < len(stages) - 1:
+        return None
+    if not _is_elementwise(sums, epilogue):
         return None
     x, weight = sums.loads  # in the order of the product
     if any(str(b.dtype) != "float32" for b in (x, weight, sums.buffer)):
         return None
     notes = sch.get(blocks[0]).annotations
     window, layout = [int(v) for v in notes[WINDOW]], str(notes.get(LAYOUT, ""))
-    shapes = ([_number(e) for e in buffer.shape] for buffer in (x, weight, sums.buffer))
-    tiles = tiles_of(*shapes, window, layout, target)
+    shapes = [[_number(e) for e in buffer.shape] for buffer in (x, weight, sums.buffer)]
+    tiles = tiles_of(shapes[0], shapes[1], shapes[2], window, layout, target)
     if tiles is None:
         return None
     stored = sums.buffer in set(function.params)
@@ -130,10 +133,8 @@ def scheduled(sch: s_tir.Schedule, function: tirx.PrimFunc, target: Target) -> t
     return with_root(sch.mod["main"], body, left).with_attr(SCHEDULED, 1)
 
 
-def _is_elementwise(first: Stage, rest: Sequence[Any]) -> bool:
+def _is_elementwise(first: Stage, rest: Sequence[Stage]) -> bool:
     """Whether other stages are of the shape of the first, and read it and one another in place."""
-    if None in rest:
-        return False
     own = {stage.buffer for stage in (first, *rest)}
     extents = [str(e) for e in first.buffer.shape]
     # Along an axis of one element the place is 0.
