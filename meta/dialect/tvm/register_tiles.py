@@ -327,21 +327,27 @@ class Tiles:
         slices, images = self.blocks // self.tile.vectors, prod(self.outer) if self.outer else 1
         parallel = T.parallel if self._work >= PARALLEL_WORK else T.serial
         if self.bytes <= CACHED_WEIGHT and isinstance(self.length, int):
-            with parallel(0, images * self.count) as row, _loop(slices) as part:
-                self._row(tensors, row // self.count, row % self.count, part)
+            with parallel(0, images * self.count) as row:
+                self._row(tensors, row // self.count, row % self.count, None)
         else:
             with parallel(0, slices) as part, _loop(images) as image, _loop(self.count) as row:
                 self._row(tensors, image, row, part)
 
-    def _row(self, tensors: _Tensors, image: Any, row: Any, part: Any) -> None:
-        at = [*self._front(image), row]
-        first, rows = part * self.tile.vectors, self.tile.rows
+    def _row(self, tensors: _Tensors, image: Any, row: Any, part: Any | None) -> None:
+        """Write the tiles of a row, of a part of the channels or, place by place, of all of them:
+        memory is written line behind line then.
+        """
+        at, rows = [*self._front(image), row], self.tile.rows
+        slices = self.blocks // self.tile.vectors if part is None else 1
         if isinstance(self.length, int):
             for segment in self._segments():
-                with _loop(segment.count) as i:
+                with _loop(segment.count) as i, _loop(slices) as own:
+                    first = (own if part is None else part) * self.tile.vectors
                     begin = segment.begin + i * segment.rows
                     self._sums(tensors, at, begin, segment.rows, first, segment.edge)
             return
+        assert part is not None
+        first = part * self.tile.vectors
         with T.serial(0, self.length // rows) as i:
             self._sums(tensors, at, i * rows, rows, first, False)
         left = self.length % rows
