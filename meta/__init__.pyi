@@ -33,6 +33,7 @@ from meta.base.dtype_info import isdtype as isdtype
 from meta.base.dtype_info import result_type as result_type
 from meta.base.errors import MetaError as MetaError
 from meta.frontend import explain_compile as explain_compile
+from meta.frontend import to_onnx as to_onnx
 from meta.model.control_flow import cond as cond
 from meta.model.control_flow import scan as scan
 from meta.model.control_flow import while_loop as while_loop

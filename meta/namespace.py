@@ -34,7 +34,7 @@ from meta.base.dtype_info import can_cast, finfo, iinfo, isdtype, result_type
 from meta.base.errors import MetaError
 from meta.base.registry import FUNCTIONS, OPERATORS
 from meta.dialect.core.catalog import discover
-from meta.frontend import explain_compile
+from meta.frontend import explain_compile, to_onnx
 from meta.grad.core import no_grad
 from meta.model import Model, cond, custom_jvp, custom_vjp, scan, vmap, while_loop
 from meta.op.core.promotion import strict_dtypes
@@ -101,6 +101,7 @@ __all__ = [
     "scan",
     "strict_dtypes",
     "task",
+    "to_onnx",
     "train",
     "vm",
     "vmap",

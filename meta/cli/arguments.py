@@ -101,6 +101,11 @@ def _compile(commands: Commands) -> None:
         help="save it with the program after each pass, sources and a page in a folder of its name "
         "in DIR; meta.load_module reads it",
     )
+    parser.add_argument(
+        "--onnx",
+        metavar="FILE",
+        help="write the program, of a model in infer mode, as an ONNX file",
+    )
     _add_html(parser)
     parser.set_defaults(run="meta.cli.compile:run_compile")
 

@@ -56,7 +56,7 @@ def module(
         name = legal_name(Path(options.target).stem)
     if isinstance(target, meta.Model):
         target.to(device=device)
-        if options.freeze:
+        if options.freeze or getattr(options, "onnx", None):
             target.eval()
     made = meta.compile_model(
         target,
@@ -144,6 +144,8 @@ def run_compile(options: argparse.Namespace) -> int:
     executable = made.executable
     if options.output:
         executable.save(options.output)
+    if options.onnx:
+        meta.to_onnx(executable, options.onnx)
     if options.html:
         executable.show(options.html)
     found = {"target": options.target, "inputs": list(map(str, types)), **record(executable)}

@@ -7,9 +7,12 @@ onnx, is imported when it is first used.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from meta.base.optional import optional_module
 
 if TYPE_CHECKING:
     from meta.frontend.dynamo.report import CompileReport
@@ -26,7 +29,7 @@ _MODULES = {
 }
 _SOURCES = ("dynamo", "onnx", "relax", "relay", "torch")
 
-__all__ = ["check", "explain_compile", "from_onnx", "from_relax", "from_torch"]
+__all__ = ["check", "explain_compile", "from_onnx", "from_relax", "from_torch", "to_onnx"]
 
 
 def explain_compile(model: Callable[..., Any], *args: Any, **kwargs: Any) -> CompileReport:
@@ -47,6 +50,56 @@ def explain_compile(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Com
     from meta.frontend.dynamo.report import explain
 
     return explain(model, args, kwargs)
+
+
+def to_onnx(
+    model: Any,
+    path: str | os.PathLike[str],
+    *args: Any,
+    opset: int = 21,
+    output_names: Sequence[str] = (),
+    external_data: bool | None = None,
+    **kwargs: Any,
+) -> None:
+    """Write a model as an ONNX file, for another runtime; `from_onnx` is the other way.
+
+    Parameters
+    ----------
+    model: a `meta.Model` in infer mode, a function decorated with `meta.model.trace`, an
+        `ir.Module` whose main takes tensors, or what `meta.vm.compile` and `meta.compile_model`
+        return, of which the program before the choice of kernels is written.
+    path: of the file.
+    args, kwargs: example arguments, as for `meta.vm.compile`: arrays of any shape and dtype, or
+        types. A dimension that is named (``meta.ir.parse_type("float32[n, 64]")``) is a
+        ``dim_param`` of that name, and the file serves all extents of it from 1. What is compiled,
+        and a module, take none.
+    opset: the version of ONNX's operators, from 21.
+    output_names: of the outputs; by default "output", or that with the place in the structure that
+        the model returns, "output.0".
+    external_data: whether weights lie in a file beside it, ``path`` with ".data" behind; None: if
+        they have more than 1 GiB.
+
+    Inputs have the names of the model's parameters, weights those of its `state_dict`. Operators
+    that ONNX has not are written as others where that is exact; onnx's checker, with its shape
+    inference, has seen what is written. docs/howto/onnx_export.md has what differs from one
+    runtime to another.
+
+    Raises OnnxError that lists every call that ONNX cannot express, with its types and the user's
+    line; ArgumentError for another opset, for names that do not fit, for a program that was loaded,
+    and without the package onnx; FileError where the file cannot be written.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> net = meta.model.Linear(3, 2)
+    >>> with TemporaryDirectory() as folder:
+    ...     meta.to_onnx(net, f"{folder}/net.onnx", meta.ir.parse_type("float32[n, 3]"))
+    ...     again = meta.frontend.from_onnx(f"{folder}/net.onnx")
+    >>> sorted(again.state()), again.input_names, again(meta.ones((4, 3))).shape
+    (['bias', 'weight'], ('x',), (4, 2))
+    """
+    optional_module("onnx", "writes the files")
+    from meta.frontend.onnx.export.model import write
+
+    write(model, path, args, kwargs, opset, output_names, external_data)
 
 
 if not TYPE_CHECKING:  # what else there is, a type checker is not to take for granted
