@@ -229,6 +229,14 @@ def test_the_weights_page_runs(tmp_path: Path) -> None:
     assert "unknown: '4.wieght' (the model has '4.weight')" in printed
 
 
+def test_the_page_on_onnx_runs(tmp_path: Path) -> None:
+    printed = _run_page("onnx_export.md", tmp_path, cwd=tmp_path)
+    assert printed.startswith("images ['batch', 3, 32, 32] -> scores ['batch', 10]\n")
+    assert "'conv.bias', 'conv.weight', 'head.bias', 'head.weight', 'norm.bias'" in printed
+    assert "3 calls of this program are not supported" in printed
+    assert "['linalg_inv', 'erfinv', 'lgamma']" in printed
+
+
 def test_the_page_on_looking_at_programs_runs(tmp_path: Path) -> None:
     printed = _run_page("seen.md", tmp_path, cwd=tmp_path)
     assert printed.startswith("net.html\n") and "no CUDA graph: the device is cpu" in printed
