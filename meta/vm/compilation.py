@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from contextvars import Context, copy_context
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -29,6 +29,7 @@ from meta.vm.compiler.calling_convention import Convention, Program, bind, decla
 from meta.vm.compiler.emit import ENTRY, emit
 from meta.vm.compiler.kernels import BoundProgram, bind_kernels
 from meta.vm.compiler.pipeline import PassContext, pipeline
+from meta.vm.compiler.recipe import Recipe
 from meta.vm.executable import Executable
 from meta.vm.run.workspace import Workspace
 from meta.vm.save import program_cache
@@ -112,7 +113,7 @@ class LoweredProgram:
 
     Attributes
     ----------
-    bound: its code and kernels. arrays, convention, history, cuda_graph, replay: see
+    bound: its code and kernels. arrays, convention, history, cuda_graph, recipe: see
     `CompiledProgram`.
     """
 
@@ -121,7 +122,7 @@ class LoweredProgram:
     convention: Convention
     history: Sequence[PassRecord]
     cuda_graph: bool | None
-    replay: Callable[[], Sequence[PassRecord]]
+    recipe: Recipe
 
     def executable(self, workspace: Workspace | None = None) -> Executable:
         """Return what runs it in a workspace; in one of its own by default."""
@@ -131,7 +132,7 @@ class LoweredProgram:
             self.convention,
             self.history,
             self.cuda_graph,
-            self.replay,
+            self.recipe,
             workspace,
         )
 
@@ -184,7 +185,7 @@ def lower(
     key = program_cache.key_of(traced, passes, where)
     found = None if key is None else program_cache.find(key)
     history: Sequence[PassRecord] = ()
-    replay = partial(_replayed, copy_context(), passes, traced)
+    recipe = Recipe(copy_context(), passes, traced, where)
     if found is None:
         # Not before: while TVM reads symbols, no library can be loaded, nor a kept kernel.
         warm_up(where)
@@ -201,7 +202,7 @@ def lower(
             if tuning() == "on":  # complete, so that it is what "cached" would make of the costs
                 with tuned(measures=False):
                     program_cache.store(program_cache.key_of(traced, passes, where) or key, found)
-    return LoweredProgram(found, program.arrays, program.convention, history, cuda_graph, replay)
+    return LoweredProgram(found, program.arrays, program.convention, history, cuda_graph, recipe)
 
 
 FREEZING = "channels_last", "pack_weights"
@@ -241,14 +242,6 @@ def _measured(passes: Pipeline, traced: Module) -> Module:
         if spent.races == 0 or chooser().exhausted:
             break
     return module
-
-
-def _replayed(context: Context, passes: Pipeline, traced: Module) -> list[PassRecord]:
-    """Run the passes in the context in which the program would have been compiled, had it not been
-    in the cache.
-    """
-    context.copy().run(passes, traced)
-    return passes.history
 
 
 def _prepares(passes: Pipeline) -> bool:

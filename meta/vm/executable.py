@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from meta.analysis import MemoryReport
-from meta.passes import PassRecord
 from meta.runtime.ndarray import ndarray
 from meta.vm.inspect import summary
 from meta.vm.inspect.debug import DebugRun, debug
@@ -64,12 +63,6 @@ class Executable(CompiledProgram):
         runs as CUDA graphs.
         """
         return explain_program(self)
-
-    def passes(self) -> list[PassRecord]:
-        """Return `history`; of a program found in the cache, the passes are run once more for it.
-        Empty for a program that was loaded.
-        """
-        return self.history or list(self.replay())
 
     def show(
         self, path: str | os.PathLike[str] | None = None, *, profile: Profile | None = None

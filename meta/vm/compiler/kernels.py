@@ -152,6 +152,13 @@ def evaluated(value: Any, extents: Mapping[str, int]) -> Any:
     return value.evaluate(extents) if isinstance(value, SymbolicDim) else value
 
 
+def find_kernels(
+    kernels: Sequence[Kernel], functions: Mapping[str, Function], device: Device
+) -> list[OpEnv]:
+    """Return the kernels in order, not compiled yet; raises as `bind_kernels`."""
+    return [_find(kernel, functions, device) for kernel in kernels]
+
+
 def bind_kernels(
     kernels: Sequence[Kernel], functions: Mapping[str, Function], device: Device
 ) -> tuple[OpEnv, ...]:
@@ -160,7 +167,7 @@ def bind_kernels(
     Raises DispatchError if the dialect that is named does not accept a call, and UnknownName for an
     operator that does not exist.
     """
-    envs = [_find(kernel, functions, device) for kernel in kernels]
+    envs = find_kernels(kernels, functions, device)
     compile_together(envs)
     for env in envs:  # now, as `init` may do what a CUDA graph cannot hold
         if env.state is not None:

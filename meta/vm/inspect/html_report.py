@@ -70,7 +70,7 @@ def page(executable: CompiledProgram, profile: Profile | None = None) -> Html:
     if profile is not None:
         require_profile_of(executable, profile)
     name, memory = executable.convention.name, memory_report(executable)
-    history = executable.history or list(executable.replay())
+    history = executable.passes()
     sections = {
         "Overview": _overview(executable, memory, history, profile),
         "Graph": graph_svg(executable),

@@ -5,7 +5,7 @@ looks at one is in `meta/vm/inspect/`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import Any
@@ -37,6 +37,7 @@ from meta.runtime.torch_leaf import TorchLeaf
 from meta.vm.compiler.calling_convention import Convention, DimRange, require_in_range
 from meta.vm.compiler.code import KernelRef
 from meta.vm.compiler.kernels import BoundProgram
+from meta.vm.compiler.recipe import Recipe
 from meta.vm.eager.nan_checks import with_arguments_named
 from meta.vm.graphs.capture import GraphReport, Graphs, graphs_for, report
 from meta.vm.run.launch_errors import launch_error, passed_on
@@ -60,7 +61,8 @@ class CompiledProgram:
     envs: the kernels that the code names, in order. arrays: parameters and running statistics.
     convention: how it is called.
     history: a record of each pass: name, seconds, the program after it (the first is the input);
-    empty for a program that was loaded or found in the cache. replay: runs the passes again.
+    empty for a program that was loaded or found in the cache. recipe: how it is compiled again,
+    None for a program that was loaded.
     preference: the choice of dialects that it was compiled with.
 
     What the program needs that depends on the arrays of a model in infer mode alone, such as casts
@@ -76,11 +78,11 @@ class CompiledProgram:
         convention: Convention,
         history: Sequence[PassRecord] = (),
         cuda_graph: bool | None = None,
-        replay: Callable[[], Sequence[PassRecord]] = tuple,
+        recipe: Recipe | None = None,
         workspace: Workspace | None = None,
     ) -> None:
         self.program, self.history = program, list(history)
-        self.replay = replay
+        self.recipe = recipe
         self.code, self.envs, self.device = program.code, program.kernels, program.device
         code, device, preparation = program.code, program.device, program.preparation
         self.arrays, self.convention = tuple(arrays), convention
@@ -134,6 +136,12 @@ class CompiledProgram:
     def module(self) -> Module:
         """The program as it is run; its calls name the dialect operators."""
         return self.program.module()
+
+    def passes(self) -> list[PassRecord]:
+        """Return `history`; of a program found in the cache, the passes are run once more for it.
+        Empty for a program that was loaded.
+        """
+        return self.history or ([] if self.recipe is None else self.recipe.history())
 
     @cached_property
     def _observed(self) -> Linked:
@@ -405,13 +413,19 @@ class CompiledProgram:
         """Return the memory that CUDA graphs keep."""
         return 0 if self._graphs is None else self._graphs.recorder.pool_bytes()
 
-    def own_arguments(self, inputs: list[ndarray]) -> list[Any]:
-        """Return main's arguments with copies of those that the program writes."""
+    def kept_arguments(self) -> list[Any]:
+        """Return main's arguments behind the inputs as they are now: the arrays, and what is
+        prepared.
+        """
         with self._lock:
             for pair in self._masters:
                 pair.follow()
             self._prepared_before(at_once=True)
-            tensors = [*self._tensors(inputs), *self._kept_tensors()]
+            return self._kept_tensors()
+
+    def own_arguments(self, inputs: list[ndarray]) -> list[Any]:
+        """Return main's arguments with copies of those that the program writes."""
+        tensors = [*self._tensors(inputs), *self.kept_arguments()]
         return [t.clone() if i in self._linked.written else t for i, t in enumerate(tensors)]
 
     def __reduce__(self) -> Any:

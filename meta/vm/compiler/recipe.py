@@ -1,0 +1,43 @@
+"""`Recipe`: how a program is compiled once more, as it was traced."""
+
+from __future__ import annotations
+
+from contextvars import Context
+from dataclasses import dataclass
+
+from meta.base.device import Device
+from meta.dialect.core import compiling, prefer
+from meta.dialect.core.preference import unrestricted
+from meta.ir import Module
+from meta.passes import PassRecord, Pipeline
+from meta.vm.compiler.code import Code
+from meta.vm.compiler.emit import emit
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """The passes of a program, and the context in which they ran: preferences, knobs, levels.
+
+    traced: what they are given. device: where the program runs.
+    """
+
+    context: Context
+    passes: Pipeline
+    traced: Module
+    device: Device
+
+    def history(self) -> list[PassRecord]:
+        """Run the passes again; return a record of each."""
+        self.context.copy().run(self.passes, self.traced)
+        return self.passes.history
+
+    def emitted(self, dialect: str) -> tuple[Module, Code]:
+        """Return the program and its code as they are where a dialect runs what it can, whatever
+        was preferred; no kernel is compiled.
+        """
+        return self.context.copy().run(self._emitted, dialect)
+
+    def _emitted(self, dialect: str) -> tuple[Module, Code]:
+        with compiling(), unrestricted(), prefer(dialect):
+            module = self.passes(self.traced)
+            return module, emit(module, self.device)
