@@ -86,6 +86,8 @@ KNOBS: dict[str, Knob] = {
         ("META_COMPILE_THREADS", int, 0,
          "how many threads compile kernels (0: one for each core, up to 16)"),
         ("META_CPU_TARGET", str, "", "TVM target of the CPU kernels (empty: this machine)"),
+        ("META_CC", str, "",
+         "C compiler that links exported libraries (empty: cc, gcc or clang)"),
         ("META_TF32", _flag, False,
          "allow TensorFloat-32 in float32 convolutions and matrix products on CUDA"),
         ("META_CUDA_GRAPH", _flag, True,

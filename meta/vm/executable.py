@@ -94,6 +94,36 @@ class Executable(CompiledProgram):
         """
         save(self, folder)
 
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        name: str = "meta_model",
+        sources: str | os.PathLike[str] | None = None,
+    ) -> tuple[Path, Path]:
+        """Write the program as a shared library for C, free of Python and PyTorch, and its header
+        beside it; return both paths.
+
+        The library has the weights as they are, and what is computed of them alone. What runs on
+        libraries that are not linked, such as PyTorch's, is compiled once more with generated
+        kernels: results may differ in the last digits. It needs a C compiler (META_CC), and runs on
+        x86-64 processors that have the instructions of this one (or of META_CPU_TARGET).
+
+        Parameters
+        ----------
+        path: of the library, such as ``model.so``; the header is ``model.h``.
+        name: with which the functions begin, for programs that are linked with several models.
+        sources: a folder that keeps what the library is made of: C, objects, weights.
+
+        Raises ArgumentError, with a line for each call, for what has no kernel without Python, for
+        control flow, and for programs that write to inputs or weights; DeviceError for a program
+        of another device; BackendError if the compiler fails; FileError where it cannot be written.
+        """
+        # Only now: `import meta` is to be quick.
+        from meta.vm.export.library import export
+
+        return export(self, path, name=name, sources=sources)
+
     def __repr__(self) -> str:
         count = sum(self.kernels().values())
         graph = ", CUDA graphs" if self.cuda_graph else ""

@@ -59,6 +59,9 @@ class Backend:
     restorer: a module whose function ``restore(artifact)`` makes a kernel (`CompiledKernel`) of an
         `Artifact` again, where ``environment(device)`` returns what it did; imported when one is
         first met, without the package's other modules.
+    linkable: a module that gives kernels as object files, for libraries without Python: its
+        function ``refusal(kernel)`` returns why one cannot be linked, or None, and ``object_code
+        (kernels, device)`` an `ObjectCode`; imported when a program is exported.
     """
 
     name: str
@@ -67,6 +70,7 @@ class Backend:
     probe: Probe | None = None
     package: str = ""
     restorer: str = ""
+    linkable: str = ""
     warmup: Callable[[Device], None] | None = None
     compiles: bool = False
     once: tuple[str, ...] = ()

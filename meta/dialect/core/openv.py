@@ -107,6 +107,28 @@ class CompiledKernel:
 
 
 @dataclass(frozen=True, slots=True)
+class ObjectCode:
+    """Kernels as object files, each of which is a function of C::
+
+        int kernel(void *unused, const TVMFFIAny *values, int32_t count, TVMFFIAny *unused);
+
+    The values are those of `OpEnv.run`, tensors as pointers to DLPack's ``DLTensor``; the result is
+    0 unless they do not fit. What kernels call besides is declared in ``meta/vm/export/runtime.c``.
+
+    Attributes
+    ----------
+    files: the contents of the files. symbols: the functions, in the order of the kernels.
+    repeated: for each, the positions of values that are passed once more behind all others.
+    features: what a processor must have, by LLVM's names.
+    """
+
+    files: tuple[bytes, ...]
+    symbols: tuple[str, ...]
+    repeated: tuple[tuple[int, ...], ...]
+    features: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Deferred:
     """A kernel that is compiled when it is first needed: of a whole program, all in one go.
 
@@ -255,6 +277,11 @@ class OpEnv:
     def is_deferred(self) -> bool:
         """Whether the kernel is compiled, or was, and not one of a library."""
         return self._deferred is not None
+
+    @property
+    def source(self) -> Any:
+        """What the kernel is compiled of, as its dialect knows it; None where nothing is."""
+        return None if self._deferred is None else self._deferred.source
 
     @property
     def workspace_bytes(self) -> int:

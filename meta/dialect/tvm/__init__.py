@@ -71,6 +71,7 @@ tvm = Dialect(
     probe=probe,
     package=__name__,
     restorer=f"{__name__}.cache",
+    linkable=f"{__name__}.objects",
     warmup=warmup,
     compiles=True,
 )

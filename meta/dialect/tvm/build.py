@@ -36,6 +36,7 @@ from meta.dialect.tvm import (
     argument_checks,
     cache,
     cuda_source,
+    linker,
     llvm_code,
     schedule_cpu,
     schedule_cuda,
@@ -173,6 +174,28 @@ def build(functions: Mapping[str, tirx.PrimFunc], target: Target) -> dict[str, C
         with _lock:
             built.update(_build_missing(missing, functions, target))
     return {name: built[key] for name, key in keys.items()}
+
+
+def object_files(functions: Mapping[str, tirx.PrimFunc], target: Target) -> list[bytes]:
+    """Return the functions, compiled for ``target`` under their names, as object files. Nothing is
+    kept. Raises BackendError if TVM refuses a function.
+    """
+    wanted = [
+        _Missing((_structural_key(f), str(target)), name, name, f, f.script())
+        for name, f in functions.items()
+    ]
+    batches = _batches(wanted, LEAST_BATCH[target.kind.name], compile_threads())
+
+    def compiled(batch: Sequence[_Missing]) -> list[bytes]:
+        try:
+            module, _ = _compile({one.symbol: one.function for one in batch}, target, linked=True)
+        except Exception as error:
+            raise _blame(batch, target, error) from error
+        with linker.object_files(module) as files:
+            return [Path(linker.path_of(file)).read_bytes() for file in files]
+
+    made = run_in_threads([partial(compiled, batch) for batch in batches])
+    return [file for files in made for file in files]
 
 
 def _known(key: Key) -> CompiledKernel | None:

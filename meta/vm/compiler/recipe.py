@@ -31,13 +31,13 @@ class Recipe:
         self.context.copy().run(self.passes, self.traced)
         return self.passes.history
 
-    def emitted(self, dialect: str) -> tuple[Module, Code]:
-        """Return the program and its code as they are where a dialect runs what it can, whatever
-        was preferred; no kernel is compiled.
+    def emitted(self, *preferred: str) -> tuple[Module, Code]:
+        """Return the program and its code as they are where these dialects run what they can,
+        whatever was preferred; no kernel is compiled.
         """
-        return self.context.copy().run(self._emitted, dialect)
+        return self.context.copy().run(self._emitted, *preferred)
 
-    def _emitted(self, dialect: str) -> tuple[Module, Code]:
-        with compiling(), unrestricted(), prefer(dialect):
+    def _emitted(self, *preferred: str) -> tuple[Module, Code]:
+        with compiling(), unrestricted(), prefer(*preferred):
             module = self.passes(self.traced)
             return module, emit(module, self.device)

@@ -1,0 +1,331 @@
+"""`export`: a compiled program as a shared library with a C header.
+
+Kernels are object files of the dialects that have some (`Backend.linkable`); the program between
+them is C (`program.py`), and so is what a process needs besides (``runtime.c``). A C compiler links
+all of it, with the weights as they are in memory.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from meta.base import config
+from meta.base.errors import ArgumentError, BackendError, DeviceError
+from meta.base.files import replacing
+from meta.dialect.core import OpEnv, dialects, only
+from meta.dialect.core.catalog import DIALECTS
+from meta.dialect.core.dispatch import answers
+from meta.dialect.core.ir_calls import base_op
+from meta.dialect.core.openv import ObjectCode
+from meta.dialect.core.preference import current
+from meta.ir import Call, Module, TensorType
+from meta.ir.operators import resolve_op
+from meta.ir.types import UnknownDim
+from meta.op.core.call import View
+from meta.passes.call_graph import preparation_of
+from meta.vm.compiler import bytecode as bc
+from meta.vm.compiler.code import Code, Kernel, KernelRef
+from meta.vm.compiler.code_analysis import CONSTANT, summaries
+from meta.vm.compiler.kernels import find_kernels
+from meta.vm.export.processor import feature_rows
+from meta.vm.export.program import DTYPES, WRITTEN, LinkedKernel, ProgramWriter
+from meta.vm.modules.signature import Signature, signature_of
+from meta.vm.run.compiled_program import CompiledProgram
+from meta.vm.run.preparation import Preparation
+
+HERE = Path(__file__).parent
+MAX_WEIGHTS = 1 << 31
+"""Bytes of constants: code reaches no further within a library."""
+HINT = (
+    "compile(...) with meta.dialect.only('tvm') says at which calls no code is generated; a model "
+    "for fixed extents has more kernels than one with symbolic dimensions"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """A program as it may be exported, and what stands against it: a line for each thing."""
+
+    code: Code
+    module: Module
+    kernels: list[OpEnv | None]
+    problems: list[str]
+
+
+def export(
+    executable: CompiledProgram,
+    path: str | os.PathLike[str],
+    *,
+    name: str = "meta_model",
+    sources: str | os.PathLike[str] | None = None,
+) -> tuple[Path, Path]:
+    """Write a library and its header; see `Executable.export`."""
+    library = Path(path)
+    header = library.with_suffix(".h")
+    if not (name.isidentifier() and name.isascii()):
+        raise ArgumentError("functions cannot be named so", expected="a name of C", found=name)
+    if header == library:
+        raise ArgumentError("a library is not named as its header", expected="model.so", found=path)
+    compiler = _compiler(executable)
+    program = _exportable(executable)
+    code, signature = program.code, signature_of(executable)
+    kernels, objects = _linked(program, executable)
+    writer = ProgramWriter(
+        code,
+        signature,
+        kernels,
+        _kept(executable, program),
+        executable.convention.name,
+        feature_rows(objects.features),
+    )
+    text = writer.text()
+    if writer.weights.size > MAX_WEIGHTS:
+        raise ArgumentError(
+            "the constants of this program are too large for a library",
+            expected=f"at most {MAX_WEIGHTS:,} bytes",
+            found=f"{writer.weights.size:,}",
+        )
+    rank = max([1, *writer.ranks])
+    with _folder(sources) as folder:
+        (folder / "program.inc").write_text(text)
+        runtime = _named((HERE / "runtime.c").read_text(), name)
+        runtime = runtime.replace("@HEADER@", header.name).replace("@RANK@", str(rank))
+        (folder / "runtime.c").write_text(runtime)
+        public = _named((HERE / "model.h").read_text(), name)
+        public = public.replace("@SIGNATURE@", _signature_comment(signature))
+        (folder / header.name).write_text(public)
+        (folder / "exports.map").write_text(f"{{ global: {name}_*; local: *; }};\n")
+        with (folder / "weights.bin").open("wb") as file:
+            file.writelines(writer.weights.contents())
+        for i, content in enumerate(objects.files):
+            (folder / f"kernels{i}.o").write_bytes(content)
+        with replacing(library) as part:
+            command = _command(compiler, part.resolve(), library.name, len(objects.files))
+            ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+            if ran.returncode:
+                raise BackendError(
+                    "the C compiler cannot make the library",
+                    expected=" ".join(command),
+                    found=ran.stderr.strip()[-2000:],
+                )
+        with replacing(header) as part:
+            part.write_text(public)
+    return library, header
+
+
+def _compiler(executable: CompiledProgram) -> str:
+    """Return the C compiler; an error where libraries cannot be made, or of such a program."""
+    if executable.device.kind != "cpu":
+        raise DeviceError(
+            "a C library runs on the CPU",
+            expected="a program that was compiled for the CPU",
+            found=executable.device,
+        )
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        raise ArgumentError(
+            "C libraries are written on Linux, for x86-64",
+            found=f"{sys.platform} on {platform.machine()}",
+        )
+    wanted = config.get("META_CC")
+    for one in (wanted,) if wanted else ("cc", "gcc", "clang"):
+        found = shutil.which(one)
+        if found:
+            return found
+    raise ArgumentError(
+        "a C library is linked by a C compiler, and there is none",
+        expected=wanted or "cc, gcc or clang on PATH",
+        hint="install gcc or clang, or name a compiler in META_CC",
+    )
+
+
+def _command(compiler: str, output: Path, soname: str, objects: int) -> list[str]:
+    flags = ["-std=gnu99", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread"]
+    link = ["--version-script=exports.map", "-z,noexecstack", "--no-undefined", f"-soname,{soname}"]
+    files = ["runtime.c", *(f"kernels{i}.o" for i in range(objects))]
+    linker = [f"-Wl,{option}" for option in link]
+    return [compiler, *flags, "-o", str(output), *files, *linker, "-lm", "-static-libgcc"]
+
+
+@contextmanager
+def _folder(sources: str | os.PathLike[str] | None) -> Iterator[Path]:
+    """Give a folder for what the library is made of: one that is kept, or gone after the block."""
+    if sources is not None:
+        Path(sources).mkdir(parents=True, exist_ok=True)
+    made = tempfile.TemporaryDirectory(prefix="meta-export-") if sources is None else None
+    with made or nullcontext(os.fspath(sources or "")) as folder:
+        yield Path(folder)
+
+
+def _named(text: str, name: str) -> str:
+    return text.replace("meta_model", name).replace("META_MODEL", name.upper())
+
+
+def _signature_comment(signature: Signature) -> str:
+    rows = [(f"input {n}", str(t)) for n, t in signature.inputs.items()]
+    rows += [(f"output {n}", str(t)) for n, t in signature.outputs.items()]
+    rows += [(f"dimension {n}", str(r)) for n, r in signature.ranges.items()]
+    return "\n".join(f" *   {what}: {kind}".replace("*/", "* /") for what, kind in rows)
+
+
+# What can be exported.
+
+
+def _exportable(executable: CompiledProgram) -> _Program:
+    """Return the program as it is, or compiled once more with generated kernels where it has
+    others. ArgumentError, with all that stands against it.
+    """
+    program = _examined(executable.code, executable.program.module(), executable)
+    if program.problems and executable.recipe is not None:
+        module, code = executable.recipe.emitted(*_linkable())
+        program = _examined(code, module, executable)
+    if program.problems:
+        raise ArgumentError(
+            f"{executable.convention.name} cannot become a C library",
+            expected=f"kernels of {', '.join(_linkable())}, without control flow and random "
+            "numbers, and arrays that stay as they are",
+            found="\n            ".join(dict.fromkeys(program.problems)),
+            hint=HINT,
+        )
+    return program
+
+
+def _linkable() -> list[str]:
+    return [d.name for d in dialects() if d.linkable]
+
+
+def _examined(code: Code, module: Module, executable: CompiledProgram) -> _Program:
+    problems = list(_problems_of_code(code, signature_of(executable)))
+    kernels: list[OpEnv | None] = []
+    spans = {i.kernel: i.span for f in code.functions.values() for i in f.instructions()
+             if isinstance(i, bc.Invoke)}  # fmt: skip
+    for number, kernel in enumerate(code.kernels):
+        env, why = _candidate(kernel, module, executable)
+        kernels.append(env)
+        if why:
+            line = f"  # {spans[number]}" if spans.get(number) else ""
+            problems.append(f"{_call_text(kernel, module)}: {why}{line}")
+    return _Program(code, module, kernels, problems)
+
+
+def _problems_of_code(code: Code, signature: Signature) -> Iterator[str]:
+    """Yield what stands against a program besides its kernels."""
+    instructions = [i for f in code.functions.values() for i in f.instructions()]
+    others = [type(i).__name__ for i in instructions if not isinstance(i, WRITTEN)]
+    for kind in dict.fromkeys(others):
+        yield f"instructions of control flow, or of several ranks: {kind}"
+    for name, type_ in (*signature.inputs.items(), *signature.outputs.items()):
+        if type_.dtype not in DTYPES:
+            yield f"{name} is {type_}, a dtype that C has not"
+        if any(isinstance(d, UnknownDim) for d in type_.shape):
+            yield f"{name} is {type_}, whose extents are known only behind a run"
+    for root in sorted(summaries(code)[code.entry].written):
+        if root == CONSTANT or root >= 0:
+            what = "a constant" if root == CONSTANT else f"%{code.params[root][0]}"
+            yield f"the program writes to {what}: weights and inputs are read only"
+
+
+def _candidate(
+    kernel: Kernel, module: Module, executable: CompiledProgram
+) -> tuple[OpEnv | None, str]:
+    """Return a kernel that is linked, None for a view; or why there is none."""
+    device = executable.device
+    if isinstance(kernel, KernelRef):
+        base = base_op(resolve_op(kernel.operator))
+        assert base is not None
+        call = base.call_values(kernel.args, device)
+        if isinstance(call.out, View) and call.out.shard is None:
+            return None, ""
+        if any(isinstance(d, UnknownDim) for t in call.outputs for d in t.shape):
+            return None, "the extents of its results are known only when it ran"
+        if kernel.dialect not in _linkable():
+            with only(*_linkable()):
+                asked = [c for c in answers(call, current()) if c.dialect_op.dialect.linkable]
+            said = [f"{c.dialect_op.dialect.name} refuses: {c.reason}" for c in asked if c.reason]
+            who = f"runs on {kernel.dialect}" if kernel.dialect else "is decided at each call"
+            return None, "; ".join([who, *said])
+    elif kernel.dialect not in _linkable():
+        return None, f"one kernel of {kernel.dialect}"
+    (env,) = find_kernels([kernel], module.functions, device)
+    if env.source is None:
+        return None, "nothing looks at its indices for the extents of a call"
+    return env, _linker_of(kernel.dialect).refusal(env) or ""
+
+
+def _linker_of(dialect: str) -> Any:
+    return importlib.import_module(DIALECTS[dialect].linkable)
+
+
+def _call_text(kernel: Kernel, module: Module) -> str:
+    """Return who runs which operators of which types."""
+    if isinstance(kernel, KernelRef):
+        return str(kernel)
+    bindings = module.functions[kernel.function].body.bindings
+    ops = (base_op(b.value.callee) for b in bindings if isinstance(b.value, Call))
+    return f"{kernel} of {', '.join(op.name for op in ops if op is not None)}"
+
+
+# What it is made of.
+
+
+def _linked(
+    program: _Program, executable: CompiledProgram
+) -> tuple[list[LinkedKernel], ObjectCode]:
+    """Return the kernels as the program calls them, compiled, and their code."""
+    by_dialect: dict[str, list[OpEnv]] = {}
+    for kernel, env in zip(program.code.kernels, program.kernels, strict=True):
+        if env is not None:
+            by_dialect.setdefault(kernel.dialect, []).append(env)
+    made = {
+        name: _linker_of(name).object_code(envs, executable.device)
+        for name, envs in by_dialect.items()
+    }
+    functions = {
+        env: (symbol, repeated)
+        for name, envs in by_dialect.items()
+        for env, symbol, repeated in zip(envs, made[name].symbols, made[name].repeated, strict=True)
+    }
+    kernels = []
+    for kernel, env in zip(program.code.kernels, program.kernels, strict=True):
+        symbol, repeated = (None, ()) if env is None else functions[env]
+        outputs: tuple[TensorType, ...] = ()
+        if isinstance(kernel, KernelRef):
+            base = base_op(resolve_op(kernel.operator))
+            assert base is not None
+            call = base.call_values(kernel.args, executable.device)
+            outputs = (call.out.type,) if isinstance(call.out, View) else tuple(call.outputs)
+        text = _call_text(kernel, program.module)
+        kernels.append(LinkedKernel(text, symbol, outputs, repeated))
+    return kernels, ObjectCode(
+        tuple(file for one in made.values() for file in one.files),
+        (),
+        (),
+        tuple(dict.fromkeys(f for one in made.values() for f in one.features)),
+    )
+
+
+def _kept(executable: CompiledProgram, program: _Program) -> list[torch.Tensor]:
+    """Return the tensors of the program's parameters behind its inputs."""
+    kept: list[torch.Tensor] = executable.kept_arguments()
+    if program.code is executable.code:
+        return kept
+    arrays = kept[: len(executable.arrays)]
+    function = preparation_of(program.module)
+    if function is None:
+        return arrays
+    made = Preparation(function, executable.arrays[-len(function.params) :], ())
+    made.allocate(str(executable.device))
+    made.update()
+    return [*arrays, *made.tensors]
