@@ -235,13 +235,15 @@ def tensor_parallel(
     cuts: Mapping[int, tuple[int, int]],
     device: Device = CPU,
     exchanges: list[InsertedCollective] | None = None,
+    inference: bool = False,
 ) -> Module:
     """Compute with the parts of parameters that a rank has, and exchange what must be whole.
 
     over, size: the axis of the mesh, and its ranks. cuts: by the number of a parameter of main that
     is cut, its axis, and how many arrays lie one after the other along it, of which each is cut.
     The others are the same on all ranks, and so are the results. exchanges: what was put in is
-    added to it. All ranks draw the same random numbers, but for those of parts. Raises
+    added to it. inference: there are no gradients, and results that are cut along their first axis
+    stay so. All ranks draw the same random numbers, but for those of parts. Raises
     DistributedError for a program that writes to what is cut, or exchanges along the axis itself.
 
     >>> from meta.ir import parse
@@ -275,12 +277,16 @@ def tensor_parallel(
         assert type_ is not None
         var, value = trace.parameter(type_, param.name)
         params.append(var)
-        floats = isinstance(whole, TensorType) and is_float(whole.dtype)
+        floats = isinstance(whole, TensorType) and is_float(whole.dtype) and not inference
         tuples = isinstance(value, tuple)
         sharder.known[param] = value if tuples else ShardedValue(value, whole, cut, floats)
     result = trace.run(sharder.block, module.main.body)
-    why = "it is a result"
-    wholes = trace.run(map_shards, result, lambda p: ranks.whole(p, why).value)
+
+    def returned(part: ShardedValue) -> Any:
+        stays = inference and part.cut == ShardAxis(0)
+        return part.value if stays else ranks.whole(part, "it is a result").value
+
+    wholes = trace.run(map_shards, result, returned)
     body = trace.finish(wholes)
     main = Function(tuple(params), body, type_of(body.result), dict(module.main.attrs))
     if exchanges is not None:

@@ -31,13 +31,14 @@ class Recipe:
         self.context.copy().run(self.passes, self.traced)
         return self.passes.history
 
-    def emitted(self, *preferred: str) -> tuple[Module, Code]:
+    def emitted(self, *preferred: str, traced: Module | None = None) -> tuple[Module, Code]:
         """Return the program and its code as they are where these dialects run what they can,
-        whatever was preferred; no kernel is compiled.
+        whatever was preferred; no kernel is compiled. traced: what is compiled in the place of the
+        program.
         """
-        return self.context.copy().run(self._emitted, *preferred)
+        return self.context.copy().run(self._emitted, preferred, traced or self.traced)
 
-    def _emitted(self, *preferred: str) -> tuple[Module, Code]:
+    def _emitted(self, preferred: tuple[str, ...], traced: Module) -> tuple[Module, Code]:
         with compiling(), unrestricted(), prefer(*preferred):
-            module = self.passes(self.traced)
+            module = self.passes(traced)
             return module, emit(module, self.device)

@@ -14,15 +14,16 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from meta.base import config
+from meta.base.device import Device
 from meta.base.errors import ArgumentError, BackendError, DeviceError
 from meta.base.files import replacing
 from meta.dialect.core import OpEnv, dialects, only
@@ -34,14 +35,24 @@ from meta.dialect.core.preference import current
 from meta.ir import Call, Module, TensorType
 from meta.ir.operators import resolve_op
 from meta.ir.types import UnknownDim
-from meta.op.core.call import View
+from meta.op.core.call import CallValues, View
 from meta.passes.call_graph import preparation_of
 from meta.vm.compiler import bytecode as bc
 from meta.vm.compiler.code import Code, Kernel, KernelRef
 from meta.vm.compiler.code_analysis import CONSTANT, summaries
 from meta.vm.compiler.kernels import find_kernels
+from meta.vm.compiler.recipe import Recipe
 from meta.vm.export.processor import feature_rows
-from meta.vm.export.program import DTYPES, WRITTEN, LinkedKernel, ProgramWriter
+from meta.vm.export.program import (
+    DTYPES,
+    WRITTEN,
+    Block,
+    BodyWriter,
+    LinkedKernel,
+    Weights,
+    program_text,
+)
+from meta.vm.export.rows import block_sizes, in_rows, program_of_rows
 from meta.vm.modules.signature import Signature, signature_of
 from meta.vm.run.compiled_program import CompiledProgram
 from meta.vm.run.preparation import Preparation
@@ -57,12 +68,15 @@ HINT = (
 
 @dataclass(frozen=True, slots=True)
 class _Program:
-    """A program as it may be exported, and what stands against it: a line for each thing."""
+    """A program as it may be exported, and what stands against it: a line for each thing. rows: of
+    how many rows; 0: of all.
+    """
 
     code: Code
     module: Module
     kernels: list[OpEnv | None]
     problems: list[str]
+    rows: int = 0
 
 
 def export(
@@ -80,25 +94,24 @@ def export(
     if header == library:
         raise ArgumentError("a library is not named as its header", expected="model.so", found=path)
     compiler = _compiler(executable)
-    program = _exportable(executable)
-    code, signature = program.code, signature_of(executable)
-    kernels, objects = _linked(program, executable)
-    writer = ProgramWriter(
-        code,
-        signature,
-        kernels,
-        _kept(executable, program),
-        executable.convention.name,
-        feature_rows(objects.features),
-    )
-    text = writer.text()
-    if writer.weights.size > MAX_WEIGHTS:
+    programs, signature = _exportable(executable), signature_of(executable)
+    kernels, objects = _linked(programs, executable)
+    weights = Weights()
+    bodies = [
+        BodyWriter(program.code, linked, _kept(executable, program), weights)
+        for program, linked in zip(programs, kernels, strict=True)
+    ]
+    if weights.size > MAX_WEIGHTS:
         raise ArgumentError(
             "the constants of this program are too large for a library",
             expected=f"at most {MAX_WEIGHTS:,} bytes",
-            found=f"{writer.weights.size:,}",
+            found=f"{weights.size:,}",
         )
-    rank = max([1, *writer.ranks])
+    blocks = [Block(p.rows, body) for p, body in zip(programs, bodies, strict=True)]
+    features = feature_rows(objects.features)
+    text = program_text(executable.convention.name, signature, blocks, features)
+    ranks = {t.ndim for t in (*signature.inputs.values(), *signature.outputs.values())}
+    rank = max({1, *ranks, *(r for body in bodies for r in body.ranks)})
     with _folder(sources) as folder:
         (folder / "program.inc").write_text(text)
         runtime = _named((HERE / "runtime.c").read_text(), name)
@@ -109,7 +122,7 @@ def export(
         (folder / header.name).write_text(public)
         (folder / "exports.map").write_text(f"{{ global: {name}_*; local: *; }};\n")
         with (folder / "weights.bin").open("wb") as file:
-            file.writelines(writer.weights.contents())
+            file.writelines(weights.contents)
         for i, content in enumerate(objects.files):
             (folder / f"kernels{i}.o").write_bytes(content)
         with replacing(library) as part:
@@ -183,23 +196,48 @@ def _signature_comment(signature: Signature) -> str:
 # What can be exported.
 
 
-def _exportable(executable: CompiledProgram) -> _Program:
+def _exportable(executable: CompiledProgram) -> list[_Program]:
     """Return the program as it is, or compiled once more with generated kernels where it has
-    others. ArgumentError, with all that stands against it.
+    others, for a few rows at a time if it is only so that it has them. ArgumentError, with all that
+    stands against it.
     """
     program = _examined(executable.code, executable.program.module(), executable)
-    if program.problems and executable.recipe is not None:
-        module, code = executable.recipe.emitted(*_linkable())
+    recipe = executable.recipe
+    if program.problems and recipe is not None:
+        module, code = recipe.emitted(*_linkable())
         program = _examined(code, module, executable)
-    if program.problems:
+    programs = [program]
+    if program.problems and recipe is not None and _is_in_rows(executable):
+        programs = _by_rows(executable, recipe)
+    problems = [problem for one in programs for problem in one.problems]
+    if problems:
         raise ArgumentError(
             f"{executable.convention.name} cannot become a C library",
             expected=f"kernels of {', '.join(_linkable())}, without control flow and random "
             "numbers, and arrays that stay as they are",
-            found="\n            ".join(dict.fromkeys(program.problems)),
+            found="\n            ".join(dict.fromkeys((*program.problems, *problems))),
             hint=HINT,
         )
-    return program
+    return programs
+
+
+def _is_in_rows(executable: CompiledProgram) -> bool:
+    signature = signature_of(executable)
+    types = (*signature.inputs.values(), *signature.outputs.values())
+    return len(signature.ranges) == 1 and all(map(in_rows, types))
+
+
+def _by_rows(executable: CompiledProgram, recipe: Recipe) -> list[_Program]:
+    """Return programs of ever fewer rows, the last one of one."""
+    ((dim, range_),) = signature_of(executable).ranges.items()
+    programs = []
+    for rows in block_sizes(range_):
+        traced, problems = program_of_rows(recipe.traced, dim, rows, executable.device)
+        if traced is None:
+            return [_Program(executable.code, recipe.traced, [], problems, rows)]
+        module, code = recipe.emitted(*_linkable(), traced=traced)
+        programs.append(replace(_examined(code, module, executable), rows=rows))
+    return programs
 
 
 def _linkable() -> list[str]:
@@ -243,9 +281,7 @@ def _candidate(
     """Return a kernel that is linked, None for a view; or why there is none."""
     device = executable.device
     if isinstance(kernel, KernelRef):
-        base = base_op(resolve_op(kernel.operator))
-        assert base is not None
-        call = base.call_values(kernel.args, device)
+        call = _call_of(kernel, device)
         if isinstance(call.out, View) and call.out.shard is None:
             return None, ""
         if any(isinstance(d, UnknownDim) for t in call.outputs for d in t.shape):
@@ -281,39 +317,45 @@ def _call_text(kernel: Kernel, module: Module) -> str:
 
 
 def _linked(
-    program: _Program, executable: CompiledProgram
-) -> tuple[list[LinkedKernel], ObjectCode]:
-    """Return the kernels as the program calls them, compiled, and their code."""
+    programs: Sequence[_Program], executable: CompiledProgram
+) -> tuple[list[list[LinkedKernel]], ObjectCode]:
+    """Return the kernels of each program as it calls them, compiled, and the code of all."""
     by_dialect: dict[str, list[OpEnv]] = {}
-    for kernel, env in zip(program.code.kernels, program.kernels, strict=True):
-        if env is not None:
-            by_dialect.setdefault(kernel.dialect, []).append(env)
-    made = {
-        name: _linker_of(name).object_code(envs, executable.device)
-        for name, envs in by_dialect.items()
-    }
-    functions = {
-        env: (symbol, repeated)
-        for name, envs in by_dialect.items()
-        for env, symbol, repeated in zip(envs, made[name].symbols, made[name].repeated, strict=True)
-    }
-    kernels = []
-    for kernel, env in zip(program.code.kernels, program.kernels, strict=True):
-        symbol, repeated = (None, ()) if env is None else functions[env]
-        outputs: tuple[TensorType, ...] = ()
-        if isinstance(kernel, KernelRef):
-            base = base_op(resolve_op(kernel.operator))
-            assert base is not None
-            call = base.call_values(kernel.args, executable.device)
-            outputs = (call.out.type,) if isinstance(call.out, View) else tuple(call.outputs)
-        text = _call_text(kernel, program.module)
-        kernels.append(LinkedKernel(text, symbol, outputs, repeated))
-    return kernels, ObjectCode(
-        tuple(file for one in made.values() for file in one.files),
-        (),
-        (),
-        tuple(dict.fromkeys(f for one in made.values() for f in one.features)),
-    )
+    for program in programs:
+        for kernel, env in zip(program.code.kernels, program.kernels, strict=True):
+            if env is not None:
+                by_dialect.setdefault(kernel.dialect, []).append(env)
+    device = executable.device
+    made = {name: _linker_of(name).object_code(envs, device) for name, envs in by_dialect.items()}
+    functions: dict[OpEnv | None, tuple[str | None, tuple[int, ...]]] = {None: (None, ())}
+    for name, envs in by_dialect.items():
+        functions |= zip(
+            envs, zip(made[name].symbols, made[name].repeated, strict=True), strict=True
+        )
+    kernels = [
+        [
+            LinkedKernel(_call_text(k, program.module), _results(k, device), *functions[env])
+            for k, env in zip(program.code.kernels, program.kernels, strict=True)
+        ]
+        for program in programs
+    ]
+    files = tuple(file for one in made.values() for file in one.files)
+    features = dict.fromkeys(f for one in made.values() for f in one.features)
+    return kernels, ObjectCode(files, (), (), tuple(features))
+
+
+def _results(kernel: Kernel, device: Device) -> tuple[TensorType, ...]:
+    """Return the types of what a kernel returns; nothing of those that fill what they are given."""
+    if not isinstance(kernel, KernelRef):
+        return ()
+    call = _call_of(kernel, device)
+    return (call.out.type,) if isinstance(call.out, View) else tuple(call.outputs)
+
+
+def _call_of(kernel: KernelRef, device: Device) -> CallValues:
+    base = base_op(resolve_op(kernel.operator))
+    assert base is not None
+    return base.call_values(kernel.args, device)
 
 
 def _kept(executable: CompiledProgram, program: _Program) -> list[torch.Tensor]:

@@ -8,8 +8,9 @@ large as the largest that is ever in it; so extents may be those of a call.
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -50,34 +51,28 @@ class LinkedKernel:
     """
 
     text: str
+    outputs: tuple[TensorType, ...]
     symbol: str | None
-    outputs: tuple[TensorType, ...] = ()
-    repeated: tuple[int, ...] = ()
+    repeated: tuple[int, ...]
 
 
 @dataclass(slots=True)
 class Weights:
-    """The tensors that a library holds, each once, by where they begin."""
+    """The contents of the tensors that a library holds, each once, and where they begin."""
 
-    tensors: list[torch.Tensor] = field(default_factory=list)
+    contents: list[bytes] = field(default_factory=list)
     size: int = 0
-    places: dict[tuple[Any, ...], int] = field(default_factory=dict)
+    places: dict[bytes, int] = field(default_factory=dict)
 
     def place(self, tensor: torch.Tensor) -> int:
         """Return the offset of a tensor, which is put behind the others if it is not there."""
-        key = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
+        content = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        key = hashlib.sha256(content).digest()
         if key not in self.places:
             self.places[key] = self.size
-            self.tensors.append(tensor)
-            self.size += -(-tensor.nbytes // ALIGNMENT) * ALIGNMENT
+            self.contents += [content, bytes(-len(content) % ALIGNMENT)]
+            self.size += len(content) + len(self.contents[-1])
         return self.places[key]
-
-    def contents(self) -> Iterator[bytes]:
-        """Yield the bytes of all, in order."""
-        for tensor in self.tensors:
-            flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
-            yield flat.numpy().tobytes()
-            yield bytes(-flat.numel() % ALIGNMENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,104 +87,48 @@ class _Tensor:
     output: int | None = None
 
 
-class ProgramWriter:
-    """Writes a program of one block as C.
+class BodyWriter:
+    """Writes the one block of a program as a function of C.
 
     Parameters
     ----------
-    code: the program. signature: names and types of inputs and results. kernels: in C, in the order
-    of the code. kept: the tensors of its parameters behind the inputs. name: of the model.
-    features: what a processor must have, as initialisers of C.
+    code: the program. kernels: in C, in the order of the code. kept: the tensors of its parameters
+    behind the inputs. weights: what the library holds; tensors that are needed are added.
+
+    Attributes
+    ----------
+    places: of each place of the memory the sizes, as C, of what is there in turn. ranks: those of
+    its tensors.
     """
 
     def __init__(
         self,
         code: Code,
-        signature: Signature,
         kernels: Sequence[LinkedKernel],
         kept: Sequence[torch.Tensor],
-        name: str,
-        features: Sequence[str],
+        weights: Weights,
     ) -> None:
-        self.code, self.signature, self.kernels, self.kept = code, signature, kernels, kept
-        self.name, self.features = name, features
+        self.code, self.kernels, self.kept, self.weights = code, kernels, kept, weights
         (self.block,) = code.functions[code.entry].blocks
-        self.weights = Weights()
-        self.ranks = {t.ndim for t in (*signature.inputs.values(), *signature.outputs.values())}
+        self.registers = code.functions[code.entry].registers
+        self.ranks = {0}
         self.values: dict[bc.Register, Any] = {}
         self.lines: list[str] = []
-        # The sizes of what is in each place of the memory, as C; those that are free; and by the
-        # register that was allocated, the registers whose values are in its memory.
         self.places: list[list[str]] = []
+        # Places that are free; and by the register that was allocated, the registers whose values
+        # are in its memory.
         self.free: list[int] = []
         self.holders: dict[bc.Register, tuple[int, set[bc.Register]]] = {}
         self.outputs = own_outputs(self.block, len(code.params))
-        self.extent = partial(c_extent, {n: f"dims[{i}]" for i, n in enumerate(signature.ranges)})
-
-    def text(self) -> str:
-        """Return the program; after that `weights` are complete."""
+        self.extent = partial(c_extent, c_dims(name for name, *_ in code.dims))
         self.write()
-        inputs, outputs, ranges = (
-            self.signature.inputs,
-            self.signature.outputs,
-            self.signature.ranges,
-        )
-        named = [*inputs.items(), *outputs.items()]
-        counts = {
-            "INPUTS": len(inputs),
-            "OUTPUTS": len(outputs),
-            "DIMS": len(ranges),
-            "PLACES": len(self.places),
-            "REGISTERS": self.code.functions[self.code.entry].registers,
-        }
-        symbols = dict.fromkeys(k.symbol for k in self.kernels if k.symbol)
-        limits = [
-            f"{{{c_text(n)}, {r.least}, {LARGEST if r.largest is None else r.largest}}}"
-            for n, r in ranges.items()
-        ]
-        shapes = [
-            f"case {i}:{''.join(f' shape[{a}] = {self.extent(d)};' for a, d in enumerate(t.shape))}"
-            " break;"
-            for i, (_, t) in enumerate(named)
-        ]
-        sizes = [f"grow(&sizes[{i}], {e});" for i, some in enumerate(self.places) for e in some]
-        return "\n".join(
-            (
-                f"/* The program of {c_comment(self.name)}. */",
-                f"enum {{ {', '.join(f'{n} = {v}' for n, v in counts.items())} }};",
-                f"static const char model_name[] = {c_text(self.name)};",
-                "extern const unsigned char weights[];",
-                *(f"extern kernel {symbol};" for symbol in symbols),
-                _table("feature features", self.features),
-                _table("tensor_info tensors", [_row(n, t) for n, t in named]),
-                _table("dim_info dimensions", limits),
-                _function(
-                    "void shape_of(int tensor, const int64_t *dims, int64_t *shape)",
-                    ("(void)dims, (void)shape;", "switch (tensor) {", *shapes, "}"),
-                ),
-                _function(
-                    "void lay_out(const int64_t *dims, int64_t *sizes)",
-                    ("(void)dims, (void)sizes;", *sizes),
-                ),
-                _function(
-                    "int run(model *m, const void *const *in, void *const *out, "
-                    "const int64_t *dims)",
-                    (
-                        "array *r = m->arrays;",
-                        "(void)in, (void)out, (void)dims, (void)r;",
-                        *self.lines,
-                        "return STATUS(OK);",
-                    ),
-                ),
-            )
-        )
 
     # Registers.
 
     def write(self) -> None:
         """Write what a run does."""
         read = {r for i in self.block for r in i.reads}
-        first = len(self.signature.inputs)
+        first = len(self.code.params) - len(self.kept)
         for register, (name, type_) in enumerate(self.code.params):
             if register < first:
                 self.line(f"/* r{register} = {c_comment(name)} */")
@@ -373,7 +312,83 @@ def _line(span: Span | None, before: str = "", after: str = ": ") -> str:
     return "" if span is None else f"{before}{span}{'' if before else after}"
 
 
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A function of a program: rows: of how many rows it computes results; 0: it does so of all."""
+
+    rows: int
+    body: BodyWriter
+
+
+def program_text(
+    name: str, signature: Signature, blocks: Sequence[Block], features: Sequence[str]
+) -> str:
+    """Return the program that ``runtime.c`` includes.
+
+    Parameters
+    ----------
+    name: of the model. signature: names and types of inputs and outputs. blocks: one for all rows,
+    or several of ever fewer rows, the last one of one. features: what a processor must have, as
+    initialisers of C.
+    """
+    named = [*signature.inputs.items(), *signature.outputs.items()]
+    extent = partial(c_extent, c_dims(signature.ranges))
+    places = [size for block in blocks for size in enumerate(block.body.places)]
+    counts = {
+        "INPUTS": len(signature.inputs),
+        "OUTPUTS": len(signature.outputs),
+        "DIMS": len(signature.ranges),
+        "PLACES": max(len(block.body.places) for block in blocks),
+        "REGISTERS": max(block.body.registers for block in blocks),
+    }
+    symbols = dict.fromkeys(k.symbol for block in blocks for k in block.body.kernels if k.symbol)
+    limits = [
+        f"{{{c_text(n)}, {r.least}, {LARGEST if r.largest is None else r.largest}}}"
+        for n, r in signature.ranges.items()
+    ]
+    shapes = [
+        f"case {i}:{''.join(f' shape[{a}] = {extent(d)};' for a, d in enumerate(t.shape))} break;"
+        for i, (_, t) in enumerate(named)
+    ]
+    sizes = [f"grow(&sizes[{i}], {size});" for i, some in places for size in some]
+    unused = "(void)in, (void)out, (void)dims;"
+    runs = [
+        _function(
+            f"int run{i}(model *m, const void *const *in, void *const *out, const int64_t *dims)",
+            ("array *r = m->arrays;", unused, *block.body.lines, "return STATUS(OK);"),
+        )
+        for i, block in enumerate(blocks)
+    ]
+    return "\n".join(
+        (
+            f"/* The program of {c_comment(name)}. */",
+            f"enum {{ {', '.join(f'{n} = {v}' for n, v in counts.items())} }};",
+            f"static const char model_name[] = {c_text(name)};",
+            *(f"extern kernel {symbol};" for symbol in symbols),
+            _table("feature features", features),
+            _table("tensor_info tensors", [_row(n, t) for n, t in named]),
+            _table("dim_info dimensions", limits),
+            _function(
+                "void shape_of(int tensor, const int64_t *dims, int64_t *shape)",
+                ("(void)dims, (void)shape;", "switch (tensor) {", *shapes, "}"),
+            ),
+            _function(
+                "void lay_out(const int64_t *dims, int64_t *sizes)",
+                ("(void)dims, (void)sizes;", *sizes),
+            ),
+            *runs,
+            _table("block blocks", [f"{{{b.rows}, run{i}}}" for i, b in enumerate(blocks)]),
+            "",
+        )
+    )
+
+
 # What is said in C.
+
+
+def c_dims(names: Iterable[str]) -> dict[str, str]:
+    """Return the variables of dimensions by their names."""
+    return {name: f"dims[{i}]" for i, name in enumerate(names)}
 
 
 def c_dtype(type_: TensorType) -> str:

@@ -225,6 +225,13 @@ static int check_divisors(meta_model *model, const array *a, const char *what) {
     return 0;
 }
 
+typedef struct {
+    int64_t rows;
+    int (*run)(model *, const void *const *, void *const *, const int64_t *);
+} block;
+
+extern const unsigned char weights[];
+
 #include "program.inc"
 
 /* Threads: those of a model sleep while it computes on one, and between calls. */
@@ -366,6 +373,32 @@ static int64_t tensor_bytes(int i, const int64_t *dims) {
 static int64_t known_bytes(int i, const int64_t *dims) {
     int64_t size = i < 0 || bad_dims(NULL, dims) ? -1 : tensor_bytes(i, dims);
     return size == INT64_MAX ? -1 : size;
+}
+
+/* Where an input or output begins from a row on; the same one where it has no rows. */
+static uintptr_t from_row(int i, const void *begin, int64_t row) {
+    int64_t one[DIMS + 1] = {1};
+    int has_rows = tensors[i].rank && tensors[i].shape[0] < 0;
+    return (uintptr_t)begin + (has_rows ? (uintptr_t)(row * tensor_bytes(i, one)) : 0);
+}
+
+static int run(model *m, const void *const *in, void *const *out, const int64_t *dims) {
+    if (!blocks[0].rows) return blocks[0].run(m, in, out, dims);
+    const void *inputs[INPUTS + 1];
+    void *outputs[OUTPUTS + 1];
+    for (int64_t row = 0, next; row < dims[0]; row = next) {
+        const block *block = blocks;
+        while (block->rows > dims[0] - row) block++;
+        next = row + block->rows;
+        for (int i = 0; i < INPUTS; i++) inputs[i] = (const void *)from_row(i, in[i], row);
+        for (int i = 0; i < OUTPUTS; i++) outputs[i] = (void *)from_row(INPUTS + i, out[i], row);
+        int status = block->run(m, inputs, outputs, dims);
+        if (status == META_MODEL_OK) continue;
+        size_t end = strlen(m->error);
+        snprintf(m->error + end, sizeof m->error - end, " (counted from row %lld)", (long long)row);
+        return status;
+    }
+    return META_MODEL_OK;
 }
 
 API int64_t meta_model_input_bytes(int i, const int64_t *dims) {

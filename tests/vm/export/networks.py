@@ -127,6 +127,10 @@ CASES = {
     "integers": Case(lambda: integers, ("int64[5, 3]", "int64[3]"), (below(99), below(9))),
     "bytes": Case(lambda: integers, ("uint8[5, 3]", "uint8[5, 3]"), (below(99), below(9))),
     "unchanged": Case(lambda: unchanged, ("float32[2, 3]",)),
+    "symbolic": Case(lambda: elementwise, ("float32[n, 3, m]", "float32[3, m]")),
+    "batch": Case(Convolutions, ("float32[n, 3, 16, 16]",), dims={"n": (1, 64)}),
+    "rows": Case(Perceptron, ("float32[rows, 7]",)),
+    "texts": Case(Encoder, ("int64[n, 5]",), (below(50),), dims={"n": (1, 3)}),
     "bfloat16": Case(in_dtype(Perceptron, "bfloat16"), ("bfloat16[3, 7]",), tolerance=3e-2),
     "float16": Case(in_dtype(Perceptron, "float16"), ("float16[3, 7]",), tolerance=4e-3),
 }

@@ -1,0 +1,80 @@
+"""Programs of a symbolic number of rows as programs of a few rows each.
+
+Generated kernels are made for extents that are numbers. Where a program computes each row of its
+inputs apart from the others, as a network does with the examples of a batch, one for 16 rows and
+one for a single row, one after the other, compute any number of them. Whether it does is what
+tensor parallelism asks as well: with parts of the rows on two ranks, there is nothing to exchange.
+"""
+
+from __future__ import annotations
+
+from meta.base.device import Device
+from meta.ir import Function, Module, SymbolicDim, TensorType, TupleType, Type, Var, substitute
+from meta.passes import infer_type
+from meta.passes.distributed.sharding import InsertedCollective
+from meta.passes.distributed.tensor_parallel import tensor_parallel
+from meta.vm.compiler.calling_convention import DIMS, DimRange
+from meta.vm.compiler.kernels import evaluated
+from meta.vm.run.verify_values import with_extents
+
+ROWS = 16
+"""Rows of the larger program: so many share what is read of weights."""
+
+
+def block_sizes(range_: DimRange) -> list[int]:
+    """Return of how many rows each are the programs that compute any number in a range."""
+    most = ROWS
+    while range_.largest is not None and most > range_.largest:
+        most //= 2
+    return [most, 1] if most > 1 else [1]
+
+
+def program_of_rows(
+    module: Module, dim: str, rows: int, device: Device
+) -> tuple[Module | None, list[str]]:
+    """Return the traced program for so many rows; or None, and what is computed across rows.
+
+    dim: the name of the number of rows, the first extent of the inputs that have it.
+    """
+    main, extents = module.main, {dim: 2 * rows}
+    types = [_with(p.type, extents) for p in main.params]
+    params = tuple(Var(p.name, t) for p, t in zip(main.params, types, strict=True))
+    body = substitute(main.body, dict(zip(main.params, params, strict=True)))
+    attrs = {name: value for name, value in main.attrs.items() if name != DIMS}
+    whole = module.with_functions({**module.functions, "main": Function(params, body, None, attrs)})
+    exchanges: list[InsertedCollective] = []
+    made = tensor_parallel(
+        infer_type(with_extents(whole, extents)),
+        over="rows",
+        size=2,
+        cuts={i: (0, 1) for i, p in enumerate(main.params) if _has_rows(p.type, dim)},
+        device=device,
+        exchanges=exchanges,
+        inference=True,
+    )
+    if not exchanges and made.main.result_type != _with(main.result_type, {dim: rows}):
+        return None, [f"a result of {main.result_type} does not follow from rows of {dim}"]
+    found = [
+        f"rows of {dim} are not apart: {e.why}{f'  # {e.span}' * bool(e.span)}" for e in exchanges
+    ]
+    return (None if found else made), found
+
+
+def _has_rows(type_: Type | None, dim: str) -> bool:
+    return isinstance(type_, TensorType) and type_.shape[:1] == (SymbolicDim(dim),)
+
+
+def in_rows(type_: TensorType) -> bool:
+    """Whether no extent of a type but the first is symbolic, and that is a name at most."""
+    first, others = type_.shape[:1], type_.shape[1:]
+    named = all(isinstance(d, int) or (isinstance(d, SymbolicDim) and d.name) for d in first)
+    return named and all(isinstance(d, int) for d in others)
+
+
+def _with(type_: Type | None, extents: dict[str, int]) -> Type | None:
+    """Return a type with numbers for symbolic extents."""
+    if isinstance(type_, TupleType):
+        return TupleType(tuple(t for f in type_.fields if (t := _with(f, extents)) is not None))
+    if isinstance(type_, TensorType):
+        return type_.with_shape(evaluated(type_.shape, extents))
+    return type_
