@@ -146,7 +146,7 @@ def view(at: Site) -> Any:
     """A reshape whose shape follows from that of the argument."""
     x = at["x"]
     cut = through_reshape(x.shape, x.cut, at.type.shape, at.ranks.size)
-    if cut is None or (at.op is op.batch_flatten and cut.axis == 0):
+    if cut is None or (at.op is op.batch_flatten and cut.axis == 0 and x.cut.axis != 0):
         return None
     if at.op is op.squeeze and at["axis"] is None:  # a part may be of extent 1
         return at.run(cut, axis=tuple(i for i, d in enumerate(x.shape) if d == 1))

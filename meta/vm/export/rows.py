@@ -55,7 +55,8 @@ def program_of_rows(
     if not exchanges and made.main.result_type != _with(main.result_type, {dim: rows}):
         return None, [f"a result of {main.result_type} does not follow from rows of {dim}"]
     found = [
-        f"rows of {dim} are not apart: {e.why}{f'  # {e.span}' * bool(e.span)}" for e in exchanges
+        f"needs several rows of {dim} at once: {e.why}{f'  # {e.span}' if e.span else ''}"
+        for e in exchanges
     ]
     return (None if found else made), found
 
