@@ -8,11 +8,31 @@ tensor parallelism asks as well: with parts of the rows on two ranks, there is n
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from meta import op
 from meta.base.device import Device
-from meta.ir import Function, Module, SymbolicDim, TensorType, TupleType, Type, Var, substitute
+from meta.dialect.core.ir_calls import called_op, named_args
+from meta.ir import (
+    Binding,
+    Call,
+    Expr,
+    Function,
+    Module,
+    SymbolicDim,
+    TensorType,
+    TupleType,
+    Type,
+    Var,
+    bindings,
+    substitute,
+    type_of,
+)
+from meta.op.core.check import normalize_axis
 from meta.passes import infer_type
 from meta.passes.distributed.sharding import InsertedCollective
 from meta.passes.distributed.tensor_parallel import tensor_parallel
+from meta.passes.rewrite import rewrite_function, with_value
 from meta.vm.compiler.calling_convention import DIMS, DimRange
 from meta.vm.compiler.kernels import evaluated
 from meta.vm.run.verify_values import with_extents
@@ -52,13 +72,39 @@ def program_of_rows(
         exchanges=exchanges,
         inference=True,
     )
-    if not exchanges and made.main.result_type != _with(main.result_type, {dim: rows}):
+    made = made.with_functions({**made.functions, "main": rewrite_function(made.main, _alike())})
+    left = [b for b in bindings(made.main) if (o := called_op(b.value)) and o.collective]
+    if not left and made.main.result_type != _with(main.result_type, {dim: rows}):
         return None, [f"a result of {main.result_type} does not follow from rows of {dim}"]
-    found = [
+    if not left:
+        return made, []
+    return None, [
         f"needs several rows of {dim} at once: {e.why}{f'  # {e.span}' if e.span else ''}"
         for e in exchanges
     ]
-    return (None if found else made), found
+
+
+def _alike() -> Callable[[Binding], Binding]:
+    """Return a rule that takes the part of what is repeated by repeating less."""
+    repeated: dict[Expr, Call] = {}
+
+    def rule(binding: Binding) -> Binding:
+        value = binding.value
+        if called_op(value) is op.broadcast_to and isinstance(value, Call):
+            repeated[binding.var] = value
+        if called_op(value) is not op.scatter_to or not isinstance(value, Call):
+            return binding
+        source, type_ = repeated.get(value.args[0]), binding.var.type
+        if source is None or not isinstance(type_, TensorType):
+            return binding
+        x = type_of(source.args[0])
+        axis = normalize_axis(named_args(op.scatter_to, value)["axis"], type_.ndim)
+        own = axis - (type_.ndim - x.ndim) if isinstance(x, TensorType) else 0
+        if own >= 0 and isinstance(x, TensorType) and x.shape[own] != 1:
+            return binding
+        return with_value(binding, Call(op.broadcast_to, (source.args[0], type_.shape)))
+
+    return rule
 
 
 def _has_rows(type_: Type | None, dim: str) -> bool:
