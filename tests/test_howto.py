@@ -2,6 +2,8 @@
 
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -255,6 +257,39 @@ def test_the_page_on_frozen_programs_runs(tmp_path: Path) -> None:
     printed = _run_page("frozen.md", tmp_path, cwd=tmp_path)
     assert printed.count("packed_conv2d") == 2 and "packed_matmul" in printed
     assert "permute_dims" not in printed and printed.endswith("before it is compiled\n")
+
+
+def test_following_the_page_on_c_libraries(tmp_path: Path) -> None:
+    """The library is written, the C program compiled as the page says, and the script run by a
+    Python that sees no packages.
+    """
+    if shutil.which("cc") is None:
+        pytest.skip("there is no C compiler")
+    printed = _run_page("c_library.md", tmp_path, cwd=tmp_path)
+    assert printed.startswith("digits.so digits.h\n")
+    assert "torch.linalg_inv(float32[4, 4]): runs on torch" in printed
+    text = (ROOT / "docs" / "howto" / "c_library.md").read_text("utf-8")
+    (program,) = re.findall(r"```c\n(.*?)```", text, re.DOTALL)
+    ((name, script),) = BLOCK.findall(text)
+    (command,) = re.findall(r"```bash\n(cc .*?)\n```", text)
+    (tmp_path / "main.c").write_text(program, "utf-8")
+    (tmp_path / name).write_text(script, "utf-8")
+    flags = "-std=c99 -pedantic -Wall -Wextra -Werror"
+    commands = (command.replace("cc ", f"cc {flags} ", 1), f"{sys.executable} -S -I {name}")
+    found = [
+        subprocess.run(["sh", "-c", c], cwd=tmp_path, capture_output=True, text=True, check=False)
+        for c in commands
+    ]
+    assert [(run.returncode, run.stderr) for run in found] == [(0, "")] * 2
+    assert found[0].stdout.splitlines() == [
+        "Digits.forward: 1 inputs",
+        "images has 4 axes, the first is batch",
+        "batch is 1 to 64",
+        "probabilities: 120 bytes",
+        "1.000",
+        "1: dimension batch is out of range: 65 is not in 1 to 64",
+    ]
+    assert found[1].stdout == "1.000\n"
 
 
 LORA = """

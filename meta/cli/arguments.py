@@ -106,6 +106,9 @@ def _compile(commands: Commands) -> None:
         metavar="FILE",
         help="write the program, of a model in infer mode, as an ONNX file",
     )
+    parser.add_argument(
+        "--export", metavar="FILE", help="write a shared library for C, with its header beside it"
+    )
     _add_html(parser)
     parser.set_defaults(run="meta.cli.compile:run_compile")
 

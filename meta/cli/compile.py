@@ -146,6 +146,8 @@ def run_compile(options: argparse.Namespace) -> int:
         executable.save(options.output)
     if options.onnx:
         meta.to_onnx(executable, options.onnx)
+    if options.export:
+        executable.export(options.export)
     if options.html:
         executable.show(options.html)
     found = {"target": options.target, "inputs": list(map(str, types)), **record(executable)}

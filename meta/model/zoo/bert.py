@@ -223,7 +223,7 @@ class BertPooler(Model):
     def forward(self, x: Any) -> Any:
         """Return [n, width] of [n, steps, width]."""
         n, _, width = x.shape
-        first = op.reshape(op.strided_slice(x, (0, 0), (n, 1)), (n, width))
+        first = op.reshape(x[:, :1], (n, width))
         return op.tanh(self.dense(first))
 
 

@@ -42,7 +42,6 @@ from meta.vm.compiler.code import Code, Kernel, KernelRef
 from meta.vm.compiler.code_analysis import CONSTANT, summaries
 from meta.vm.compiler.kernels import find_kernels
 from meta.vm.compiler.recipe import Recipe
-from meta.vm.executable import Executable
 from meta.vm.export.processor import feature_rows
 from meta.vm.export.program import (
     DTYPES,
@@ -54,8 +53,9 @@ from meta.vm.export.program import (
     program_text,
 )
 from meta.vm.export.rows import block_sizes, in_rows, program_of_rows
-from meta.vm.modules.signature import Signature, signature_of
+from meta.vm.run.compiled_program import CompiledProgram
 from meta.vm.run.preparation import Preparation
+from meta.vm.run.signature import Signature, signature_of
 
 HERE = Path(__file__).parent
 MAX_WEIGHTS = 1 << 31
@@ -81,7 +81,7 @@ class _Program:
 
 
 def export(
-    executable: Executable,
+    executable: CompiledProgram,
     path: str | os.PathLike[str],
     *,
     name: str = "meta_model",
@@ -140,7 +140,7 @@ def export(
     return library, header
 
 
-def _compiler(executable: Executable) -> str:
+def _compiler(executable: CompiledProgram) -> str:
     """Return the C compiler; an error where libraries cannot be made, or of such a program."""
     if executable.device.kind != "cpu":
         raise DeviceError(
@@ -197,7 +197,7 @@ def _signature_comment(signature: Signature) -> str:
 # What can be exported.
 
 
-def _exportable(executable: Executable) -> list[_Program]:
+def _exportable(executable: CompiledProgram) -> list[_Program]:
     """Return the program as it is, or compiled once more with generated kernels where it has
     others, for a few rows at a time if it is only so that it has them. ArgumentError, with all that
     stands against it.
@@ -222,13 +222,13 @@ def _exportable(executable: Executable) -> list[_Program]:
     return programs
 
 
-def _is_in_rows(executable: Executable) -> bool:
+def _is_in_rows(executable: CompiledProgram) -> bool:
     signature = signature_of(executable)
     types = (*signature.inputs.values(), *signature.outputs.values())
     return len(signature.ranges) == 1 and all(map(in_rows, types))
 
 
-def _by_rows(executable: Executable, recipe: Recipe) -> list[_Program]:
+def _by_rows(executable: CompiledProgram, recipe: Recipe) -> list[_Program]:
     """Return programs of ever fewer rows, the last one of one."""
     ((dim, range_),) = signature_of(executable).ranges.items()
     programs = []
@@ -245,7 +245,7 @@ def _linkable() -> list[str]:
     return [d.name for d in dialects() if d.linkable]
 
 
-def _examined(code: Code, module: Module, executable: Executable) -> _Program:
+def _examined(code: Code, module: Module, executable: CompiledProgram) -> _Program:
     problems = list(_problems_of_code(code, signature_of(executable)))
     kernels: list[OpEnv | None] = []
     spans = {i.kernel: i.span for f in code.functions.values() for i in f.instructions()
@@ -276,7 +276,9 @@ def _problems_of_code(code: Code, signature: Signature) -> Iterator[str]:
             yield f"the program writes to {what}: weights and inputs are read only"
 
 
-def _candidate(kernel: Kernel, module: Module, executable: Executable) -> tuple[OpEnv | None, str]:
+def _candidate(
+    kernel: Kernel, module: Module, executable: CompiledProgram
+) -> tuple[OpEnv | None, str]:
     """Return a kernel that is linked, None for a view; or why there is none."""
     device = executable.device
     if isinstance(kernel, KernelRef):
@@ -316,7 +318,7 @@ def _call_text(kernel: Kernel, module: Module) -> str:
 
 
 def _linked(
-    programs: Sequence[_Program], executable: Executable
+    programs: Sequence[_Program], executable: CompiledProgram
 ) -> tuple[list[list[LinkedKernel]], ObjectCode]:
     """Return the kernels of each program as it calls them, compiled, and the code of all."""
     by_dialect: dict[str, list[OpEnv]] = {}
@@ -357,7 +359,7 @@ def _call_of(kernel: KernelRef, device: Device) -> CallValues:
     return base.call_values(kernel.args, device)
 
 
-def _kept(executable: Executable, program: _Program) -> list[torch.Tensor]:
+def _kept(executable: CompiledProgram, program: _Program) -> list[torch.Tensor]:
     """Return the tensors of the program's parameters behind its inputs."""
     kept: list[torch.Tensor] = executable.kept_arguments()
     if program.code is executable.code:

@@ -25,7 +25,7 @@ from meta.ir.dims import Quotient
 from meta.vm.compiler import bytecode as bc
 from meta.vm.compiler.code import Code
 from meta.vm.compiler.output_buffers import own_outputs
-from meta.vm.modules.signature import Signature
+from meta.vm.run.signature import Signature
 
 DTYPES = (
     *("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"),

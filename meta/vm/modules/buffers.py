@@ -23,7 +23,7 @@ from meta.runtime.allocate import address_span
 from meta.runtime.inplace_writes import writable_buffer
 from meta.runtime.ndarray import from_dlpack, ndarray
 from meta.vm.executable import Executable
-from meta.vm.modules.signature import (
+from meta.vm.run.signature import (
     Extents,
     Signature,
     extent_of,

@@ -21,7 +21,7 @@ from meta.vm.compiler.calling_convention import Program
 from meta.vm.eager.kernel_contracts import same_bits
 from meta.vm.executable import Executable
 from meta.vm.modules.buffers import Memory
-from meta.vm.modules.signature import named, require_known, tensor_like
+from meta.vm.run.signature import named, require_known, tensor_like
 
 
 @dataclass(frozen=True, slots=True)

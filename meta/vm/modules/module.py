@@ -24,7 +24,7 @@ from meta.vm.inspect.profile import Profile
 from meta.vm.modules.benchmark import Benchmark, benchmark
 from meta.vm.modules.buffers import Buffers
 from meta.vm.modules.constants import Constant, Constants, constants_of
-from meta.vm.modules.signature import signature_of
+from meta.vm.run.signature import signature_of
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", re.ASCII)
 

@@ -10,6 +10,8 @@ others run on the machine (`machine.py`).
   then prepares nothing, and one compiled before prepares at each call, as it does while somebody
   else records a CUDA graph. A saved program holds the arrays, and prepares when it is loaded and
   called.
+- **Signature** (`signature.py`): the names of a program's inputs and results, for those who pass
+  tensors by name or number.
 - **Observers** (`observers.py`): ``executable.profile``, ``.debug`` and META_DEBUG_NANS link the
   code once more with kernels that are observed, so that an ordinary run pays nothing.
 - **Verification** (META_VERIFY, `verify_values.py`): of the first call of a compiled program with

@@ -19,7 +19,7 @@ from meta.ir import TensorType, parse, parse_type
 from meta.model import trace
 from meta.vm.compiler import output_buffers
 from meta.vm.compiler.calling_convention import DimRange
-from meta.vm.modules.signature import Signature
+from meta.vm.run.signature import Signature
 from tests.vm.modules.networks import CASES, MOST, compiled, expected, made
 
 

@@ -27,7 +27,7 @@ from meta.op.core import tree
 from meta.runtime.array_key import ArrayKey
 from meta.runtime.ndarray import as_array, ndarray
 from meta.vm.compiler.calling_convention import DimRange
-from meta.vm.executable import Executable
+from meta.vm.run.compiled_program import CompiledProgram
 
 Extents = Mapping[str, int]
 
@@ -193,7 +193,7 @@ def _times(a: Bounds, b: Bounds) -> Bounds:
     return None, None
 
 
-def signature_of(executable: Executable) -> Signature:
+def signature_of(executable: CompiledProgram) -> Signature:
     """Return how a program's inputs and results are named."""
     code, convention = executable.code, executable.convention
     count = len(code.params) - len(executable.arrays) - code.prepared
