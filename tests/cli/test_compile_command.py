@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import meta
 from meta.cli.main import main
+from tests.vm.export.native import Library
 
 SOURCE = """
 import meta
@@ -113,6 +115,13 @@ def test_the_compiled_program_is_saved(tmp_path: Path) -> None:
     assert main(["compile", *arguments]) == 0
     run = meta.vm.load(tmp_path / "out")
     assert run(meta.array([[1.0, -1.0]])).numpy().tolist() == [[0.0, 0.0]]
+
+
+def test_the_compiled_program_becomes_a_library(tmp_path: Path) -> None:
+    arguments = ["my_models:Scale", "--input", "float32[1, 2]", "--export", "scale.so"]
+    assert main(["compile", *arguments]) == 0
+    run = Library(tmp_path / "scale.so").run([torch.tensor([[1.0, -3.0]])])
+    assert run[0].tolist() == [[0.0, 0.0]]
 
 
 def test_pages(capsys: pytest.CaptureFixture[str]) -> None:

@@ -166,7 +166,15 @@ def _compiler(executable: CompiledProgram) -> str:
 
 
 def _command(compiler: str, output: Path, soname: str, objects: int) -> list[str]:
-    flags = ["-std=gnu99", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread"]
+    flags = [
+        "-std=gnu11",
+        "-O2",
+        "-Werror=implicit-function-declaration",
+        "-fPIC",
+        "-shared",
+        "-fvisibility=hidden",
+        "-pthread",
+    ]
     link = ["--version-script=exports.map", "-z,noexecstack", "--no-undefined", f"-soname,{soname}"]
     files = ["runtime.c", *(f"kernels{i}.o" for i in range(objects))]
     linker = [f"-Wl,{option}" for option in link]

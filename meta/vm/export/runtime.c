@@ -308,7 +308,10 @@ static int open_pool(pool *pool, int threads) {
 
 static void *workspace(int type, int id, uint64_t size, int code, int bits) {
     (void)type, (void)id, (void)code, (void)bits;
-    return aligned_alloc(ALIGNMENT, (size_t)(size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    size_t whole = (size_t)(size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    void *memory = aligned_alloc(ALIGNMENT, whole);
+    if (!memory && current) failed(current, 0, "no memory for %zu bytes", whole);
+    return memory;
 }
 
 static int free_workspace(int type, int id, void *memory) {

@@ -69,6 +69,12 @@ def integers(x, y):
 
 
 @trace
+def reshaped(x):
+    """Views of symbolic extents, one of what is computed, and a sum of them."""
+    return meta.exp(x).reshape((-1,)), x.reshape((x.shape[0] * 3, -1)) * 2
+
+
+@trace
 def unchanged(x):
     """An input, a view of it, a constant and one result twice: all are copied."""
     doubled = x * 2
@@ -128,6 +134,7 @@ CASES = {
     "bytes": Case(lambda: integers, ("uint8[5, 3]", "uint8[5, 3]"), (below(99), below(9))),
     "unchanged": Case(lambda: unchanged, ("float32[2, 3]",)),
     "symbolic": Case(lambda: elementwise, ("float32[n, 3, m]", "float32[3, m]")),
+    "reshaped": Case(lambda: reshaped, ("float32[n, 3, m]",)),
     "batch": Case(Convolutions, ("float32[n, 3, 16, 16]",), dims={"n": (1, 64)}),
     "rows": Case(Perceptron, ("float32[rows, 7]",)),
     "texts": Case(Encoder, ("int64[n, 5]",), (below(50),), dims={"n": (1, 3)}),

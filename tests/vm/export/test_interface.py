@@ -1,7 +1,6 @@
 """The interface of exported libraries: what they say of themselves, refuse, need, and cost."""
 
 import ctypes
-import os
 import shutil
 import subprocess
 import sys
@@ -238,143 +237,123 @@ def test_a_processor_without_the_instructions_is_refused(tmp_path: Path) -> None
     assert b"has no fma4" in library.meta_model_error(None)
 
 
-def scaled(times: int):
-    return trace(lambda x, y: (x + y) * meta.array([float(times)], device="cpu"))
-
-
-def test_names_and_sources(tmp_path: Path) -> None:
-    """Two models in one process, which C knows by names of their own."""
-    x, y = torch.randn(2, 4, 3).unbind()
-    found = []
-    for name in ("first", "second"):
-        run = meta.vm.compile(scaled(len(name)), meta.array(x), meta.array(y))
-        path, header = run.export(tmp_path / f"{name}.so", name=name, sources=tmp_path / "sources")
-        assert f"int {name}_run({name} *model" in header.read_text()
-        found.append(Library(path, name))
-    results = [library.run([x, y])[0] for library in found]
-    torch.testing.assert_close(results, [(x + y) * 5, (x + y) * 6])
-    kept = {p.name for p in (tmp_path / "sources").iterdir()}
-    assert {"program.inc", "runtime.c", "weights.bin", "kernels0.o", "second.h"} <= kept
-
-
-def test_a_loaded_program(tmp_path: Path) -> None:
-    """A folder has what kernels are made of; it is not compiled again."""
-    case = CASES["perceptron"]
-    network, inputs = case.network(), case.tensors()
-    with meta.dialect.only("tvm"):
-        case.compiled(network).save(tmp_path / "generated")
-    case.compiled(network).save(tmp_path / "torch")
-    path, _ = meta.vm.load(tmp_path / "generated").export(tmp_path / "model.so")
-    for found, wanted in zip(Library(path).run(inputs), expected(network, inputs), strict=True):
-        torch.testing.assert_close(found, wanted, rtol=2e-5, atol=2e-5)
-    with pytest.raises(meta.errors.ArgumentError, match="save one that was compiled within"):
-        meta.vm.load(tmp_path / "torch").export(tmp_path / "other.so")
-    assert not (tmp_path / "other.so").exists()
-
-
-def test_weights_are_those_at_the_time_of_the_export(tmp_path: Path) -> None:
-    case = CASES["convolutions"]
-    network, inputs = case.network(), case.tensors()
-    run = case.compiled(network)
-    run(*map(meta.array, inputs))
-    network.norm.running_var.update(network.norm.running_var * 3)
-    wanted = expected(network, inputs)
-    path, _ = run.export(tmp_path / "model.so")
-    network.norm.running_var.update(network.norm.running_var * 3)
-    torch.testing.assert_close(Library(path).run(inputs), wanted, rtol=2e-5, atol=2e-5)
-
-
-class Trained(meta.Model):
-    def build(self):
-        self.drop, self.norm = meta.model.Dropout(0.5), meta.model.BatchNorm(3)
-
-    @trace
-    def forward(self, x):
-        return self.norm(self.drop(x))
+@trace
+def gathered(x, places):
+    return meta.gather_nd(x, places)
 
 
 @trace
-def inverse(x):
-    return meta.linalg.inv(meta.exp(x))
+def labelled(scores, labels):
+    return meta.cross_entropy(scores, labels)
 
 
 @trace
-def across(x):
-    return x.softmax(axis=0)
+def divided(x, y):
+    return x // y
 
 
-@trace
-def lengths(x):
-    return x.softmax(axis=-1)
+def whole(*values, dtype=torch.int64):
+    return torch.tensor(values, dtype=dtype)
 
 
-@trace
-def spectrum(x):
-    return meta.fft.fft(x)
-
-
-REFUSED = {
-    "writes and random numbers": (
-        Trained,
-        "float32[4, 3, 2, 2]",
-        ("writes to %norm.running_mean", "dropout_train", "it draws random numbers"),
+SCORES, TABLE = torch.linspace(0, 1, 12).reshape(3, 4), torch.arange(12.0).reshape(3, 4)
+INDEXED = {
+    "by columns": (
+        gathered,
+        TABLE,
+        whole([2, 0], [3, 1]),
+        whole([2, 0], [3, 4]),
+        "index < 4: 4 at",
     ),
-    "no kernel": (lambda: inverse, "float32[4, 4]", ("torch.linalg_inv(float32[4, 4])", __file__)),
-    "across rows": (lambda: across, "float32[n, 4]", ("needs several rows of n at once",)),
-    "another dimension": (
-        lambda: lengths,
-        "float32[3, n]",
-        ("torch.softmax", "extents that are numbers"),
+    "by rows": (gathered, TABLE, whole([2, 0], [3, 1]), whole([3, 0], [3, 1]), "index < 3: 3 at"),
+    "labels": (labelled, SCORES, whole(1, -100, 3), whole(1, -99, 3), "-99 at element 1"),
+    "divisors": (divided, whole(5, 7), whole(2, -2), whole(2, 0), "0 at element 1"),
+    "bytes": (
+        divided,
+        whole(5, 7, dtype=torch.uint8),
+        whole(2, 200, dtype=torch.uint8),
+        whole(0, 1, dtype=torch.uint8),
+        "0 at element 0",
     ),
-    "complex": (lambda: spectrum, "float32[8]", ("output is complex64[8]", "fft_c2c")),
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused_is_one_error(tmp_path: Path, name: str) -> None:
-    make, type_, said = REFUSED[name]
-    run = meta.vm.compile(make(), meta.ir.parse_type(type_))
-    with pytest.raises(meta.errors.ArgumentError) as caught:
-        run.export(tmp_path / "model.so")
-    assert all(text in str(caught.value) for text in said), caught.value
-    assert not list(tmp_path.iterdir())
+@pytest.mark.parametrize("name", INDEXED)
+def test_elements_that_index_nothing_are_found(tmp_path: Path, name: str) -> None:
+    function, x, right, wrong, text = INDEXED[name]
+    run = meta.vm.compile(function, meta.array(x), meta.array(right))
+    library = Library(run.export(tmp_path / "model.so")[0])
+    wanted = expected(function, [x, right])
+    torch.testing.assert_close(library.run([x, right]), wanted)
+    with pytest.raises(meta.errors.MetaError):
+        expected(function, [x, wrong])
+    results = [torch.empty_like(t) for t in wanted]
+    assert library.launch([x, wrong], results) == INDEX
+    assert text in library.error(library.model), library.error(library.model)
 
 
-def test_control_flow_is_refused(tmp_path: Path) -> None:
-    module = meta.ir.parse("""
-        func @main(%x: float32[3], %c: bool[]) -> float32[3] {
-          %y: float32[3] = if %c {
-            %a: float32[3] = exp(%x)
-            yield %a
-          } else {
-            yield %x
-          }
-          return %y
-        }""")
-    with pytest.raises(meta.errors.ArgumentError, match="of several ranks: Branch"):
-        meta.vm.compile(module).export(tmp_path / "model.so")
+def test_extents_that_no_memory_has(tmp_path: Path) -> None:
+    case = CASES["symbolic"]
+    library = Library(case.compiled(case.network()).export(tmp_path / "model.so")[0])
+    x = torch.zeros(4)
+    most = (ctypes.c_int64 * 2)(2**31 - 1, 2**31 - 1)
+    assert library.launch([x, x], [x, x, x], most) == DIMENSION
+    assert "is too large" in library.error(library.model)
+    assert library.function("output_bytes")(0, most) == -1
+    beyond = (ctypes.c_int64 * 2)(2**31, 1)
+    assert library.launch([x, x], [x, x, x], beyond) == DIMENSION
 
 
-def test_arguments_of_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = meta.vm.compile(large, *[meta.ones((2, 3))] * 2)
-    for options in ({"name": "a-b"}, {"name": "1"}):
-        with pytest.raises(meta.errors.ArgumentError, match="a name of C"):
-            run.export(tmp_path / "model.so", **options)
-    with pytest.raises(meta.errors.ArgumentError, match="not named as its header"):
-        run.export(tmp_path / "model.h")
-    with pytest.raises(meta.errors.FileError):
-        run.export(tmp_path / "missing" / "model.so")
-    with (
-        meta.base.config.override(META_CC="no-such-compiler"),
-        pytest.raises(meta.errors.ArgumentError, match="there is none"),
-    ):
-        run.export(tmp_path / "model.so")
-    with (
-        meta.base.config.override(META_CC="false"),
-        pytest.raises(meta.errors.BackendError, match="cannot make the library"),
-    ):
-        run.export(tmp_path / "model.so")
-    assert not list(tmp_path.iterdir())
-    monkeypatch.setenv("PATH", os.fspath(tmp_path))
-    with pytest.raises(meta.errors.ArgumentError, match="cc, gcc or clang"):
-        run.export(tmp_path / "model.so")
+CALLER = """
+#include "model.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static void *call(void *argument) {
+    meta_model *model;
+    if (meta_model_create(*(int *)argument, &model) != META_MODEL_OK) exit(1);
+    for (int64_t n = 1; n < 40; n++) {
+        int64_t size = meta_model_output_bytes(0, &n);
+        void *words = calloc(1, (size_t)meta_model_input_bytes(0, &n));
+        void *result = malloc((size_t)size);
+        const void *inputs[] = {words};
+        void *outputs[] = {result};
+        if (meta_model_run(model, inputs, outputs, &n) != META_MODEL_OK) {
+            puts(meta_model_error(model));
+            exit(1);
+        }
+        free(words);
+        free(result);
+    }
+    meta_model_destroy(model);
+    return NULL;
+}
+
+int main(void) {
+    int threads[] = {1, 2};
+    pthread_t others[2];
+    for (int i = 0; i < 2; i++) pthread_create(&others[i], NULL, call, &threads[i]);
+    for (int i = 0; i < 2; i++) pthread_join(others[i], NULL);
+    puts("done");
+}
+"""
+
+
+@pytest.mark.parametrize("kind", ["address,undefined", "thread"])
+def test_sanitizers_find_nothing(tmp_path: Path, kind: str) -> None:
+    """Calls of two threads, by C that is compiled with what the library is made of."""
+    case = CASES["texts"]
+    run = meta.vm.compile(case.network(), meta.ir.parse_type("int64[n, 5]"))
+    run.export(tmp_path / "model.so", sources=tmp_path)
+    (tmp_path / "main.c").write_text(CALLER)
+    flags = f"-g -std=gnu11 -Wall -Wextra -Wno-unused-function -fsanitize={kind} -pthread"
+    command = f"cc {flags} main.c runtime.c kernels*.o -lm -o main"
+    made = subprocess.run(
+        command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    if "cannot find" in made.stderr:
+        pytest.skip("the compiler has no sanitizers")
+    assert (made.returncode, made.stderr) == (0, "")
+    ran = subprocess.run("./main", cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "done\n", "")
