@@ -60,8 +60,8 @@ class Backend:
         `Artifact` again, where ``environment(device)`` returns what it did; imported when one is
         first met, without the package's other modules.
     linkable: a module that gives kernels as object files, for libraries without Python: its
-        function ``refusal(kernel)`` returns why one cannot be linked, or None, and ``object_code
-        (kernels, device)`` an `ObjectCode`; imported when a program is exported.
+        function ``refusal(kernel)`` returns why one cannot be linked, or None, and
+        ``object_code(kernels, device)`` an `ObjectCode`.
     """
 
     name: str

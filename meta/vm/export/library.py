@@ -26,8 +26,7 @@ from meta.base import config
 from meta.base.device import Device
 from meta.base.errors import ArgumentError, BackendError, DeviceError
 from meta.base.files import replacing
-from meta.dialect.core import OpEnv, dialects, only
-from meta.dialect.core.catalog import DIALECTS
+from meta.dialect.core import Candidate, Dialect, OpEnv, dialects, only
 from meta.dialect.core.dispatch import answers
 from meta.dialect.core.ir_calls import base_op
 from meta.dialect.core.openv import ObjectCode
@@ -96,10 +95,10 @@ def export(
         raise ArgumentError("a library is not named as its header", expected="model.so", found=path)
     compiler = _compiler(executable)
     programs, signature = _exportable(executable), signature_of(executable)
-    kernels, objects = _linked(programs, executable)
+    kernels, objects = _linked(programs, executable.device)
     weights = Weights()
     bodies = [
-        BodyWriter(program.code, linked, _kept(executable, program), weights)
+        BodyWriter(program.code, linked, _parameters(executable, program), weights)
         for program, linked in zip(programs, kernels, strict=True)
     ]
     if weights.size > MAX_WEIGHTS:
@@ -165,20 +164,15 @@ def _compiler(executable: CompiledProgram) -> str:
     )
 
 
+FLAGS = "-std=gnu11 -O2 -Werror=implicit-function-declaration -fPIC -fvisibility=hidden -pthread"
+LINK = (
+    "-shared -static-libgcc -Wl,--version-script=exports.map,-z,noexecstack,--no-undefined,-soname"
+)
+
+
 def _command(compiler: str, output: Path, soname: str, objects: int) -> list[str]:
-    flags = [
-        "-std=gnu11",
-        "-O2",
-        "-Werror=implicit-function-declaration",
-        "-fPIC",
-        "-shared",
-        "-fvisibility=hidden",
-        "-pthread",
-    ]
-    link = ["--version-script=exports.map", "-z,noexecstack", "--no-undefined", f"-soname,{soname}"]
-    files = ["runtime.c", *(f"kernels{i}.o" for i in range(objects))]
-    linker = [f"-Wl,{option}" for option in link]
-    return [compiler, *flags, "-o", str(output), *files, *linker, "-lm", "-static-libgcc"]
+    files = ["runtime.c", *(f"kernels{i}.o" for i in range(objects)), "-lm"]
+    return [compiler, *FLAGS.split(), *f"{LINK},{soname}".split(), "-o", str(output), *files]
 
 
 @contextmanager
@@ -213,7 +207,7 @@ def _exportable(executable: CompiledProgram) -> list[_Program]:
     program = _examined(executable.code, executable.program.module(), executable)
     recipe = executable.recipe
     if program.problems and recipe is not None:
-        module, code = recipe.emitted(*_linkable())
+        module, code = recipe.emitted(_generator().name)
         program = _examined(code, module, executable)
     programs = [program]
     if program.problems and recipe is not None and _is_in_rows(executable):
@@ -222,8 +216,8 @@ def _exportable(executable: CompiledProgram) -> list[_Program]:
     if problems:
         raise ArgumentError(
             f"{executable.convention.name} cannot become a C library",
-            expected=f"kernels of {', '.join(_linkable())}, without control flow and random "
-            "numbers, and arrays that stay as they are",
+            expected=f"kernels of {_generator().name}, no control flow or random numbers, and arrays "
+            "that stay as they are",
             found="\n            ".join(dict.fromkeys((*program.problems, *problems))),
             hint=HINT if recipe is not None else HINT_LOADED,
         )
@@ -244,13 +238,19 @@ def _by_rows(executable: CompiledProgram, recipe: Recipe) -> list[_Program]:
         traced, problems = program_of_rows(recipe.traced, dim, rows, executable.device)
         if traced is None:
             return [_Program(executable.code, recipe.traced, [], problems, rows)]
-        module, code = recipe.emitted(*_linkable(), traced=traced)
+        module, code = recipe.emitted(_generator().name, traced=traced)
         programs.append(replace(_examined(code, module, executable), rows=rows))
     return programs
 
 
-def _linkable() -> list[str]:
-    return [d.name for d in dialects() if d.linkable]
+def _generator() -> Dialect:
+    """Return the dialect whose kernels are linked."""
+    found: Dialect = next(d for d in dialects() if d.linkable)
+    return found
+
+
+def _objects() -> Any:
+    return importlib.import_module(_generator().linkable)
 
 
 def _examined(code: Code, module: Module, executable: CompiledProgram) -> _Program:
@@ -288,29 +288,29 @@ def _candidate(
     kernel: Kernel, module: Module, executable: CompiledProgram
 ) -> tuple[OpEnv | None, str]:
     """Return a kernel that is linked, None for a view; or why there is none."""
-    device = executable.device
+    device, generator = executable.device, _generator()
     if isinstance(kernel, KernelRef):
         call = _call_of(kernel, device)
         if isinstance(call.out, View) and call.out.shard is None:
             return None, ""
         if any(isinstance(d, UnknownDim) for t in call.outputs for d in t.shape):
             return None, "the extents of its results are known only when it ran"
-        if kernel.dialect not in _linkable():
-            with only(*_linkable()):
-                asked = [c for c in answers(call, current()) if c.dialect_op.dialect.linkable]
-            said = [f"{c.dialect_op.dialect.name} refuses: {c.reason}" for c in asked if c.reason]
+        if kernel.dialect != generator.name:
+            with only(generator.name):
+                reasons = (c.reason for c in answers(call, current()) if _is_of(c, generator))
+                said = next(reasons, "")
             who = f"runs on {kernel.dialect}" if kernel.dialect else "is decided at each call"
-            return None, "; ".join([who, *said])
-    elif kernel.dialect not in _linkable():
+            return None, f"{who}; {generator.name} refuses: {said}" if said else who
+    elif kernel.dialect != generator.name:
         return None, f"one kernel of {kernel.dialect}"
     (env,) = find_kernels([kernel], module.functions, device)
     if env.source is None:
-        return None, "nothing looks at its indices for the extents of a call"
-    return env, _linker_of(kernel.dialect).refusal(env) or ""
+        return None, "is decided at each call, by its extents"
+    return env, _objects().refusal(env) or ""
 
 
-def _linker_of(dialect: str) -> Any:
-    return importlib.import_module(DIALECTS[dialect].linkable)
+def _is_of(candidate: Candidate, dialect: Dialect) -> bool:
+    return candidate.dialect_op.dialect is dialect
 
 
 def _call_text(kernel: Kernel, module: Module) -> str:
@@ -326,21 +326,13 @@ def _call_text(kernel: Kernel, module: Module) -> str:
 
 
 def _linked(
-    programs: Sequence[_Program], executable: CompiledProgram
+    programs: Sequence[_Program], device: Device
 ) -> tuple[list[list[LinkedKernel]], ObjectCode]:
     """Return the kernels of each program as it calls them, compiled, and the code of all."""
-    by_dialect: dict[str, list[OpEnv]] = {}
-    for program in programs:
-        for kernel, env in zip(program.code.kernels, program.kernels, strict=True):
-            if env is not None:
-                by_dialect.setdefault(kernel.dialect, []).append(env)
-    device = executable.device
-    made = {name: _linker_of(name).object_code(envs, device) for name, envs in by_dialect.items()}
+    envs = [env for program in programs for env in program.kernels if env is not None]
+    code: ObjectCode = _objects().object_code(envs, device)
     functions: dict[OpEnv | None, tuple[str | None, tuple[int, ...]]] = {None: (None, ())}
-    for name, envs in by_dialect.items():
-        functions |= zip(
-            envs, zip(made[name].symbols, made[name].repeated, strict=True), strict=True
-        )
+    functions |= zip(envs, zip(code.symbols, code.repeated, strict=True), strict=True)
     kernels = [
         [
             LinkedKernel(_call_text(k, program.module), _results(k, device), *functions[env])
@@ -348,9 +340,7 @@ def _linked(
         ]
         for program in programs
     ]
-    files = tuple(file for one in made.values() for file in one.files)
-    features = dict.fromkeys(f for one in made.values() for f in one.features)
-    return kernels, ObjectCode(files, (), (), tuple(features))
+    return kernels, code
 
 
 def _results(kernel: Kernel, device: Device) -> tuple[TensorType, ...]:
@@ -367,7 +357,7 @@ def _call_of(kernel: KernelRef, device: Device) -> CallValues:
     return base.call_values(kernel.args, device)
 
 
-def _kept(executable: CompiledProgram, program: _Program) -> list[torch.Tensor]:
+def _parameters(executable: CompiledProgram, program: _Program) -> list[torch.Tensor]:
     """Return the tensors of the program's parameters behind its inputs."""
     kept: list[torch.Tensor] = executable.kept_arguments()
     if program.code is executable.code:

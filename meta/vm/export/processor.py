@@ -7,7 +7,7 @@ from collections.abc import Sequence
 # By LLVM's name of a feature: leaf, subleaf, register (0 to 3: eax to edx) and bit of `cpuid`, from
 # Intel's manual, volume 2, and AMD's, volume 3, appendix E. Of the features that LLVM has these are
 # those of which it makes code without being told to.
-_PLACES = {
+CPUID = {
     "sse3": (1, 0, 2, 0), "ssse3": (1, 0, 2, 9), "fma": (1, 0, 2, 12), "sse4.1": (1, 0, 2, 19),
     "sse4.2": (1, 0, 2, 20), "movbe": (1, 0, 2, 22), "popcnt": (1, 0, 2, 23),
     "avx": (1, 0, 2, 28), "f16c": (1, 0, 2, 29),
@@ -26,7 +26,7 @@ _PLACES = {
 
 def feature_rows(features: Sequence[str]) -> list[str]:
     """Return the needed features as initialisers of C, the older ones first."""
-    found = [(name, *place) for name, place in _PLACES.items() if name in features]
+    found = [(name, *place) for name, place in CPUID.items() if name in features]
     return [
         f'{{"{name}", {leaf:#x}, {sub}, {word}, {bit}}}' for name, leaf, sub, word, bit in found
     ]

@@ -90,15 +90,16 @@ def _alike() -> Callable[[Binding], Binding]:
 
     def rule(binding: Binding) -> Binding:
         value = binding.value
-        if called_op(value) is op.broadcast_to and isinstance(value, Call):
+        called = called_op(value)
+        if isinstance(value, Call) and called is op.broadcast_to:
             repeated[binding.var] = value
-        if called_op(value) is not op.scatter_to or not isinstance(value, Call):
+        if not isinstance(value, Call) or called is not op.scatter_to or called is None:
             return binding
         source, type_ = repeated.get(value.args[0]), binding.var.type
         if source is None or not isinstance(type_, TensorType):
             return binding
         x = type_of(source.args[0])
-        axis = normalize_axis(named_args(op.scatter_to, value)["axis"], type_.ndim)
+        axis = normalize_axis(named_args(called, value)["axis"], type_.ndim)
         own = axis - (type_.ndim - x.ndim) if isinstance(x, TensorType) else 0
         if own >= 0 and isinstance(x, TensorType) and x.shape[own] != 1:
             return binding
