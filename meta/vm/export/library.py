@@ -216,8 +216,8 @@ def _exportable(executable: CompiledProgram) -> list[_Program]:
     if problems:
         raise ArgumentError(
             f"{executable.convention.name} cannot become a C library",
-            expected=f"kernels of {_generator().name}, no control flow or random numbers, and arrays "
-            "that stay as they are",
+            expected=f"kernels of {_generator().name}; no control flow, no random numbers, no "
+            "writes to weights",
             found="\n            ".join(dict.fromkeys((*program.problems, *problems))),
             hint=HINT if recipe is not None else HINT_LOADED,
         )
@@ -279,9 +279,9 @@ def _problems_of_code(code: Code, signature: Signature) -> Iterator[str]:
         if any(isinstance(d, UnknownDim) for d in type_.shape):
             yield f"{name} is {type_}, whose extents are known only behind a run"
     for root in sorted(summaries(code)[code.entry].written):
-        if root == CONSTANT or root >= 0:
+        if root == CONSTANT or root >= len(signature.inputs):
             what = "a constant" if root == CONSTANT else f"%{code.params[root][0]}"
-            yield f"the program writes to {what}: weights and inputs are read only"
+            yield f"the program writes to {what}: weights are read only"
 
 
 def _candidate(

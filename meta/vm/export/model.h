@@ -50,6 +50,7 @@ typedef struct {
     int rank;
     const int64_t *shape;
     const char *const *extents;
+    int written; /* whether a run writes to this input, whose memory is not const then */
 } meta_model_tensor;
 
 /* A dimension that the caller says: at least `least`, at most `largest`, both included. */
@@ -86,7 +87,7 @@ int meta_model_create(int threads, meta_model **model);
 void meta_model_destroy(meta_model *model);
 
 /* Run: inputs and outputs are arrays of pointers, in their order. A tensor without elements may be
- * NULL. Outputs overlap neither inputs nor one another. After an error, outputs may hold anything;
+ * NULL. What is written overlaps no other tensor. After an error, outputs may hold anything;
  * the model may be used again. */
 int meta_model_run(meta_model *model, const void *const *inputs, void *const *outputs,
                    const int64_t *dims);

@@ -17,13 +17,14 @@ from typing import Any
 
 import torch
 
-from meta.base.dtype import FROM_TORCH, is_float
-from meta.base.errors import ArgumentError, IRError
+from meta.base.dtype import FROM_TORCH
+from meta.base.errors import IRError
 from meta.base.source import Span
 from meta.ir import Dim, SymbolicDim, TensorType
 from meta.ir.dims import Quotient
 from meta.vm.compiler import bytecode as bc
 from meta.vm.compiler.code import Code
+from meta.vm.compiler.code_analysis import summaries
 from meta.vm.compiler.output_buffers import own_outputs
 from meta.vm.run.signature import Signature
 
@@ -262,17 +263,11 @@ class BodyWriter:
 
     def check_indices(self, i: bc.CheckIndices) -> None:
         b, source = i.bounds, f"&r[{i.source}]"
-        if is_float(self.values[i.source].type.dtype):
-            raise ArgumentError(
-                "indices of floating point have no check in C", op=b.op, span=i.span
-            )
         what = c_text(f"{_line(i.span)}{b.argument} of {b.op}: expected {b.legal('index')}")
-        if b.nonzero:
-            look = f"check_divisors(m, {source}, {what})"
-        else:
-            unsigned = self.values[i.source].type.dtype == "uint64"
-            low = "0" if unsigned else "INT64_MIN" if b.low is None else str(b.low)
-            also = f"{int(b.also is not None)}, {b.also or 0}"
+        look = f"check_divisors(m, {source}, {what})"
+        if not b.nonzero:
+            low = "-HUGE_VAL" if b.low is None else str(b.low)
+            also = "NAN" if b.also is None else str(b.also)
             axis = f"{-1 if b.axis is None else b.axis}, {b.position}, {int(b.ordered)}"
             look = f"check_indices(m, {source}, {low}, {b.high}, {also}, {axis}, {what})"
         self.line(f"if ({look}) return STATUS(INDEX);")
@@ -331,7 +326,8 @@ def program_text(
     or several of ever fewer rows, the last one of one. features: what a processor must have, as
     initialisers of C.
     """
-    named = [*signature.inputs.items(), *signature.outputs.items()]
+    named = list(enumerate([*signature.inputs.items(), *signature.outputs.items()]))
+    written = {root for b in blocks for root in summaries(b.body.code)[b.body.code.entry].written}
     extent = partial(c_extent, c_dims(signature.ranges))
     places = [size for block in blocks for size in enumerate(block.body.places)]
     counts = {
@@ -348,7 +344,7 @@ def program_text(
     ]
     shapes = [
         f"case {i}:{''.join(f' shape[{a}] = {extent(d)};' for a, d in enumerate(t.shape))} break;"
-        for i, (_, t) in enumerate(named)
+        for i, (_, t) in named
     ]
     sizes = [f"grow(&sizes[{i}], {size});" for i, some in places for size in some]
     unused = "(void)in, (void)out, (void)dims;"
@@ -366,7 +362,7 @@ def program_text(
             f"static const char model_name[] = {c_text(name)};",
             *(f"extern kernel {symbol};" for symbol in symbols),
             _table("feature features", features),
-            _table("tensor_info tensors", [_row(n, t) for n, t in named]),
+            _table("tensor_info tensors", [_row(n, t, i in written) for i, (n, t) in named]),
             _table("dim_info dimensions", limits),
             _function(
                 "void shape_of(int tensor, const int64_t *dims, int64_t *shape)",
@@ -448,13 +444,13 @@ def c_comment(text: str) -> str:
     return text.replace("*/", "* /").replace("/*", "/ *")
 
 
-def _row(name: str, type_: TensorType) -> str:
+def _row(name: str, type_: TensorType, written: bool) -> str:
     """Return the initialiser of a tensor of the interface."""
     shape = ", ".join(str(d if isinstance(d, int) else -1) for d in type_.shape)
     extents = ", ".join(c_text(str(d)) for d in type_.shape)
     arrays = f"(const int64_t[]){{{shape}}}, (const char *const[]){{{extents}}}"
     known = arrays if type_.shape else "NULL, NULL"
-    return f"{{{c_text(name)}, {c_dtype(type_)}, {type_.ndim}, {known}}}"
+    return f"{{{c_text(name)}, {c_dtype(type_)}, {type_.ndim}, {known}, {int(written)}}}"
 
 
 def _table(declared: str, rows: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from meta import op
 from meta.base.device import Device
+from meta.base.errors import DistributedError
 from meta.dialect.core.ir_calls import called_op, named_args
 from meta.ir import (
     Binding,
@@ -63,15 +64,18 @@ def program_of_rows(
     attrs = {name: value for name, value in main.attrs.items() if name != DIMS}
     whole = module.with_functions({**module.functions, "main": Function(params, body, None, attrs)})
     exchanges: list[InsertedCollective] = []
-    made = tensor_parallel(
-        infer_type(with_extents(whole, extents)),
-        over="rows",
-        size=2,
-        cuts={i: (0, 1) for i, p in enumerate(main.params) if _has_rows(p.type, dim)},
-        device=device,
-        exchanges=exchanges,
-        inference=True,
-    )
+    try:
+        made = tensor_parallel(
+            infer_type(with_extents(whole, extents)),
+            over="rows",
+            size=2,
+            cuts={i: (0, 1) for i, p in enumerate(main.params) if _has_rows(p.type, dim)},
+            device=device,
+            exchanges=exchanges,
+            inference=True,
+        )
+    except DistributedError as error:  # it writes to rows
+        return None, [f"{error.what}  # {error.span}"]
     made = made.with_functions({**made.functions, "main": rewrite_function(made.main, _alike())})
     left = [b for b in bindings(made.main) if (o := called_op(b.value)) and o.collective]
     if not left and made.main.result_type != _with(main.result_type, {dim: rows}):

@@ -181,7 +181,7 @@ static int launch(meta_model *model, kernel *run, const char *what, int count,
     return 1;
 }
 
-static inline int64_t element(const array *a, int64_t i) {
+static inline double element(const array *a, int64_t i) {
     switch (a->dtype) {
     case META_MODEL_BOOL:
     case META_MODEL_UINT8: return ((const uint8_t *)a->dl.data)[i];
@@ -190,38 +190,39 @@ static inline int64_t element(const array *a, int64_t i) {
     case META_MODEL_INT16: return ((const int16_t *)a->dl.data)[i];
     case META_MODEL_UINT32: return ((const uint32_t *)a->dl.data)[i];
     case META_MODEL_INT32: return ((const int32_t *)a->dl.data)[i];
-    default: return ((const int64_t *)a->dl.data)[i];
+    case META_MODEL_UINT64: return (double)((const uint64_t *)a->dl.data)[i];
+    case META_MODEL_FLOAT32: return ((const float *)a->dl.data)[i];
+    case META_MODEL_FLOAT64: return ((const double *)a->dl.data)[i];
+    default: return (double)((const int64_t *)a->dl.data)[i];
     }
+}
+
+static int wrong_index(meta_model *model, const char *what, double index, int64_t i,
+                       const char *why) {
+    failed(model, 0, "%s: %.17g at element %lld%s", what, index, (long long)i, why);
+    return 1;
 }
 
 /* Whether the elements, those at one position of an axis where that is not -1, are at least low and
  * less than high, or one other number; ordered: and none less than the one before. */
-static int check_indices(meta_model *model, const array *a, int64_t low, int64_t high, int has_also,
-                         int64_t also, int axis, int64_t position, int ordered, const char *what) {
+static int check_indices(meta_model *model, const array *a, double low, double high, double also,
+                         int axis, int64_t position, int ordered, const char *what) {
     int64_t inner = 1, count = elements(a->dl.rank, a->shape);
     for (int i = axis + 1; axis >= 0 && i < a->dl.rank; i++) inner *= a->shape[i];
     for (int64_t i = 0; i < count; i++) {
         if (axis >= 0 && i / inner % a->shape[axis] != position) continue;
-        int64_t index = element(a, i);
-        if ((index < low || index >= high) && !(has_also && index == also)) {
-            failed(model, 0, "%s: %lld at element %lld", what, (long long)index, (long long)i);
-            return 1;
-        }
-        if (ordered && i && index < element(a, i - 1)) {
-            failed(model, 0, "%s: %lld at element %lld is less than the one before", what,
-                   (long long)index, (long long)i);
-            return 1;
-        }
+        double index = element(a, i);
+        if (!(index >= low && index < high) && index != also)
+            return wrong_index(model, what, index, i, "");
+        if (ordered && i && index < element(a, i - 1))
+            return wrong_index(model, what, index, i, ", less than the one before");
     }
     return 0;
 }
 
 static int check_divisors(meta_model *model, const array *a, const char *what) {
     for (int64_t i = 0, count = elements(a->dl.rank, a->shape); i < count; i++)
-        if (element(a, i) == 0) {
-            failed(model, 0, "%s: 0 at element %lld", what, (long long)i);
-            return 1;
-        }
+        if (element(a, i) == 0) return wrong_index(model, what, 0, i, "");
     return 0;
 }
 
@@ -505,10 +506,11 @@ static int bad_pointers(meta_model *model, const void *const *pointers, const in
         if (sizes[i] && begin % (kinds[tensors[i].dtype].bits / 8u))
             return failed(model, META_MODEL_ARGUMENT, "%s %s is not aligned to its elements", what,
                           name);
-        for (int k = 0; i >= INPUTS && sizes[i] && k < i; k++) {
+        for (int k = 0; sizes[i] && k < i; k++) {
             uintptr_t other = (uintptr_t)pointers[k];
-            if (begin < other + (uintptr_t)sizes[k] && other < begin + (uintptr_t)sizes[i])
-                return failed(model, META_MODEL_ARGUMENT, "output %s overlaps %s %s", name,
+            if ((i >= INPUTS || tensors[i].written || tensors[k].written) &&
+                begin < other + (uintptr_t)sizes[k] && other < begin + (uintptr_t)sizes[i])
+                return failed(model, META_MODEL_ARGUMENT, "%s %s overlaps %s %s", what, name,
                               k < INPUTS ? "input" : "output", tensors[k].name);
         }
     }

@@ -20,6 +20,7 @@ class Info(ctypes.Structure):
         ("rank", ctypes.c_int),
         ("shape", ctypes.POINTER(ctypes.c_int64)),
         ("extents", ctypes.POINTER(ctypes.c_char_p)),
+        ("written", ctypes.c_int),
     )
 
     def text(self):

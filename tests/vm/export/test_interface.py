@@ -248,6 +248,11 @@ def labelled(scores, labels):
 
 
 @trace
+def pooled(x, boxes):
+    return meta.roi_pool(x, boxes, (2, 2), 1.0)
+
+
+@trace
 def divided(x, y):
     return x // y
 
@@ -266,6 +271,13 @@ INDEXED = {
         "index < 4: 4 at",
     ),
     "by rows": (gathered, TABLE, whole([2, 0], [3, 1]), whole([3, 0], [3, 1]), "index < 3: 3 at"),
+    "floats": (
+        pooled,
+        SCORES.reshape(1, 1, 3, 4),
+        torch.tensor([[0.0, 0, 0, 2, 2]]),
+        torch.tensor([[1.0, 0, 0, 2, 2]]),
+        "index < 1: 1 at element 0",
+    ),
     "labels": (labelled, SCORES, whole(1, -100, 3), whole(1, -99, 3), "-99 at element 1"),
     "divisors": (divided, whole(5, 7), whole(2, -2), whole(2, 0), "0 at element 1"),
     "bytes": (
@@ -290,6 +302,28 @@ def test_elements_that_index_nothing_are_found(tmp_path: Path, name: str) -> Non
     results = [torch.empty_like(t) for t in wanted]
     assert library.launch([x, wrong], results) == INDEX
     assert text in library.error(library.model), library.error(library.model)
+
+
+@trace
+def cached(keys, values, key, value, positions):
+    meta.cache_update(keys, values, key, value, positions)
+    return keys * 2, keys
+
+
+def test_inputs_that_are_written(tmp_path: Path) -> None:
+    """Keys and values of two tokens go to their slots, in the caller's memory."""
+    caches = [torch.zeros(1, 1, 4, 2), torch.zeros(1, 1, 4, 2)]
+    tokens = [torch.ones(1, 2, 1, 2), torch.full((1, 2, 1, 2), 3.0), torch.tensor([[2, 0]])]
+    run = meta.vm.compile(cached, *map(meta.array, [*caches, *tokens]))
+    library = Library(run.export(tmp_path / "model.so")[0])
+    assert [i.written for i in library.described("input")] == [1, 1, 0, 0, 0]
+    results = expected(cached, [*caches, *tokens])
+    torch.testing.assert_close(library.run([*caches, *tokens]), results)
+    torch.testing.assert_close(caches[0], results[1])
+    assert caches[1][0, 0, :, 0].tolist() == [3, 0, 3, 0]
+    twice = [caches[0], caches[0], *tokens]
+    assert library.launch(twice, [torch.empty_like(t) for t in results]) == ARGUMENT
+    assert "input values overlaps input keys" in library.error(library.model)
 
 
 def test_extents_that_no_memory_has(tmp_path: Path) -> None:
