@@ -26,7 +26,7 @@ from tools.imports import imported_modules, sources
 ROOT = Path(__file__).parents[1]
 BUDGETS = Path(__file__).with_suffix(".json")
 FOLDERS = ("meta", "tests", "tools", "benchmarks", "examples")
-SUFFIXES = {".py", ".cu", ".cuh"}
+SUFFIXES = {".py", ".cu", ".cuh", ".c", ".h"}
 LEAST, MOST_OTHERS = 8, 0.2
 """How many names make a list, and which part of them may be no operator's."""
 VAGUE = re.compile(

@@ -6,7 +6,7 @@ from contextvars import Context
 from dataclasses import dataclass
 
 from meta.base.device import Device
-from meta.dialect.core import compiling, prefer
+from meta.dialect.core import prefer
 from meta.dialect.core.preference import unrestricted
 from meta.ir import Module
 from meta.passes import PassRecord, Pipeline
@@ -39,6 +39,6 @@ class Recipe:
         return self.context.copy().run(self._emitted, preferred, traced or self.traced)
 
     def _emitted(self, preferred: tuple[str, ...], traced: Module) -> tuple[Module, Code]:
-        with compiling(), unrestricted(), prefer(*preferred):
+        with unrestricted(), prefer(*preferred):
             module = self.passes(traced)
             return module, emit(module, self.device)

@@ -152,6 +152,11 @@ def _compiler(executable: CompiledProgram) -> str:
             "C libraries are written on Linux, for x86-64",
             found=f"{sys.platform} on {platform.machine()}",
         )
+    if _generator().unavailable:
+        raise ArgumentError(
+            f"the kernels of a C library are those of {_generator().name}, which cannot be used",
+            found=_generator().unavailable,
+        )
     wanted = config.get("META_CC")
     for one in (wanted,) if wanted else ("cc", "gcc", "clang"):
         found = shutil.which(one)
