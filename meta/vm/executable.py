@@ -116,8 +116,9 @@ class Executable(CompiledProgram):
         sources: a folder that keeps what the library is made of: C, objects, weights.
 
         Raises ArgumentError, with a line for each call, for what has no kernel without Python, for
-        control flow, and for programs that write to inputs or weights; DeviceError for a program
-        of another device; BackendError if the compiler fails; FileError where it cannot be written.
+        control flow, and for programs that write to weights; DeviceError for a program of another
+        device; BackendError if the compiler fails; FileError where it cannot be written.
+        docs/howto/c_library.md has an example, and what can be exported.
         """
         # Only now: `import meta` is to be quick.
         from meta.vm.export.library import export

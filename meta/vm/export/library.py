@@ -170,14 +170,13 @@ def _compiler(executable: CompiledProgram) -> str:
 
 
 FLAGS = "-std=gnu11 -O2 -Werror=implicit-function-declaration -fPIC -fvisibility=hidden -pthread"
-LINK = (
-    "-shared -static-libgcc -Wl,--version-script=exports.map,-z,noexecstack,--no-undefined,-soname"
-)
+LINK = "-shared -static-libgcc -Wl,--version-script=exports.map,-z,noexecstack,--no-undefined"
 
 
 def _command(compiler: str, output: Path, soname: str, objects: int) -> list[str]:
     files = ["runtime.c", *(f"kernels{i}.o" for i in range(objects)), "-lm"]
-    return [compiler, *FLAGS.split(), *f"{LINK},{soname}".split(), "-o", str(output), *files]
+    names = [f"-Wl,-soname,{soname}", "-o", str(output)]
+    return [compiler, *FLAGS.split(), *LINK.split(), *names, *files]
 
 
 @contextmanager

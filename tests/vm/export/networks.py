@@ -57,6 +57,21 @@ class Encoder(meta.Model):
         return self.block(self.words(words))
 
 
+class Tokens(meta.Model):
+    """A token that all rows have in front, places, and a head of what is flattened."""
+
+    def build(self):
+        self.token = meta.random.normal((1, 1, 8), device="cpu")
+        self.places = meta.random.normal((1, 4, 8), device="cpu")
+        self.head = model.Linear(32, 3)
+
+    @trace
+    def forward(self, x):
+        token = meta.broadcast_to(self.token, (x.shape[0], 1, 8))
+        hidden = meta.concat([token, x], axis=1) + self.places
+        return self.head(meta.batch_flatten(hidden)), hidden[:, 0]
+
+
 @trace
 def elementwise(x, y):
     """Broadcasts, and functions of the C library."""
@@ -138,6 +153,7 @@ CASES = {
     "batch": Case(Convolutions, ("float32[n, 3, 16, 16]",), dims={"n": (1, 64)}),
     "rows": Case(Perceptron, ("float32[rows, 7]",)),
     "texts": Case(Encoder, ("int64[n, 5]",), (below(50),), dims={"n": (1, 3)}),
+    "tokens": Case(Tokens, ("float32[n, 3, 8]",), dims={"n": (1, 5)}),
     "bfloat16": Case(in_dtype(Perceptron, "bfloat16"), ("bfloat16[3, 7]",), tolerance=3e-2),
     "float16": Case(in_dtype(Perceptron, "float16"), ("float16[3, 7]",), tolerance=4e-3),
 }

@@ -28,13 +28,15 @@ def test_names_and_sources(tmp_path: Path) -> None:
     found = []
     for name in ("first", "second"):
         run = meta.vm.compile(scaled(len(name)), meta.array(x), meta.array(y))
-        path, header = run.export(tmp_path / f"{name}.so", name=name, sources=tmp_path / "sources")
+        path, header = run.export(
+            tmp_path / f"the {name}.so", name=name, sources=tmp_path / "sources"
+        )
         assert f"int {name}_run({name} *model" in header.read_text()
         found.append(Library(path, name))
     results = [library.run([x, y])[0] for library in found]
     torch.testing.assert_close(results, [(x + y) * 5, (x + y) * 6])
     kept = {p.name for p in (tmp_path / "sources").iterdir()}
-    assert {"program.inc", "runtime.c", "weights.bin", "kernels0.o", "second.h"} <= kept
+    assert {"program.inc", "runtime.c", "weights.bin", "kernels0.o", "the second.h"} <= kept
 
 
 def test_a_loaded_program(tmp_path: Path) -> None:
