@@ -26,11 +26,12 @@ from meta.ir import (
     Type,
     Var,
     bindings,
+    structural_equal,
     substitute,
     type_of,
 )
 from meta.op.core.check import normalize_axis
-from meta.passes import infer_type
+from meta.passes import dead_code, infer_type
 from meta.passes.distributed.sharding import InsertedCollective
 from meta.passes.distributed.tensor_parallel import tensor_parallel
 from meta.passes.rewrite import rewrite_function, with_value
@@ -57,7 +58,21 @@ def program_of_rows(
 
     dim: the name of the number of rows, the first extent of the inputs that have it.
     """
-    main, extents = module.main, {dim: 2 * rows}
+    two, problems = _program_of_rank(module, dim, rows, 2, device)
+    if two is None:
+        return None, problems
+    # What is the same, whatever the number of all rows, does not compute with it.
+    three, _ = _program_of_rank(module, dim, rows, 3, device)
+    if three is None or not structural_equal(two, three):
+        return None, [f"computes with the number of rows, {dim}"]
+    return two, []
+
+
+def _program_of_rank(
+    module: Module, dim: str, rows: int, ranks: int, device: Device
+) -> tuple[Module | None, list[str]]:
+    """Return the program of one of so many ranks, which has so many of the rows."""
+    main, extents = module.main, {dim: ranks * rows}
     types = [_with(p.type, extents) for p in main.params]
     params = tuple(Var(p.name, t) for p, t in zip(main.params, types, strict=True))
     body = substitute(main.body, dict(zip(main.params, params, strict=True)))
@@ -68,7 +83,7 @@ def program_of_rows(
         made = tensor_parallel(
             infer_type(with_extents(whole, extents)),
             over="rows",
-            size=2,
+            size=ranks,
             cuts={i: (0, 1) for i, p in enumerate(main.params) if _has_rows(p.type, dim)},
             device=device,
             exchanges=exchanges,
@@ -77,15 +92,14 @@ def program_of_rows(
     except DistributedError as error:  # it writes to rows
         return None, [f"{error.what}  # {error.span}"]
     made = made.with_functions({**made.functions, "main": rewrite_function(made.main, _alike())})
-    left = [b for b in bindings(made.main) if (o := called_op(b.value)) and o.collective]
-    if not left and made.main.result_type != _with(main.result_type, {dim: rows}):
+    if any((o := called_op(b.value)) and o.collective for b in bindings(made.main)):
+        return None, [
+            f"needs several rows of {dim} at once: {e.why}{f'  # {e.span}' if e.span else ''}"
+            for e in exchanges
+        ]
+    if made.main.result_type != _with(main.result_type, {dim: rows}):
         return None, [f"a result of {main.result_type} does not follow from rows of {dim}"]
-    if not left:
-        return made, []
-    return None, [
-        f"needs several rows of {dim} at once: {e.why}{f'  # {e.span}' if e.span else ''}"
-        for e in exchanges
-    ]
+    return dead_code(made), []
 
 
 def _alike() -> Callable[[Binding], Binding]:

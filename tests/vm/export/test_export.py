@@ -122,8 +122,8 @@ def test_what_is_refused_is_one_error(tmp_path: Path, name: str) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_control_flow_is_refused(tmp_path: Path) -> None:
-    module = meta.ir.parse("""
+PROGRAMS = {
+    "of several ranks: Branch": """
         func @main(%x: float32[3], %c: bool[]) -> float32[3] {
           %y: float32[3] = if %c {
             %a: float32[3] = exp(%x)
@@ -132,9 +132,20 @@ def test_control_flow_is_refused(tmp_path: Path) -> None:
             yield %x
           }
           return %y
-        }""")
-    with pytest.raises(meta.errors.ArgumentError, match="of several ranks: Branch"):
-        meta.vm.compile(module).export(tmp_path / "model.so")
+        }""",
+    # Rows are apart, but each is multiplied by their number.
+    "computes with the number of rows, n": """
+        func @main(%x: float32[n, 4]) -> float32[n, 4] {
+          %y: float32[n, 4] = multiply(%x, x2=dim n)
+          return %y
+        }""",
+}
+
+
+@pytest.mark.parametrize("said", PROGRAMS)
+def test_programs_that_are_refused(tmp_path: Path, said: str) -> None:
+    with pytest.raises(meta.errors.ArgumentError, match=said):
+        meta.vm.compile(meta.ir.parse(PROGRAMS[said])).export(tmp_path / "model.so")
 
 
 def test_arguments_of_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
