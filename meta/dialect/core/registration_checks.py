@@ -48,7 +48,7 @@ def check_dialect(dialect: Backend) -> None:
         given = getattr(dialect, part)
         if given is not None:
             require_function(given, f"{part}= of {what}", site)
-    for part in ("package", "restorer"):
+    for part in ("package", "restorer", "linkable"):
         if not isinstance(getattr(dialect, part), str):
             raise RegistrationError(
                 f"{part}= of {what} is no name of a module",
