@@ -169,7 +169,7 @@ def _compiler(executable: CompiledProgram) -> str:
     )
 
 
-FLAGS = "-std=gnu11 -O2 -Werror=implicit-function-declaration -fPIC -fvisibility=hidden -pthread"
+FLAGS = "-std=gnu11 -O1 -Werror=implicit-function-declaration -fPIC -fvisibility=hidden -pthread"
 LINK = "-shared -static-libgcc -Wl,--version-script=exports.map,-z,noexecstack,--no-undefined"
 
 
