@@ -21,7 +21,7 @@ from meta.vm.compiler.code import Block
 @dataclass(frozen=True, slots=True)
 class Output:
     """Of the results, flat, which one a register holds. shape: of what is allocated for a kernel to
-    fill; None where a kernel returns the result.
+    fill; None where a kernel returns the result, or extents are not known.
     """
 
     result: int
@@ -35,7 +35,7 @@ def own_outputs(block: Block, params: int) -> dict[bc.Register, Output]:
     last = block[-1]
     assert isinstance(last, bc.Return)
     sources: dict[bc.Register, bc.Register] = {}
-    allocated: dict[bc.Register, tuple[int, ...]] = {}
+    allocated: dict[bc.Register, tuple[int, ...] | None] = {}
     made: set[bc.Register] = set()
     for i in block:
         match i:
@@ -44,7 +44,7 @@ def own_outputs(block: Block, params: int) -> dict[bc.Register, Output]:
             case bc.Move() if isinstance(i.source, int):
                 sources[i.out] = i.source
             case bc.AllocateTensor(storage=None):
-                allocated[i.out] = i.type.static_shape
+                allocated[i.out] = i.type.static_shape if i.type.is_static else None
             case bc.Invoke():
                 made.update(i.outs)
     chains = [_chain(r, sources) for r in bc.registers_of(last.value)]

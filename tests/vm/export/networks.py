@@ -105,6 +105,7 @@ class Case:
     inputs: tuple[Any, ...] = ()
     tolerance: float = 2e-5
     dims: dict[str, tuple[int, int | None]] = field(default_factory=dict)
+    freeze: bool = False
 
     def network(self):
         torch.manual_seed(SEED)
@@ -113,7 +114,8 @@ class Case:
         return made.eval() if isinstance(made, meta.Model) else made
 
     def compiled(self, made):
-        return meta.vm.compile(made, *map(meta.ir.parse_type, self.types), dims=self.dims)
+        types = map(meta.ir.parse_type, self.types)
+        return meta.vm.compile(made, *types, dims=self.dims, freeze=self.freeze)
 
     def tensors(self, **dims: int) -> list[torch.Tensor]:
         """Return inputs, for extents of the dimensions."""
@@ -151,6 +153,9 @@ CASES = {
     "symbolic": Case(lambda: elementwise, ("float32[n, 3, m]", "float32[3, m]")),
     "reshaped": Case(lambda: reshaped, ("float32[n, 3, m]",)),
     "batch": Case(Convolutions, ("float32[n, 3, 16, 16]",), dims={"n": (1, 64)}),
+    "frozen": Case(Convolutions, ("float32[2, 3, 16, 16]",), freeze=True),
+    "frozen batch": Case(Convolutions, ("float32[n, 3, 16, 16]",), freeze=True),
+    "frozen rows": Case(Perceptron, ("float32[rows, 7]",), freeze=True),
     "rows": Case(Perceptron, ("float32[rows, 7]",)),
     "texts": Case(Encoder, ("int64[n, 5]",), (below(50),), dims={"n": (1, 3)}),
     "tokens": Case(Tokens, ("float32[n, 3, 8]",), dims={"n": (1, 5)}),
