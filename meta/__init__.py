@@ -1,31 +1,28 @@
 """`meta`: every tensor operator on the best backend at hand.
 
 ``meta.<name>`` is the base operator, or the function composed of operators, of that name (see
-`meta.op`). Importing is light: backends load when first used.
+`meta.op`). Importing takes milliseconds: the rest of the package, and torch, are imported when
+something of them is named. A process that loads a saved program (`meta.vm.load`) imports what runs
+it, and neither passes nor gradients, models, importers, nor a compiler.
 """
 
 from __future__ import annotations
 
 import sys
+from functools import partial
+from importlib import import_module
 from importlib.machinery import PathFinder
 from typing import Any
 
+from meta.base.after_import import import_after
 from meta.base.aliases import MODULE
+from meta.base.call_context import Default
 from meta.base.did_you_mean import MissingModules
 from meta.base.errors import PlatformError, UnknownName
-from meta.base.registry import OPERATORS
+from meta.base.gc_pause import gc_paused
+from meta.base.registry import FUNCTIONS, OPERATORS
 
 __version__ = "0.1.0"
-
-
-def _reads_command_line() -> bool:
-    """Whether Python is looking for the module of `python -m meta`, with "-m" as first argument.
-
-    The command line is read without the rest of the package, which imports torch and takes more
-    than a second; `meta.cli.main` then reloads this module.
-    """
-    given = sys.orig_argv
-    return sys.argv[:1] == ["-m"] and given[given.index("-m") + 1] == "meta"
 
 
 if sys.platform == "win32":
@@ -37,18 +34,59 @@ if sys.platform == "win32":
     )
 if not any(isinstance(finder, MissingModules) for finder in sys.meta_path):
     sys.meta_path.append(MissingModules())
-if not _reads_command_line():
-    from meta.namespace import *  # noqa: F403
-    from meta.namespace import __all__ as __all__
+import_after("einops._backends", "meta.interop.einops")
+
+_ARRAYS = "meta.runtime.ndarray"
+_LIGHT = {
+    **dict.fromkeys(("array", "asarray", "from_dlpack", "ndarray"), _ARRAYS),
+    **dict.fromkeys(("get_num_threads", "set_num_threads"), "meta.runtime.num_threads"),
+    "MetaError": "meta.base.errors",
+}
+"""What a process that runs saved programs names besides `vm`, and where it is defined."""
+
+
+_import = gc_paused()(import_module)
+
+
+def _complete() -> None:
+    """Import all that the package shows."""
+    _import("meta.namespace")
+
+
+def _first_call(*call: Any) -> Any:
+    """Run an eager call; what runs them from now on is imported with the rest of the package."""
+    _complete()
+    return Default.handler(*call)
+
+
+Default.handler, Default.complete = _first_call, _complete
+OPERATORS.rest = FUNCTIONS.rest = partial(import_module, "meta.op")
+OPERATORS.finders.append(_complete)
+
+
+def __dir__() -> list[str]:
+    _complete()
+    return sorted(globals())
 
 
 def __getattr__(name: str) -> Any:
-    if name.startswith("_"):  # asked for by debuggers and test runners, often
+    shown = globals()
+    if name.startswith("_") and name != "__all__":  # asked for by debuggers and test runners, often
         raise AttributeError(name)
-    if PathFinder.find_spec(f"{__name__}.{name}", globals()["__path__"]) is not None:
-        # The import statement asks for the attribute before it imports the module.
-        raise UnknownName(f"meta.{name} is not imported yet", hint=f"import meta.{name}")
+    if name in _LIGHT:
+        if _LIGHT[name] == _ARRAYS:
+            _import("meta.op")  # arrays have its operators as methods
+        found = shown[name] = getattr(import_module(_LIGHT[name]), name)
+        return found
+    if PathFinder.find_spec(f"{__name__}.{name}", shown["__path__"]) is not None:
+        return _import(f"{__name__}.{name}")
+    if "__all__" not in shown:
+        _complete()
+        if name in shown:
+            return shown[name]
+    if name == "__all__":  # while the namespace is being imported
+        raise AttributeError(name)
     for module in ("model", "optim", "train", "random", "linalg", "grad", "vm"):
-        if name in globals()[module].__all__ and name not in MODULE:
+        if name in shown[module].__all__ and name not in MODULE:
             raise UnknownName(f"meta has no {name!r}", hint=f"write meta.{module}.{name}")
     return OPERATORS[name]  # raises UnknownName, which is an AttributeError: what it is called

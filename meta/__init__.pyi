@@ -54,6 +54,8 @@ from meta.runtime.array_types import UniqueCounts
 from meta.runtime.array_types import UniqueInverse
 from meta.runtime.ndarray import ndarray as ndarray
 from meta.runtime.no_gradient import no_grad as no_grad
+from meta.runtime.num_threads import get_num_threads as get_num_threads
+from meta.runtime.num_threads import set_num_threads as set_num_threads
 from meta.vm.benchmark.measure import measure as measure
 from meta.vm.compiler.pipeline import PassContext as PassContext
 from meta.vm.eager.nan_checks import debug_nans as debug_nans

@@ -27,7 +27,6 @@ from meta import (
     vm,
 )
 from meta.base import errors
-from meta.base.after_import import import_after
 from meta.base.device import Device as device
 from meta.base.dtype import DTYPES, NAMED
 from meta.base.dtype_info import can_cast, finfo, iinfo, isdtype, result_type
@@ -39,11 +38,11 @@ from meta.grad.core import no_grad
 from meta.model import Model, cond, custom_jvp, custom_vjp, scan, vmap, while_loop
 from meta.op.core.promotion import strict_dtypes
 from meta.runtime.ndarray import array, asarray, from_dlpack, ndarray
-from meta.vm.benchmark.measure import measure
-from meta.vm.compiler.pipeline import PassContext
+from meta.runtime.num_threads import get_num_threads, set_num_threads
 from meta.vm.eager.nan_checks import debug_nans
 from meta.vm.inspect.explain import explain
 from meta.vm.modules import compile_model, load_module
+from meta.vm.namespace import PassContext, measure
 
 newaxis = None
 """An index that inserts an axis: ``x[meta.newaxis]``."""
@@ -78,6 +77,7 @@ __all__ = [
     "finfo",
     "from_dlpack",
     "frontend",
+    "get_num_threads",
     "grad",
     "iinfo",
     "inf",
@@ -99,6 +99,7 @@ __all__ = [
     "random",
     "result_type",
     "scan",
+    "set_num_threads",
     "strict_dtypes",
     "task",
     "to_onnx",
@@ -109,7 +110,8 @@ __all__ = [
 ]
 
 
-import_after("einops._backends", "meta.interop.einops")
 OPERATORS.finders.append(discover)  # what the packages of others define, once all of ours is there
-OPERATORS.show_in(vars(sys.modules["meta"]))
-FUNCTIONS.show_in(vars(sys.modules["meta"]))
+_shown = vars(sys.modules["meta"])
+_shown.update({name: globals()[name] for name in (*__all__, "__all__")})
+OPERATORS.show_in(_shown)
+FUNCTIONS.show_in(_shown)

@@ -223,7 +223,6 @@ MODULE: dict[str, str] = {
     "savez": "numpy.savez(path, x.numpy())",
     "seed": "meta.random.seed",
     "select_scatter": "x.at[index].set(value)",
-    "set_num_threads": "OMP_NUM_THREADS in the environment",
     "set_printoptions": "numpy.set_printoptions: arrays print as NumPy's",
     "setdiff1d": "x[~meta.isin(x, y)]",
     "slice_scatter": "x.at[start:stop].set(value)",

@@ -52,8 +52,8 @@ class CallContext:
     scope: for which chips what is registered is (`dialect/core/scope.py`); None: for all.
     compiles: whether kernels that are chosen are about to run, so that backends may begin to
     compile them (`dialect/core/warmup.py`).
-    chooser: what chooses among the dialects that are left (`dialect/core/chooser.py`); None until
-    their floor is imported. numbers: what answers the questions of the kernel that is being made
+    chooser: what chooses among the dialects that are left (`dialect/core/chooser.py`); None:
+    `Default.chooser`. numbers: what answers the questions of the kernel that is being made
     (`dialect/core/knobs.py`); None: nothing does. devices: the default ones of the blocks around
     (`base/device.py`). defers_values: whether initial values of models are drawn later, if they are
     not loaded (`runtime/deferred_values.py`). transposes: whether gradients are computed to be
@@ -116,7 +116,7 @@ def set_default_preference(preference: Any) -> None:
 
 def set_default_chooser(chooser: Any) -> None:
     """Set what chooses in contexts that no block has changed, in every thread."""
-    _default.chooser = chooser
+    Default.chooser = chooser
 
 
 @contextmanager
@@ -147,12 +147,15 @@ class CallHandler(Protocol):
 class Default:
     """Holds what the VM floor installs: the handler of threads that set none, which is eager
     execution; what records a call for `backward` and returns its result; and what returns the
-    error to raise for a call from what its kernel raised.
+    error to raise for a call from what its kernel raised. ``complete`` imports the rest of the
+    package, which the package itself installs. ``chooser``: see `set_default_chooser`.
     """
 
     handler: CallHandler
     recorded: Callable[[Any, tuple[Any, ...], Any], Any]
     failed: Callable[[Any, tuple[Any, ...], Exception], Exception]
+    complete: Callable[[], None]
+    chooser: Any
 
 
 def current() -> CallHandler | None:

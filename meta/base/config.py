@@ -124,6 +124,14 @@ def show_single_gpu(ordinal: int) -> None:
     os.environ[name] = listed.split(",")[ordinal].strip() if listed else str(ordinal)
 
 
+def sleep_when_idle() -> None:
+    """Let the threads of OpenMP sleep when they have nothing to do, unless the environment says
+    what they do: before torch is imported, whose libraries read this from the environment.
+    """
+    if "GOMP_SPINCOUNT" not in os.environ:
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
 _LAUNCH = (
     *("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
     *("TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT"),

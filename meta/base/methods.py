@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from meta.base.aliases import DTYPES, LINALG, OTHER_NAMES
+from meta.base.call_context import Default
 from meta.base.dtype import COMPLEX
 from meta.base.errors import ArgumentError, NoSuchAxes, UnknownName
 from meta.base.registry import FUNCTIONS, OPERATORS
@@ -400,6 +401,8 @@ class Methods(Overloads):
 
     def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
         """Return `meta.array_api`. ArgumentError for a version of the standard that it is not."""
+        if not hasattr(Methods, "namespace"):
+            Default.complete()
         offered = Methods.namespace.__array_api_version__
         if api_version not in (None, offered):
             raise ArgumentError(

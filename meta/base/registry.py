@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from importlib.metadata import EntryPoints, entry_points
 from typing import Any, Generic, TypeVar
 
 from meta.base import aliases
@@ -54,6 +56,8 @@ class Registry(Generic[T]):
         self._modules: list[dict[str, Any]] = []
         # What may add entries, asked before a name is said to be unknown.
         self.finders: list[Callable[[], None]] = []
+        # What imports the files that register our own entries, until they are.
+        self.rest: Callable[[], object] | None = None
         # What else is said of a name that is unknown.
         self.also: Callable[[], str] = str
 
@@ -89,8 +93,13 @@ class Registry(Generic[T]):
         for name, entry in self._entries.items():
             attributes.setdefault(name, entry)
 
+    def _completed(self) -> dict[str, T]:
+        if self.rest is not None:
+            self.rest()
+        return self._entries
+
     def __getitem__(self, name: str) -> T:
-        if name not in self._entries:
+        if name not in self._entries and name not in self._completed():
             for find in self.finders:
                 find()
         try:
@@ -106,7 +115,7 @@ class Registry(Generic[T]):
 
     def get(self, name: str) -> T | None:
         """Return the entry or None."""
-        return self._entries.get(name)
+        return self._completed().get(name)
 
     def site(self, name: str) -> Span:
         """Return where the entry was defined."""
@@ -114,17 +123,27 @@ class Registry(Generic[T]):
         return self._sites[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._entries
+        return name in self._completed()
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted(self._entries))
+        return iter(sorted(self._completed()))
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._completed())
 
     def values(self) -> list[T]:
         """Return the entries in order of registration."""
-        return list(self._entries.values())
+        return list(self._completed().values())
+
+
+@cache
+def _entry_points() -> EntryPoints:
+    return entry_points()  # reads a file of every installed package, so only once
+
+
+def announced(group: str) -> EntryPoints:
+    """Return what installed packages announce in a group of entry points."""
+    return _entry_points().select(group=group)
 
 
 OPERATORS: Registry[Any] = Registry("operator", aliases.MODULE)

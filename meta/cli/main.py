@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import meta
 from meta.base import config
 from meta.base.errors import MetaError
 from meta.cli.arguments import parser
@@ -41,13 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def command(name: str) -> Callable[[Any], int]:
-    """Return the function that runs a command, "module:function".
-
-    ``python -m meta`` came here with the command line's modules only (see `meta/__init__.py`); the
-    rest of the package is imported now.
-    """
-    if "meta.namespace" not in sys.modules:
-        importlib.reload(meta)
+    """Return the function that runs a command, "module:function"; its imports happen now."""
     module, function = name.split(":")
     found: Callable[[Any], int] = getattr(importlib.import_module(module), function)
     return found

@@ -11,6 +11,7 @@ import importlib
 import pkgutil
 from typing import Any
 
+from meta.base.call_context import Default
 from meta.base.registry import FUNCTIONS, OPERATORS
 from meta.ir.operators import OP_RESOLVERS
 
@@ -36,6 +37,7 @@ class DialectNamespace:
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
+OPERATORS.rest = FUNCTIONS.rest = None
 OPERATORS.show_in(globals())
 FUNCTIONS.show_in(globals())
 
@@ -43,6 +45,8 @@ FUNCTIONS.show_in(globals())
 def __getattr__(name: str) -> Any:
     if name.startswith("_"):
         raise AttributeError(name)
+    if name not in OP_RESOLVERS and name not in OPERATORS:
+        Default.complete()  # it may be a dialect's
     if name in OP_RESOLVERS:
         return DialectNamespace(name)
     return OPERATORS[name]  # raises UnknownName, which is an AttributeError, with the nearest names

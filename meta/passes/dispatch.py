@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-
 from meta.base.device import Device
 from meta.base.errors import DeviceError, MetaError
 from meta.base.progress import bar
@@ -11,8 +9,8 @@ from meta.cost.chooser import configurations
 from meta.cost.record import Breadth
 from meta.dialect.core import FUSED, DialectOp, OpEnv
 from meta.dialect.core import dispatch as find
+from meta.dialect.core.dialect_op import exact_kernel
 from meta.dialect.core.ir_calls import kernel_call
-from meta.dialect.core.preference import exactly
 from meta.ir import Binding, Call, Expr, Module, bindings
 from meta.op.core import CallValues, Op
 from meta.passes.rewrite import map_functions, rewrite_function
@@ -68,12 +66,6 @@ def dispatch(module: Module, *, device: Device) -> Module:
     total = sum(1 for function in dispatched for _ in bindings(function))
     with bar(total, "choosing kernels", delay=1.0) as progress:
         return map_functions(module, lambda f: f if FUSED in f.attrs else rewrite_function(f, rule))
-
-
-def exact_kernel(callee: DialectOp) -> AbstractContextManager[None]:
-    """Use an operator's dialect only, and its kernel in the configuration that is stated."""
-    found: AbstractContextManager[None] = exactly(callee.dialect.name, callee.config or ())
-    return found
 
 
 def kernel_of(callee: Expr, call: CallValues) -> OpEnv:

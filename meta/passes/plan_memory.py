@@ -26,8 +26,7 @@ from meta.op.core import View
 from meta.passes.dispatch import kernel_of
 from meta.passes.liveness import Buffer, Liveness, fused_function, in_time_order
 from meta.passes.rewrite import map_functions, rewrite_function, with_value
-
-ALIGNMENT = 64
+from meta.runtime.allocate import ALIGNMENT, aligned
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +84,6 @@ def least(lifetimes: Sequence[Lifetime]) -> int:
         changes[life.first] = changes.get(life.first, 0) + aligned(life.size)
         changes[life.last + 1] = changes.get(life.last + 1, 0) - aligned(life.size)
     return max(accumulate(changes[moment] for moment in sorted(changes)), default=0)
-
-
-def aligned(size: int) -> int:
-    """Round a size up to the alignment."""
-    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def _overlaps(lifetimes: Sequence[Lifetime]) -> list[Any]:

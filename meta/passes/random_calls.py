@@ -17,9 +17,7 @@ from meta.base.device import Device
 from meta.dialect.core.ir_calls import base_op, called_op, new_call, tensor_type
 from meta.ir import Binding, Call, Constant, Expr, Module, TensorType, Tuple, Var
 from meta.passes.rewrite import rewrite, with_value
-
-KEY_SLOT = "in_states"
-"""The slot in which a random operator takes its key."""
+from meta.runtime.random import KEY_SLOT
 
 
 def explicit_keys(module: Module, *, device: Device) -> Module:

@@ -12,6 +12,14 @@ from meta.base.device import CPU
 from meta.base.dtype import TO_TORCH
 from meta.runtime.array_key import ArrayKey
 
+ALIGNMENT = 64
+"""Bytes that the offset of a buffer in an arena is a multiple of."""
+
+
+def aligned(size: int) -> int:
+    """Round a size up to the alignment."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
 
 def allocator(key: ArrayKey) -> Callable[[], torch.Tensor]:
     """Return a function that allocates an uninitialised compact tensor."""

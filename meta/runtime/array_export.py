@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from meta.base import dtype as dtypes
+from meta.base.call_context import Default
 from meta.base.device import CPU
 from meta.base.errors import ArgumentError, GradientError, IndexOutOfRange
 from meta.base.html import Html, bytes_text, details, fragment, join, table, tag
@@ -50,7 +51,11 @@ class ArrayExport(Methods):
         Without: ``x.detach().torch()``, and where nothing is recorded (`meta.no_grad`).
         """
         trace_checks.require_values(self)
-        return ArrayExport.to_torch(self) if self.tracked else self.tensor
+        if not self.tracked:
+            return self.tensor
+        if not hasattr(ArrayExport, "to_torch"):
+            Default.complete()
+        return ArrayExport.to_torch(self)
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """Return a numpy copy of the values (bfloat16 and float8 as those of `ml_dtypes`)."""

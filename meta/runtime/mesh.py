@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import threading
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -266,18 +265,6 @@ def set_process_mesh(mesh: RankMesh) -> None:
 def use_mesh(mesh: RankMesh) -> AbstractContextManager[None]:
     """Let this be the mesh in a ``with`` block, in this thread."""
     return override_context(mesh=mesh)
-
-
-def acquire_lock(lock: threading.Lock) -> None:
-    """Take a lock that somebody has, once it is free. A simulated rank does not wait: the rank that
-    has it may wait for this one, in a collective.
-    """
-    if context.get().mesh is not None:
-        raise DistributedError(
-            "simulated ranks run one compiled program at the same time",
-            hint="compile it on each rank, within what `simulate(...).run` calls",
-        )
-    lock.acquire()
 
 
 # `require_consistent`: all ranks have the same text, or an error on all of them shows where it

@@ -22,6 +22,8 @@ from meta.base.errors import ArgumentError
 from meta.runtime import trace_checks
 from meta.runtime.mesh import current_mesh
 
+KEY_SLOT = "in_states"
+"""The slot in which a random operator takes its key."""
 KEYS_PER_BATCH = 1024
 """How many keys are computed at a time, at least."""
 STREAM_MIX = 0x5851F42D4C957F2D

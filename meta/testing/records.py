@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
 from meta.base.errors import ArgumentError
+from meta.base.registry import announced
 from meta.testing.case import OpCase
 
 PACKAGE = "tests.op"
@@ -81,7 +81,7 @@ def announced_cases() -> list[OpCase]:
     package raises is raised.
     """
     found: list[OpCase] = []
-    for point in entry_points(group=GROUP):
+    for point in announced(GROUP):
         cases = point.load()
         if not isinstance(cases, list) or not all(isinstance(c, OpCase) for c in cases):
             raise ArgumentError(

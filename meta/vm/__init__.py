@@ -5,8 +5,9 @@ all of them:
 
 `eager/` runs an operator's call. `compiler/` makes `Code` of a program. `graphs/` records kernels
 as CUDA graphs. `run/` links and runs programs. `inspect/` looks at compiled programs. `save/`
-writes them to disk. `compilation.py` (`compile`) and `executable.py` put them together; `modules/`
-is a face of the same programs with tensors by name.
+writes them to disk. `compilation.py` (`compile`) and `executable.py` put them together;
+`namespace.py` has what is imported when it is first named; `modules/` is a face of the same
+programs with tensors by name.
 
 ``executable.history`` has one record per pass, and is empty if the program came from the program
 cache. Arguments may be types with symbolic dimensions: ``dims={"n": (1, 32)}`` gives their ranges,
@@ -18,17 +19,20 @@ memory to run a region but not to record it, its kernels run one by one from the
 are required, that is the error, and the next call tries again.
 """
 
-from meta.base.call_context import Default
-from meta.vm.benchmark.roofline import measure_peaks
-from meta.vm.compilation import compile
-from meta.vm.compiler.calling_convention import Program
-from meta.vm.compiler.pipeline import PassContext
-from meta.vm.eager import call
-from meta.vm.executable import Executable, load
-from meta.vm.inspect.traces import merge_traces
-from meta.vm.run.interpreter import interpret
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-Default.handler, Default.recorded, Default.failed = call.eager, call.recorded, call.failed
+from meta.vm.executable import Executable, load
+
+if TYPE_CHECKING:
+    from meta.vm.namespace import (
+        PassContext,
+        Program,
+        compile,
+        interpret,
+        measure_peaks,
+        merge_traces,
+    )
 
 __all__ = [
     "Executable",
@@ -40,3 +44,11 @@ __all__ = [
     "measure_peaks",
     "merge_traces",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what makes programs: a process that only loads some does without."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module("meta.vm.namespace"), name)
+    return found

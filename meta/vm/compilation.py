@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from meta.base import gc_pause
+from meta.base.call_context import Default
 from meta.base.device import require
 from meta.base.errors import ArgumentError, DeviceError
 from meta.cost.chooser import chooser, choosing, measured, tuned, tuning
@@ -154,6 +155,7 @@ def lower(
     """Compile a model for arguments of these types, as `compile` does, up to the point at which it
     takes memory.
     """
+    Default.complete()  # the programs are of all that the package can
     with PassContext(opt_level=opt_level):
         program = to_program(model, args, dict(kwargs))
     program.require_end()
@@ -194,7 +196,9 @@ def lower(
         module = _measured(passes, traced) if tuning() == "on" else passes(traced)
         code = emit(module, where)
         kernels = bind_kernels(code.kernels, module.functions, where)
-        found = BoundProgram(code, kernels, where, lambda: module, preparation_of(module))
+        prepares = preparation_of(module)
+        preparation = None if prepares is None else lambda: prepares
+        found = BoundProgram(code, kernels, where, lambda: module, preparation)
         history = passes.history
         if key is not None and not chooser().exhausted:  # else a later process goes on measuring
             # What was measured on the way counts from now on.

@@ -1,19 +1,25 @@
-"""`Executable`: a compiled program with what users do with one: look at it, and save it."""
+"""`Executable`: a compiled program with what users do with one: look at it, and save it.
+
+What looks at it is imported when it does: a process that runs saved programs is to be small.
+"""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from meta.analysis import MemoryReport
+from meta.base.gc_pause import gc_paused
 from meta.runtime.ndarray import ndarray
-from meta.vm.inspect import summary
-from meta.vm.inspect.debug import DebugRun, debug
-from meta.vm.inspect.explain import ProgramExplanation, explain_program
-from meta.vm.inspect.profile import Profile, profile
 from meta.vm.run.compiled_program import CompiledProgram
 from meta.vm.save.folder import read_executable, save
+
+if TYPE_CHECKING:
+    from meta.analysis import MemoryReport
+    from meta.passes import PassRecord
+    from meta.vm.inspect.debug import DebugRun
+    from meta.vm.inspect.explain import ProgramExplanation
+    from meta.vm.inspect.profile import Profile
 
 
 class Executable(CompiledProgram):
@@ -29,13 +35,17 @@ class Executable(CompiledProgram):
         """Return how often each kernel is launched in one call, by the name of its dialect operator
         or fused function; with control flow: how many instructions launch it.
         """
-        return summary.kernel_counts(self.code)
+        from meta.vm.inspect.summary import kernel_counts
+
+        return kernel_counts(self.code)
 
     def memory(self) -> MemoryReport:
         """Return the memory of a call: the arena, who is where in it and how long, the peak; what
         kernels take, as far as they say, and CUDA graphs keep. Arguments include what is prepared.
         """
-        return summary.memory_report(self)
+        from meta.vm.inspect.summary import memory_report
+
+        return memory_report(self)
 
     def profile(self, *args: Any, repeat: int = 10, warmup: int = 2, **kwargs: Any) -> Profile:
         """Run the program on these arguments and measure every instruction.
@@ -47,6 +57,8 @@ class Executable(CompiledProgram):
 
     def profile_arrays(self, inputs: list[ndarray], repeat: int, warmup: int) -> Profile:
         """Do what `profile` does, on the arrays among the arguments, in order."""
+        from meta.vm.inspect.profile import profile
+
         return profile(self.program, lambda: self.own_arguments(inputs), repeat, warmup)
 
     def debug(self, *args: Any, stop_at_nan: bool = False, **kwargs: Any) -> DebugRun:
@@ -55,6 +67,8 @@ class Executable(CompiledProgram):
         What the program writes in place, it writes to copies. With ``stop_at_nan`` the run ends
         behind the first instruction that makes a NaN.
         """
+        from meta.vm.inspect.debug import debug
+
         inputs = self.convention.flatten(*args, **kwargs)
         return debug(self.program, self.own_arguments(inputs), stop_at_nan)
 
@@ -62,6 +76,8 @@ class Executable(CompiledProgram):
         """Say which dialect runs each instruction, and why not the others; and whether the program
         runs as CUDA graphs.
         """
+        from meta.vm.inspect.explain import explain_program
+
         return explain_program(self)
 
     def show(
@@ -76,13 +92,14 @@ class Executable(CompiledProgram):
 
         Raises ArgumentError for a profile of another program, FileError where it cannot be written.
         """
-        # Only now: `import meta` is to be quick.
         from meta.vm.inspect.html_report import write_page
 
         return write_page(self, path, profile)
 
     def _repr_html_(self) -> str:
-        return summary.notebook_html(self)
+        from meta.vm.inspect.summary import notebook_html
+
+        return notebook_html(self)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the program to a folder: code, constants, parameters and compiled kernels.
@@ -134,7 +151,11 @@ class Executable(CompiledProgram):
 
 
 def load(
-    folder: str | os.PathLike[str], *, rebuild: bool = False, cuda_graph: bool | None = None
+    folder: str | os.PathLike[str],
+    *,
+    rebuild: bool = False,
+    cuda_graph: bool | None = None,
+    mmap: bool = False,
 ) -> Executable:
     """Return the executable that `Executable.save` wrote to a folder.
 
@@ -142,6 +163,10 @@ def load(
     if the kernels were compiled by another version of it or for another processor, or with
     ``rebuild``: then nothing in the folder is run as code. Without, loading runs the kernels' code:
     load folders of people whom you trust. ``cuda_graph`` is as for `compile`.
+
+    With ``mmap`` (on the CPU) the parameters are those of the mapped file: they are read when they
+    are first used, and processes that load the folder share their pages. What a process writes to
+    them is its own. Do not write to the file meanwhile; saving to the folder makes another one.
 
     Raises FormatError, naming the file, for a folder that is damaged, incomplete or edited, for
     kernels that others may have written, and if a compiler would have to run that is not installed;
@@ -153,5 +178,12 @@ def load(
     ...     meta.vm.load(f"{folder}/net")(meta.ones((4, 3))).shape
     (4, 2)
     """
-    program, arrays, convention = read_executable(Path(folder), rebuild=rebuild)
-    return Executable(program, arrays, convention, cuda_graph=cuda_graph)
+    with gc_paused():
+        saved = read_executable(Path(folder), rebuild=rebuild, mmap=mmap)
+        return Executable(
+            saved.program,
+            saved.arrays,
+            saved.convention,
+            cuda_graph=cuda_graph,
+            prepared=saved.prepared,
+        )

@@ -30,7 +30,8 @@ from meta.ir import (
 )
 from meta.passes import dispatch, infer_type, plan_memory
 from meta.passes.liveness import Liveness
-from meta.passes.plan_memory import ALIGNMENT, ARENA, OFFSETS, RESIDENT, Lifetime, plan
+from meta.passes.plan_memory import ARENA, OFFSETS, RESIDENT, Lifetime, plan
+from meta.runtime.allocate import ALIGNMENT
 
 
 def planned(text: str) -> Module:

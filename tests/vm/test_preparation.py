@@ -337,7 +337,7 @@ def test_no_memory_to_prepare(net: Model, monkeypatch: pytest.MonkeyPatch) -> No
         raise OutOfMemory("there is not enough memory on cpu for a call", planned=1 << 60, free=9)
 
     with monkeypatch.context() as patch:
-        patch.setattr(preparation, "run_module", full)
+        patch.setattr("meta.vm.run.interpreter.run_module", full)
         with pytest.raises(OutOfMemory, match="before the first call") as caught:
             run(x)
     assert caught.value.planned == 1 << 60 and "memory_budget" in str(caught.value)

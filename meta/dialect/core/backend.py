@@ -13,12 +13,13 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from meta.base import gc_pause
 from meta.base.device import Device
 from meta.base.errors import MetaWarning, RegistrationError
-from meta.base.source import caller_span, definition_span
+from meta.base.source import Span, caller_span, definition_span
 from meta.dialect.core.backend_errors import located, summary
 from meta.dialect.core.plevel import COMPILER
 from meta.dialect.core.preference import forget
@@ -140,9 +141,15 @@ class Backend:
             self.load()
         # The families of the operators of others are no modules of ours.
         elif base.site.is_own or not self.site.is_own:
-            self._load_family(base.family)
+            self.load_family(base.family)
 
-    def _load_family(self, family: str) -> None:
+    def family_of(self, site: Span) -> str | None:
+        """Return the family whose file registers what is at a place; None if that is not known."""
+        file = Path(site.file)
+        return file.stem if self.by_family and file.parent == Path(self.site.file).parent else None
+
+    def load_family(self, family: str) -> None:
+        """Import what registers the kernels of a family, if there is such a file."""
         if not self.package or family in self._families or self.unavailable is not None:
             return
         with self._loading, gc_pause.gc_paused(), registering_as(GENERIC):

@@ -9,11 +9,11 @@ import pkgutil
 import re
 import threading
 from collections.abc import Callable
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
-from meta.base.registry import OPERATORS, Registry
+from meta.base.registry import OPERATORS, Registry, announced
 from meta.dialect.core.backend_errors import located
 from meta.ir.operators import OP_RESOLVERS
 
@@ -37,7 +37,7 @@ def declare_all() -> None:
     for module in pkgutil.iter_modules([str(Path(__file__).parents[1])]):
         if module.name != "core":
             importlib.import_module(f"meta.dialect.{module.name}")
-    for point in entry_points(group=GROUP):
+    for point in announced(GROUP):
         OP_RESOLVERS.setdefault(point.name, _resolver(point))
 
 
@@ -59,7 +59,7 @@ def discover() -> None:
         if _discovered:
             return
         _discovered = True
-        for point in entry_points(group=GROUP):
+        for point in announced(GROUP):
             before, operators = set(DIALECTS), len(OPERATORS)
             try:
                 point.load()

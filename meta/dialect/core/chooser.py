@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any, Protocol
 
-from meta.base.call_context import context, set_default_chooser
+from meta.base.call_context import Default, context, set_default_chooser
 from meta.dialect.core.dialect_op import DialectOp
 from meta.dialect.core.preference import Config
 from meta.op.core.call import CallValues
@@ -61,8 +61,9 @@ class Chooser:
 
 def current_chooser() -> Chooser:
     """Return what chooses here."""
-    chooser: Chooser = context.get().chooser
-    return chooser
+    chooser: Chooser | None = context.get().chooser
+    default: Chooser = Default.chooser
+    return default if chooser is None else chooser
 
 
 set_default_chooser(Chooser())

@@ -74,8 +74,9 @@ class Dialect(Backend):
 
     def resolve(self, name: str) -> DialectOp:
         """Return the implementation of an operator; UnknownName with the nearest names."""
-        self.load()
         name, at, config = name.partition("@")
+        if name not in self.ops or not self.ops[name].generic:
+            self.load()
         if at and name in self.ops:
             try:
                 return self.ops[name].configured(config_of(config))
@@ -159,15 +160,14 @@ class Dialect(Backend):
                 require_function(given_, f"{what} of a kernel of {base.name!r}")
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
-            out = base.schema.reserved("out")
-            check_kernel(base, function, out)
-            given = ("out", "call", "state") if stateful else ("out", "call")
-            extra = tuple(map(base.schema.reserved, given))
-            check_parameters(base, function, extra)
+            check_kernel(base, function)
+            check_parameters(
+                base, function, ("out", "call", "state") if stateful else ("out", "call")
+            )
 
             def make(call: CallValues) -> OpEnv:
                 declining(when, call)
-                wants_out = out in parameters(function)
+                wants_out = base.schema.reserved("out") in parameters(function)
                 run = bind_kernel(function, call, stateful)
                 return OpEnv(run, not wants_out, strided, not_capturable=not_capturable)
 
@@ -336,7 +336,8 @@ class Dialect(Backend):
         UnknownName if the function names a pattern that this dialect does not have, DispatchError
         if the backend cannot compile functions, on this machine or at all.
         """
-        self.load()
+        if function.attrs.get(KERNEL) not in self.patterns:
+            self.load()
         if KERNEL not in function.attrs:
             if self.fuse is None:
                 raise DispatchError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
@@ -264,3 +265,9 @@ class DialectOp(OpNode):
 def not_generic(call: CallValues) -> OpEnv:
     """The maker of an operator of which a dialect has no generic kernel."""
     raise Unsupported("its kernels are for the chips of vendors, of which none is in force here")
+
+
+def exact_kernel(callee: DialectOp) -> AbstractContextManager[None]:
+    """Use an operator's dialect only, and its kernel in the configuration that is stated."""
+    found: AbstractContextManager[None] = exactly(callee.dialect.name, callee.config or ())
+    return found

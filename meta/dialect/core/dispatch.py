@@ -86,7 +86,8 @@ def candidates(
     for now in sorted({*turns.values(), *of_vendors}):
         for dialect in (d for d in turns if turns[d] == now and device.kind in d.devices):
             if preference.refusal(dialect.name) is None:
-                dialect.load_for(op) if eager else dialect.load()
+                exact = preference.config is not None  # it was named, so it is there
+                dialect.load_for(op) if eager or exact else dialect.load()
         parts = (part for one in op.aspects.dialect_ops for part in one.parts(device))
         yield from sorted(
             (p for p in parts if p.dialect in turns and turn(p.dialect, p.compiles_anew) == now),

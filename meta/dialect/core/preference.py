@@ -60,8 +60,8 @@ set_default_preference(DEFAULT)
 
 def current() -> Preference:
     """Return what is preferred here."""
-    preference: Preference = context.get().preference
-    return preference
+    preference: Preference | None = context.get().preference
+    return DEFAULT if preference is None else preference  # of a block that began before this floor
 
 
 def forget() -> None:

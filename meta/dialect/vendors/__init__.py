@@ -47,6 +47,8 @@ def __getattr__(name: str) -> Any:
 
 
 def _scopes(device: Device) -> tuple[Scope, ...]:
+    if import_module("meta.dialect.vendors.detect").active(device.kind) is None:
+        return ()  # without what reads their files
     found: tuple[Scope, ...] = import_module("meta.dialect.vendors.folder").scopes(device)
     return found
 

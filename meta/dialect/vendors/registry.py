@@ -12,7 +12,7 @@ import sys
 import threading
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,7 +20,7 @@ from typing import Any
 from meta.base.bounded_cache import bounded_insert
 from meta.base.device import set_further_kinds
 from meta.base.errors import FormatError, MetaError, RegistrationError, UnknownName
-from meta.base.registry import nearest
+from meta.base.registry import announced, nearest
 from meta.base.source import Span
 from meta.dialect.core.backend_errors import located, summary
 from meta.dialect.core.preference import forget
@@ -167,7 +167,7 @@ def _discover() -> None:
         if _discovered:
             return
         _discovered = True
-        for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        for point in sorted(announced(GROUP), key=lambda point: point.name):
             try:
                 _register(_announced(point))
             except RegistrationError as error:

@@ -20,8 +20,7 @@ from meta.frontend.dynamo.conversion import ConvertedGraph
 from meta.frontend.dynamo.outputs import ConstantOutput, InputOutput, Output, Result, View, size_of
 from meta.frontend.dynamo.saved_tensors import Bundle, SavedTensors
 from meta.frontend.dynamo.training_memory import TrainingMemory
-from meta.passes.plan_memory import ALIGNMENT
-from meta.runtime.allocate import storage_address
+from meta.runtime.allocate import ALIGNMENT, storage_address
 from meta.vm.bound_executable import InputAdapter
 
 OutputAdapter = Callable[[Tensor], Tensor]

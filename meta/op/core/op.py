@@ -133,7 +133,6 @@ class Op(OpNode):
         self.declare_site: Span | None = None
         self.__name__ = self.__qualname__ = name
         self.__doc__ = function.__doc__
-        self.__signature__ = schema.signature
 
     def __call__(self, x: Any = _ABSENT, y: Any = _ABSENT, /, *args: Any, **kwargs: Any) -> Any:
         # One array, two, or one and a float, for which a kernel was decided before: the handler
@@ -177,6 +176,8 @@ class Op(OpNode):
 
     def __getattr__(self, name: str) -> Any:
         """Say what an attribute of NumPy's functions is here; only missing ones come here."""
+        if name == "__signature__":
+            return self.schema.signature
         if name in UFUNC:
             hint = UFUNC[name].format(name=self.name)
             raise UnknownName(f"meta.{self.name} has no {name!r}", hint=f"write {hint}")

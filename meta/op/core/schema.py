@@ -28,6 +28,7 @@ from collections import namedtuple
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any, Union
 
 import numpy as np
@@ -301,7 +302,8 @@ def hints_of(function: Callable[..., Any], what: str) -> dict[str, Any]:
 
 
 class Schema:
-    """The slots of one or more operators, read from a signature.
+    """The slots of one or more operators, read from a signature: from one of this package when they
+    are first asked for, as a process may have use for few operators.
 
     options: a schema whose attributes and numbers that are not named follow, with their defaults,
     where the signature ends with ``*options``.
@@ -311,8 +313,25 @@ class Schema:
         self, name: str, function: Callable[..., Any], options: Schema | None = None
     ) -> None:
         self.name = name
+        self._given = function, options, name
+        self._typed = function
+        if not definition_span(function).is_own:
+            self._read()
+
+    @cached_property
+    def returns(self) -> Any:
+        """What the type function says that it returns."""
+        return hints_of(self._typed, f"operator {self.name!r}").get("return")
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or "slots" in vars(self):
+            raise AttributeError(f"a schema has no {name!r}")
+        self._read()
+        return getattr(self, name)
+
+    def _read(self) -> None:
+        function, options, name = self._given
         annotations = hints_of(function, f"operator {name!r}")
-        self.returns: Any = annotations.get("return")
         own = list(inspect.signature(function).parameters.values())
         borrowed: list[Slot] = []
         if options is not None and own[-1].kind is inspect.Parameter.VAR_POSITIONAL:
@@ -386,7 +405,8 @@ class Schema:
         parameters = inspect.signature(function).parameters
         taken = tuple(parameters)
         any_number = [p.kind for p in parameters.values()] == [inspect.Parameter.VAR_POSITIONAL]
-        if taken != self.names and not any_number:
+        is_own = definition_span(function).is_own
+        if not is_own and taken != self.names and not any_number:
             raise RegistrationError(
                 f"operator {name!r} does not fit the schema of {self.name!r}",
                 expected=f"the parameters {', '.join(self.names)}",
@@ -394,7 +414,8 @@ class Schema:
                 span=definition_span(function),
             )
         copied = self.named(name)
-        copied.returns = hints_of(function, f"operator {name!r}").get("return")
+        copied._typed = function
+        vars(copied).pop("returns", None)
         return copied
 
     def named(self, name: str) -> Schema:

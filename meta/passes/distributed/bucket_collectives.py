@@ -37,8 +37,8 @@ from meta.ir import (
 from meta.ir.visit import uses
 from meta.op.core import Op
 from meta.passes.alias_analysis import AliasSets, AliasSummaries, owning_tuple
-from meta.passes.plan_memory import ALIGNMENT
 from meta.passes.rewrite import with_main
+from meta.runtime.allocate import ALIGNMENT
 
 MIB = 1 << 20
 Key = tuple[int, int, int]

@@ -32,8 +32,6 @@ from meta.ir import (
 )
 from meta.ir.literals import is_literal, literal_text
 from meta.op.core import tree
-from meta.passes.call_graph import call_counts
-from meta.passes.copied_results import copied_results
 from meta.runtime import view_copies
 from meta.runtime.ndarray import as_array, ndarray
 from meta.runtime.no_gradient import ClosureConstant
@@ -305,6 +303,10 @@ class Program:
     calls: int = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
+        # Only now: a process that runs saved programs, which have a convention, is to be small.
+        from meta.passes.call_graph import call_counts
+        from meta.passes.copied_results import copied_results
+
         require_arrays(self.convention.name, self.module.main)
         convention = replace(self.convention, copies=copied_results(self.module))
         object.__setattr__(self, "convention", convention)
@@ -316,6 +318,8 @@ class Program:
         """
         if self.calls <= MOST_CALLS:
             return
+        from meta.passes.call_graph import call_counts
+
         counts = call_counts(self.module)
         name = next(n for n, count in counts.items() if count > MOST_CALLS)
         called = (b for b in bindings(self.module.functions[name]) if isinstance(b.value, Call))

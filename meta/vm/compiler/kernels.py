@@ -25,13 +25,13 @@ from meta.base.registry import OPERATORS
 from meta.dialect.core import Artifact, DialectOp, OpEnv, compile_together, dispatch
 from meta.dialect.core.backend_errors import building
 from meta.dialect.core.catalog import DIALECTS
+from meta.dialect.core.dialect_op import exact_kernel
 from meta.dialect.core.ir_calls import base_op
 from meta.dialect.core.preference import current as current_preference
 from meta.ir import Function, Module, SymbolicDim, TensorType
 from meta.ir.operators import resolve_op
 from meta.op.core.call import map_tensors, written_positions
 from meta.op.core.op import Op
-from meta.passes.dispatch import exact_kernel
 from meta.runtime.allocate import allocator
 from meta.runtime.array_key import array_key
 from meta.vm.compiler.code import Code, FusedRef, Kernel, KernelRef
@@ -44,14 +44,15 @@ class BoundProgram:
     """A program with its kernels, in the order of the code: all that runs it, but a model's arrays.
 
     ``module`` returns the program that the code was emitted from, which may have to be read.
-    ``preparation`` computes what main is given besides inputs and arrays.
+    ``preparation`` returns what computes what main is given besides inputs and arrays, which may
+    have to be read, too; None if that is nothing.
     """
 
     code: Code
     kernels: tuple[OpEnv, ...]
     device: Device
     module: Callable[[], Module]
-    preparation: Function | None = None
+    preparation: Callable[[], Function] | None = None
 
 
 Shapes = tuple[Any, ...]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from meta.ir import type_bytes
-from meta.passes.plan_memory import aligned
+from meta.runtime.allocate import aligned
 from meta.vm.compiler import bytecode as bc
 from meta.vm.graphs.regions import GraphRegion
 

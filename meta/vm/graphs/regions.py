@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from meta.base.device import CPU
 from meta.base.registry import OPERATORS
 from meta.dialect.core import OpEnv
-from meta.passes.random_calls import KEY_SLOT
+from meta.runtime.random import KEY_SLOT
 from meta.vm.compiler import bytecode as bc
 from meta.vm.compiler.code import FunctionCode, Kernel, KernelRef
 

@@ -4,48 +4,44 @@ looks at one is in `meta/vm/inspect/`.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from meta.analysis import memory
 from meta.base import config
 from meta.base.config import current_overrides
 from meta.base.device import Device
 from meta.base.errors import ArgumentError, DeviceError, GradientError, OutOfMemory
 from meta.base.registry import OPERATORS
 from meta.dialect.core.preference import current as current_preference
-from meta.grad.core.tape import sources_of
 from meta.ir import Dim, Module, TensorType, TupleType, Type
 from meta.ir.types import bind_dims
-from meta.passes import PassRecord
 from meta.runtime import buffer_replacement as replaced
-from meta.runtime import view_copies
+from meta.runtime import num_threads, view_copies
 from meta.runtime.allocate import retain_freed_memory, storage_address
 from meta.runtime.array_key import array_key
 from meta.runtime.inplace_writes import require_writable
 from meta.runtime.master_weights import master_pairs
-from meta.runtime.mesh import acquire_lock
 from meta.runtime.ndarray import ndarray
 from meta.runtime.no_gradient import is_recording
+from meta.runtime.num_threads import Pool
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
 from meta.runtime.torch_leaf import TorchLeaf
 from meta.vm.compiler.calling_convention import Convention, DimRange, require_in_range
 from meta.vm.compiler.code import KernelRef
 from meta.vm.compiler.kernels import BoundProgram
-from meta.vm.compiler.recipe import Recipe
-from meta.vm.eager.nan_checks import with_arguments_named
 from meta.vm.graphs.capture import GraphReport, Graphs, graphs_for, report
 from meta.vm.run.launch_errors import launch_error, passed_on
 from meta.vm.run.link import Linked, link
-from meta.vm.run.observers import nan_observer, observed
 from meta.vm.run.preparation import Preparation
-from meta.vm.run.verify_values import ComparedProgram, verified
 from meta.vm.run.workspace import MEMORY_HINT, Workspace
+
+if TYPE_CHECKING:
+    from meta.passes import PassRecord
+    from meta.vm.compiler.recipe import Recipe
 
 
 class CompiledProgram:
@@ -53,7 +49,9 @@ class CompiledProgram:
 
     Calling it takes what the model takes (arrays of the same shapes, dtypes and device) and returns
     what the model returns, without a tape. Parameters and running statistics are those of the
-    model: what the program writes in place, the model sees. Calls of several threads take turns.
+    model: what the program writes in place, the model sees. Calls of several threads run beside one
+    another on the CPU, in arenas of their own, as long as their threads have a core each (see
+    `meta.set_num_threads`), if the program writes nothing in place; others take turns.
 
     Attributes
     ----------
@@ -63,7 +61,8 @@ class CompiledProgram:
     history: a record of each pass: name, seconds, the program after it (the first is the input);
     empty for a program that was loaded or found in the cache. recipe: how it is compiled again,
     None for a program that was loaded.
-    preference: the choice of dialects that it was compiled with.
+    preference: the choice of dialects that it was compiled with. prepared: what the program needs
+    that depends on the arrays alone, as they are, if it was computed before.
 
     What the program needs that depends on the arrays of a model in infer mode alone, such as casts
     of its weights, is computed before the first call and kept, and computed again after an array
@@ -80,6 +79,7 @@ class CompiledProgram:
         cuda_graph: bool | None = None,
         recipe: Recipe | None = None,
         workspace: Workspace | None = None,
+        prepared: Sequence[torch.Tensor] = (),
     ) -> None:
         self.program, self.history = program, list(history)
         self.recipe = recipe
@@ -114,8 +114,8 @@ class CompiledProgram:
             written = [
                 self.arrays[i - self._first] for i in self._linked.written if i >= self._first
             ]
-            given = self.arrays[-len(preparation.params) :]
-            self._preparation = Preparation(preparation, given, written)
+            types = [type_ for _, type_ in code.params[-code.prepared :]]
+            self._preparation = Preparation(preparation, types, self.arrays, written, prepared)
         # Whether a call that saw old arrays may be made again: the device, which works on its own,
         # need not wait for the look at the arrays.
         kernels = [OPERATORS[k.base] for k in code.kernels if isinstance(k, KernelRef)]
@@ -127,7 +127,12 @@ class CompiledProgram:
         # compact for each call.
         self._bound: list[Any] | None = None
         self._seen = -1
-        self._lock = threading.Lock()
+        several = device.kind == "cpu" and workspace is None and not self._linked.written
+        several = several and not self._masters and not any(op.collective for op in kernels)
+        make = partial(link, program) if several else None
+        # What runs it, of which each call has one; who has all of them, has the arrays.
+        self._runs: Pool[Linked] = Pool([self._linked], make, num_threads.most_calls)
+        self._is_shared = several
         self._in_order = self.workspace.in_order
         if self._graphs is not None and not self.cuda_graph:
             self._graphs.refused(self.cuda_graph.why_not)
@@ -146,6 +151,9 @@ class CompiledProgram:
     @cached_property
     def _observed(self) -> Linked:
         """The program with every kernel looked at (META_DEBUG_NANS)."""
+        # Here and below only now: a process that runs saved programs is to be small.
+        from meta.vm.run.observers import nan_observer, observed
+
         return observed(self.program, nan_observer(lambda: self.module), self.workspace)
 
     @cached_property
@@ -169,16 +177,12 @@ class CompiledProgram:
         if self._shared_arguments:
             self._refuse_copies(inputs)
         verifies = self._verifying if current_overrides() is None else config.get("META_VERIFY")
-        if not self._lock.acquire(False):
-            acquire_lock(self._lock)
-        try:
-            for pair in self._masters:
-                pair.follow()
-            result = self._verified(tensors) if verifies else self._run(tensors, into)
-            for pair in self._masters:
-                pair.note()
-        finally:
-            self._lock.release()
+        if verifies:
+            with self._runs.all():
+                result = self._verified(tensors)
+        else:
+            found = self._in_turn(tensors, into)
+            result = wrapped(found, self._result, self._kept_memory)
         if self._shared_arguments:
             self._follow_up(inputs, tensors, result)
         return result
@@ -203,7 +207,7 @@ class CompiledProgram:
         """Let a block write to the arrays: no run is under way on the host, and on CUDA what the
         current stream is given waits for the last one.
         """
-        with self._lock:
+        with self._runs.all():
             if self._in_order is not None:
                 self._in_order()
             yield
@@ -214,12 +218,33 @@ class CompiledProgram:
         of another result, in `kept_memory`, or, if `plan_memory` was told so, in the workspace. For
         callers that keep to the types.
         """
-        if not self._lock.acquire(False):
-            acquire_lock(self._lock)
+        return self._in_turn(tensors)
+
+    def _in_turn(self, tensors: list[Any], into: Sequence[torch.Tensor | None] = ()) -> Any:
+        """Run the program on tensors when it may run; return tensors."""
+        slots = num_threads.slots
+        if slots is not None and self.device.kind == "cpu":
+            with slots.one():
+                return self._beside_others(tensors, into)
+        return self._beside_others(tensors, into)
+
+    def _beside_others(self, tensors: list[Any], into: Sequence[torch.Tensor | None]) -> Any:
+        if self._is_shared and (self._looks_for_nans() or self._is_stale()):
+            with self._runs.all() as linked:  # others run on what is about to be written
+                return self._launched(linked, tensors, into)
+        linked = self._runs.take()
         try:
-            return self._launched(tensors)
+            return self._launched(linked, tensors, into, self._is_shared)
         finally:
-            self._lock.release()
+            self._runs.give(linked)
+
+    def _is_stale(self) -> bool:
+        """Whether the arrays were exchanged, or what is prepared of them is not of them as they
+        are.
+        """
+        found = self._preparation
+        is_bound = self._seen == replaced.replacement_count
+        return not is_bound or (found is not None and not found.is_current())
 
     @property
     def kept_memory(self) -> frozenset[int]:
@@ -238,6 +263,8 @@ class CompiledProgram:
 
     def _verified(self, inputs: list[Any]) -> Any:
         """Run the program; compare the values, if these are the first arguments of their shapes."""
+        from meta.vm.run.verify_values import ComparedProgram, verified
+
         shapes = tuple(t.shape for t in inputs)
         if shapes in self._compared:
             return self._run(inputs)
@@ -255,20 +282,45 @@ class CompiledProgram:
         self._compared.add(shapes)
         return result
 
-    def _run(self, inputs: list[Any], into: Sequence[torch.Tensor | None] = ()) -> Any:
-        """Run the program on tensors; return arrays."""
-        return wrapped(self._launched(inputs, into), self._result, self._kept_memory)
+    def _run(self, inputs: list[Any]) -> Any:
+        """Run the program on tensors, alone; return arrays."""
+        return wrapped(self._launched(self._linked, inputs), self._result, self._kept_memory)
 
-    def _launched(self, inputs: list[Any], into: Sequence[torch.Tensor | None] = ()) -> Any:
-        """Run the program on tensors; return tensors."""
+    def _launched(
+        self,
+        linked: Linked,
+        inputs: list[Any],
+        into: Sequence[torch.Tensor | None] = (),
+        is_current: bool = False,
+    ) -> Any:
+        """Run the program on tensors; return tensors. is_current: what it needs of the arrays is of
+        them as they are.
+        """
+        for pair in self._masters:
+            pair.follow()
+        result = self._on_kernels(linked, inputs, into, is_current)
+        for pair in self._masters:
+            pair.note()
+        return result
+
+    def _looks_for_nans(self) -> str:
+        nans: str = self._nans if current_overrides() is None else config.get("META_DEBUG_NANS")
+        return nans
+
+    def _on_kernels(
+        self,
+        linked: Linked,
+        inputs: list[Any],
+        into: Sequence[torch.Tensor | None],
+        is_current: bool,
+    ) -> Any:
         try:
             if self._in_order is not None:
                 self._in_order()
-            nans = self._nans if current_overrides() is None else config.get("META_DEBUG_NANS")
+            nans = self._looks_for_nans()
             if nans:
                 return self._with_nans_named(inputs, nans)
-            later = self._prepared_before()
-            linked = self._linked
+            later = None if is_current else self._prepared_before()
             if self._graphs is not None and self._needs_kernels(self._graphs):
                 linked = self._one_by_one
             arrays = self._kept_tensors() if self._bound is None else self._bound
@@ -282,6 +334,8 @@ class CompiledProgram:
                 if passed_on(error):
                     raise
                 raise launch_error(error) from error
+            from meta.analysis import memory
+
             planned = memory(self.module).peak
             failure = out_of_memory(
                 error, self.device, "the program", planned=planned, hint=MEMORY_HINT
@@ -290,6 +344,8 @@ class CompiledProgram:
 
     def _with_nans_named(self, inputs: list[Any], nans: str) -> Any:
         """Run the program, and what prepares it, looking at all results; ``nans``: for what."""
+        from meta.vm.eager.nan_checks import with_arguments_named
+
         with config.override(META_DEBUG_NANS=nans):
             if self._preparation is not None:
                 self._preparation.forget()
@@ -363,7 +419,7 @@ class CompiledProgram:
         """
         name, type_ = self.code.params[position]
         given = position < self._first and array.requires_grad and is_recording()
-        if given and any(isinstance(s, TorchLeaf) for s in sources_of(array.node)):
+        if given and _is_of_torch(array):
             raise GradientError(
                 f"argument %{name} is, or was computed from, a torch tensor that requires a "
                 "gradient, and a compiled program records nothing",
@@ -413,11 +469,17 @@ class CompiledProgram:
         """Return the memory that CUDA graphs keep."""
         return 0 if self._graphs is None else self._graphs.recorder.pool_bytes()
 
+    def prepared(self) -> tuple[torch.Tensor, ...]:
+        """Return what the program needs that depends on the arrays alone, as they are now."""
+        with self._runs.all():
+            self._prepared_before(at_once=True)
+        return () if self._preparation is None else self._preparation.tensors
+
     def kept_arguments(self) -> list[Any]:
         """Return main's arguments behind the inputs as they are now: the arrays, and what is
         prepared.
         """
-        with self._lock:
+        with self._runs.all():
             for pair in self._masters:
                 pair.follow()
             self._prepared_before(at_once=True)
@@ -434,6 +496,13 @@ class CompiledProgram:
             hint="executable.save(folder) and meta.vm.load(folder); or pickle the model, and "
             "compile it there",
         )
+
+
+def _is_of_torch(array: ndarray) -> bool:
+    """Whether an array is, or was computed from, a torch tensor that requires a gradient."""
+    from meta.grad.core.tape import sources_of
+
+    return any(isinstance(s, TorchLeaf) for s in sources_of(array.node))
 
 
 def keys_of(type_: Type, device: Device) -> Any:

@@ -8,7 +8,8 @@ for every call.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from operator import attrgetter
 
 import torch
@@ -18,13 +19,12 @@ from meta.base.device import Device
 from meta.base.dtype import TO_TORCH
 from meta.base.errors import OutOfMemory
 from meta.dialect.core import only
-from meta.grad.core import no_grad
 from meta.ir import Block, Function, Module, TensorType, Tuple, Var, operands, type_bytes, type_of
 from meta.runtime import buffer_replacement, external_memory
 from meta.runtime.allocate import storage_address
 from meta.runtime.ndarray import ndarray
+from meta.runtime.no_gradient import no_grad
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
-from meta.vm.run.interpreter import run_module
 
 HINT = (
     "fewer arrays and programs that are still referred to; compile(..., memory_budget=BYTES), "
@@ -38,8 +38,10 @@ class Preparation:
 
     Parameters
     ----------
-    function: its preparation. arrays: what it takes. written: those arrays that the program writes,
-    none of which the function reads; where two share memory, nothing that is kept can be trusted.
+    function: returns its preparation. types: of the results. arrays: of the executable, the last of
+    which it takes. written: those arrays that the program writes, none of which the function reads;
+    where two share memory, nothing that is kept can be trusted. made: the results for the arrays as
+    they are, if they were saved; the function is asked for when they no longer are.
 
     Attributes
     ----------
@@ -47,23 +49,42 @@ class Preparation:
     """
 
     def __init__(
-        self, function: Function, arrays: Sequence[ndarray], written: Sequence[ndarray]
+        self,
+        function: Callable[[], Function],
+        types: Sequence[TensorType],
+        arrays: Sequence[ndarray],
+        written: Sequence[ndarray],
+        made: Sequence[torch.Tensor] = (),
     ) -> None:
+        self._function, self._types, self._arrays = function, types, arrays
         self._written = written
-        # One program per result: in this way what it takes on the way is freed before the next.
-        self._parts = [_alone(function, result) for result in _results(function)]
-        used = {v for part in self._parts for v in part.main.params}
-        self._arrays = dict(zip(function.params, arrays, strict=True))
-        self._read = [a for v, a in self._arrays.items() if v in used]
-        self.tensors: tuple[torch.Tensor, ...] = ()
+        self.tensors = tuple(made)
         self._seen: tuple[int, int] | None = None
         self._state: list[int] | None = None
+        # What the results depend on: until the function is asked for, anything that it may read.
+        self._read = [a for a in arrays if not any(a is w for w in written)]
+        if made:
+            self._look()
+            self._state = self._versions()
+        else:
+            used = {id(a) for _, given in self._parts for a in given}
+            self._read = [a for a in self._read if id(a) in used]
+
+    @cached_property
+    def _parts(self) -> list[tuple[Module, list[ndarray]]]:
+        """One program per result, and what it takes: in this way what it takes on the way is freed
+        before the next.
+        """
+        function = self._function()
+        given = dict(zip(function.params, self._arrays[-len(function.params) :], strict=True))
+        parts = [_alone(function, result) for result in _results(function)]
+        return [(part, [given[v] for v in part.main.params]) for part in parts]
 
     def allocate(self, device: str) -> None:
         """Make the memory of the results, if it is not there."""
         if self.tensors:
             return
-        types = [t for p in self._parts if isinstance(t := p.main.result_type, TensorType)]
+        types = self._types
         try:
             with torch.inference_mode(False):  # they may be written outside of it
                 self.tensors = tuple(
@@ -87,13 +108,17 @@ class Preparation:
         )
         return made and not self._is_recorded()
 
+    def is_current(self) -> bool:
+        """Whether the results are those of the arrays as they are now."""
+        return self.was_made() and self._counted and self._state == self._versions()
+
     def update(self) -> bool:
         """Compute the results, unless they are up to date; return whether they were computed."""
         if self._seen != (buffer_replacement.replacement_count, external_memory.share_count):
             self._look()
         # A graph of somebody else's, which is recorded now, computes them whenever it is replayed.
         recorded = self._is_recorded()
-        state = list(map(_versions, self._sources)) if self._counted else None
+        state = self._versions()
         if state is not None and state == self._state and not recorded:
             return False
         self._state = None
@@ -101,8 +126,8 @@ class Preparation:
             torch.cuda.synchronize(self.tensors[0].device)  # other streams may still read them
         failure: OutOfMemory | None = None
         try:
-            for part, tensor in zip(self._parts, self.tensors, strict=True):
-                self._compute(part, tensor)
+            for (part, given), tensor in zip(self._parts, self.tensors, strict=True):
+                self._compute(part, given, tensor)
         except OutOfMemory as error:  # of a single operator
             failure = _no_room(error, str(self.tensors[0].device), error.planned)
         if failure is not None:
@@ -130,8 +155,14 @@ class Preparation:
             for t in self._sources
         )
 
-    def _compute(self, part: Module, tensor: torch.Tensor) -> None:
-        given = [self._arrays[v] for v in part.main.params]
+    def _versions(self) -> list[int] | None:
+        """Return the counters of writes, None if they do not tell of all."""
+        return list(map(_versions, self._sources)) if self._counted else None
+
+    def _compute(self, part: Module, given: list[ndarray], tensor: torch.Tensor) -> None:
+        # Only now: what is prepared is saved with a program, which a small process then loads.
+        from meta.vm.run.interpreter import run_module
+
         with use(Default.handler), no_grad(), only("torch"), torch.no_grad():
             tensor.copy_(run_module(part, given).tensor)
 

@@ -17,7 +17,7 @@ from torch._C import _from_dlpack, _to_dlpack
 from meta.base.device import Device
 from meta.base.dtype import FROM_TORCH, TO_TORCH
 from meta.ir import TensorType, type_bytes
-from meta.passes.plan_memory import ALIGNMENT, aligned
+from meta.runtime.allocate import ALIGNMENT, aligned
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
 
 MEMORY_HINT = (

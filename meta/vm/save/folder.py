@@ -5,8 +5,9 @@
     manifest.json          versions, device, hashes of the other files, one record per kernel
     code.json              the instructions (`code_json`)
     program.txt            the program that they were emitted from (`meta.ir.text`)
-    fused.txt              those of its functions whose kernels are made when it is loaded; its main
-                           computes what is prepared, if anything is
+    fused.txt              those of its functions whose kernels are made when it is loaded
+    preparation.txt        what computes what is prepared of the arrays, if anything is
+    prepared.safetensors   what that makes of the arrays as they were saved
     constants.safetensors  constants of all
     kernels/<sha256>.so    compiled kernels, named after their content
 
@@ -21,7 +22,8 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -30,12 +32,12 @@ import torch
 
 from meta.base.atomic_folder import is_replaceable, replacing_folder
 from meta.base.device import Device, require
+from meta.base.dtype import FROM_TORCH
 from meta.base.errors import ArgumentError, FormatError, IRError
 from meta.base.files import checksum, read_file, sha256
-from meta.dialect.core import OpEnv, compile_together
+from meta.dialect.core import KERNEL, OpEnv, compile_together
 from meta.dialect.core.catalog import DIALECTS
 from meta.ir import Function, Module, TensorType, TupleType, parse, text, verify
-from meta.passes.call_graph import preparation_of
 from meta.runtime.ndarray import ndarray
 from meta.runtime.out_of_memory import copy_to_device
 from meta.runtime.tensor_file import read_tensors, write_tensors
@@ -50,13 +52,17 @@ from meta.vm.compiler.kernels import BoundProgram, artifact_records, bind_kernel
 from meta.vm.run.compiled_program import CompiledProgram
 from meta.vm.save.code_json import code_from_json, code_to_json, constant_name
 
-SCHEMA, VERSION = "meta.executable", 3
+SCHEMA, VERSION = "meta.executable", 4
 MANIFEST, CODE, PROGRAM, FUSED = "manifest.json", "code.json", "program.txt", "fused.txt"
+PREPARATION = "preparation.txt"
 CONSTANTS, KERNELS = "constants.safetensors", "kernels"
 MAX_MANIFEST_BYTES = 64 << 20
 """Larger manifests are not ours."""
-_FIELDS = ("schema", "version", "written_by", "device", "environments", "kernels", "files", "more")
-_KINDS = {"device": str, "environments": dict, "kernels": list, "files": dict}
+_FIELDS = (
+    *("schema", "version", "written_by", "device", "environments", "families", "kernels"),
+    *("files", "more"),
+)
+_KINDS = {"device": str, "environments": dict, "families": dict, "kernels": list, "files": dict}
 
 
 def write_folder(
@@ -81,8 +87,11 @@ def write_folder(
             constant_name(i): c for i, c in enumerate(code.constants) if isinstance(c, torch.Tensor)
         }
         (part / PROGRAM).write_text(text(module, constants), encoding="utf-8")
-        fused = text(_without_artifact(module, code, kernels), constants)
-        (part / FUSED).write_text(fused, encoding="utf-8")
+        for name, own in (
+            (FUSED, _without_artifact(module, code, kernels)),
+            (PREPARATION, _preparation_of(module)),
+        ):
+            (part / name).write_text(text(own, constants), encoding="utf-8")
         (part / CODE).write_text(json.dumps(code_to_json(code)), encoding="utf-8")
         write_tensors(part / CONSTANTS, constants)
         for name, write in files.items():
@@ -96,9 +105,11 @@ def write_folder(
             "written_by": {"torch": version("torch")},
             "device": str(device),
             "environments": _environments(code, kernels, device),
+            "families": _families(code, kernels, module),
             "kernels": artifact_records(kernels),
             "files": {
-                name: _hash(part / name) for name in (CODE, PROGRAM, FUSED, CONSTANTS, *files)
+                name: _hash(part / name)
+                for name in (CODE, PROGRAM, FUSED, PREPARATION, CONSTANTS, *files)
             },
             "more": more,
         }
@@ -109,15 +120,39 @@ def write_folder(
 
 
 def _without_artifact(module: Module, code: Code, kernels: Sequence[OpEnv]) -> Module:
-    """Return the fused functions whose kernels are not kept, and the preparation as main."""
+    """Return the fused functions whose kernels are not kept."""
     names = [
         ref.function
         for ref, env in zip(code.kernels, kernels, strict=True)
         if isinstance(ref, FusedRef) and env.artifact is None
     ]
-    found = {name: module.functions[name] for name in names}
-    preparation = preparation_of(module)
-    return module.with_functions(found if preparation is None else {**found, "main": preparation})
+    return module.with_functions({name: module.functions[name] for name in names})
+
+
+def _preparation_of(module: Module) -> Module:
+    """Return the preparation as main, if there is one."""
+    from meta.passes.call_graph import preparation_of
+
+    found = preparation_of(module)
+    return module.with_functions({} if found is None else {"main": found})
+
+
+def _families(code: Code, kernels: Sequence[OpEnv], module: Module) -> dict[str, list[str]]:
+    """Return, by dialect, the families of the kernels that are made when the program is loaded:
+    those files of the dialect are enough.
+    """
+    found: dict[str, set[str]] = {}
+    for ref, env in zip(code.kernels, kernels, strict=True):
+        dialect = DIALECTS.get(ref.dialect)
+        if dialect is None or env.artifact is not None:
+            continue
+        if isinstance(ref, FusedRef):
+            made: Any = dialect.patterns.get(module.functions[ref.function].attrs.get(KERNEL))
+        else:
+            made = dialect.ops.get(ref.base)
+        family = None if made is None else dialect.family_of(made.site)
+        found.setdefault(dialect.name, set()).update([family] if family else [])
+    return {name: sorted(families) for name, families in sorted(found.items())}
 
 
 def _open_to_readers(folder: Path) -> None:
@@ -163,23 +198,28 @@ def read_folder(folder: Path, *, rebuild: bool = False) -> tuple[BoundProgram, A
     found = {} if rebuild else _restored(folder, code, manifest, device)
     missing = [i for i in range(len(code.kernels)) if i not in found]
     compiled = any(records[i] is not None for i in missing)
-    fused = _module(_text(folder / FUSED), FUSED, on_device)
-    source = module() if compiled else fused
+    for name, families in manifest["families"].items():
+        for family in map(str, families if name in DIALECTS else ()):
+            DIALECTS[name].load_family(family)
+    fused, prepares = _text(folder / FUSED), _text(folder / PREPARATION)
     refs = [code.kernels[i] for i in missing]
+    functions: Mapping[str, Function] = {}
+    if any(isinstance(ref, FusedRef) for ref in refs):
+        functions = (module() if compiled else _module(fused, FUSED, on_device)).functions
     for ref in refs:
-        if isinstance(ref, FusedRef) and ref.function not in source.functions:
+        if isinstance(ref, FusedRef) and ref.function not in functions:
             raise FormatError(f"the program has no function {ref.function!r}")
-    found.update(zip(missing, bind_kernels(refs, source.functions, device), strict=True))
+    found.update(zip(missing, bind_kernels(refs, functions, device), strict=True))
     kernels = tuple(found[i] for i in range(len(code.kernels)))
-    made = BoundProgram(code, kernels, device, module, _preparation(code, fused))
-    return made, manifest["more"]
+    preparation = None
+    if code.prepared:
+        preparation = partial(_preparation, code, prepares, on_device)
+    return BoundProgram(code, kernels, device, module, preparation), manifest["more"]
 
 
-def _preparation(code: Code, fused: Module) -> Function | None:
+def _preparation(code: Code, source: str, tensors: Mapping[str, torch.Tensor]) -> Function:
     """Return what computes the parameters of the code that are prepared."""
-    if not code.prepared:
-        return None
-    found = fused.functions.get("main")
+    found = _module(source, PREPARATION, tensors).functions.get("main")
     types = [type_ for _, type_ in code.params]
     if found is not None:
         result = TupleType(tuple(types[-code.prepared :]))
@@ -279,34 +319,64 @@ def _environments(code: Code, kernels: Sequence[OpEnv], device: Device) -> dict[
     return {name: DIALECTS[name].environment(device) for name in sorted(names)}
 
 
-ARRAYS = "arrays.safetensors"
-"""Parameters and running statistics, by their number among the executable's arrays."""
+ARRAYS, PREPARED = "arrays.safetensors", "prepared.safetensors"
+"""Parameters and running statistics, by their number among the executable's arrays; what is
+prepared, by its number among the results."""
 
 
-def read_executable(
-    folder: Path, *, rebuild: bool
-) -> tuple[BoundProgram, list[ndarray], Convention]:
-    """Return what `save` wrote: the program, its arrays, and how it is called; see
-    `meta.vm.load`.
-    """
+@dataclass(frozen=True)
+class SavedExecutable:
+    """What `save` wrote: the program, its arrays, what is prepared, and how it is called."""
+
+    program: BoundProgram
+    arrays: list[ndarray]
+    prepared: list[torch.Tensor]
+    convention: Convention
+
+
+def read_executable(folder: Path, *, rebuild: bool, mmap: bool) -> SavedExecutable:
+    """Return what `save` wrote; see `meta.vm.load`."""
     program, more = read_folder(folder, rebuild=rebuild)
-    convention = convention_from_json(more)
-    tensors = read_tensors(folder / ARRAYS)
+    code, device = program.code, program.device
+    if mmap and device.kind != "cpu":
+        raise ArgumentError(
+            "a mapped file is memory of the host, where this program does not run",
+            expected="a program compiled for cpu",
+            found=device,
+            hint="meta.vm.load(folder), without mmap",
+        )
+    last = len(code.params) - code.prepared
     with torch.inference_mode(False):  # else nothing would count what is written to them
-        arrays = [
-            ndarray(copy_to_device(tensors[str(i)], program.device))  # out of the mapped file
-            for i in range(len(tensors))
-            if str(i) in tensors
-        ]
-    last = len(program.code.params) - program.code.prepared
-    params = program.code.params[max(last - len(arrays), 0) : last]
-    if len(arrays) != len(tensors) or len(arrays) != len(params):
-        raise FormatError(f"{folder / ARRAYS} does not hold the program's arrays")
-    for array, (name, type_) in zip(arrays, params, strict=True):
-        if TensorType(array.shape, array.dtype) != type_:
-            found = f"{array.dtype}{list(array.shape)}"
+        tensors = _numbered(folder / ARRAYS, device, mmap)
+        arrays = list(map(ndarray, tensors))
+        _require_types(folder / ARRAYS, tensors, code.params[max(last - len(tensors), 0) : last])
+        prepared: list[torch.Tensor] = []
+        if code.prepared and (folder / PREPARED).exists():  # no folder of the program cache has it
+            prepared = _numbered(folder / PREPARED, device, mmap)
+            _require_types(folder / PREPARED, prepared, code.params[last:])
+    return SavedExecutable(program, arrays, prepared, convention_from_json(more))
+
+
+def _numbered(path: Path, device: Device, mmap: bool) -> list[torch.Tensor]:
+    """Return the tensors of a file in order: those of the mapped file, whose pages processes share
+    until they write to them, or copies.
+    """
+    tensors = read_tensors(path)
+    found = [tensors[str(i)] for i in range(len(tensors)) if str(i) in tensors]
+    if len(found) != len(tensors):
+        raise FormatError(f"{path} does not hold the program's arrays")
+    return found if mmap else [copy_to_device(tensor, device) for tensor in found]
+
+
+def _require_types(
+    path: Path, tensors: Sequence[torch.Tensor], params: Sequence[tuple[str, TensorType]]
+) -> None:
+    if len(tensors) != len(params):
+        raise FormatError(f"{path} does not hold the program's arrays")
+    for tensor, (name, type_) in zip(tensors, params, strict=True):
+        found = TensorType(tuple(tensor.shape), FROM_TORCH[tensor.dtype])
+        if found != type_:
             raise FormatError(f"the array of %{name} does not fit", expected=type_, found=found)
-    return program, arrays, convention
 
 
 def save(executable: CompiledProgram, folder: str | os.PathLike[str]) -> None:
@@ -319,12 +389,17 @@ def save(executable: CompiledProgram, folder: str | os.PathLike[str]) -> None:
         )
     _check_sharing(executable)
     _check_kernels(executable)
-    arrays = {str(i): array.tensor for i, array in enumerate(executable.arrays)}
+    arrays = [array.tensor for array in executable.arrays]
+    files = {ARRAYS: arrays, PREPARED: executable.prepared()}
     write_folder(
         target,
         executable.program,
         more=convention_to_json(executable.convention),
-        files={ARRAYS: lambda path: write_tensors(path, arrays)},
+        files={
+            name: partial(write_tensors, tensors={str(i): t for i, t in enumerate(tensors)})
+            for name, tensors in files.items()
+            if tensors or name == ARRAYS
+        },
     )
 
 
