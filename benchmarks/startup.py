@@ -6,9 +6,11 @@ random numbers, models that appear, and models that are loaded.
 Each figure is the median over processes of their own, one after the other, with warm disk caches
 and compiled bytecode, as an installed package has it; a first one, which writes both, is not
 counted. *import of torch* comes first in a process, *import of meta* after it:
-what `meta` adds. *new shape*: an addition of arrays of a shape not met before, the median over 300
-of them. *new integer*: ``x[i]`` with another ``i`` each time. *--help* is the whole process
-``python -m meta --help``.
+all that `meta` adds. *torch alone* is a process that imports torch, *a worker* one that loads a
+saved program (two convolutions and a million parameters) and runs it once: seconds of CPU, and what
+it has in memory (VmRSS). *new shape*: an addition of arrays of a shape not met before, the median
+over 300 of them. *new integer*: ``x[i]`` with another ``i`` each time. *--help* is the whole
+process ``python -m meta --help``.
 
 The rows of random numbers and models are the shortest of several calls, by turns with torch's, with
 one and two threads: a million numbers, a layer of a million parameters, BERT with one layer (31
@@ -32,6 +34,19 @@ from typing import Any
 from command import add_outputs, parser_of
 from worker_processes import records_of
 
+USED = """
+import json, re, resource
+used = resource.getrusage(resource.RUSAGE_SELF)
+size = int(re.search(r"VmRSS:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024
+print(json.dumps({"CPU of NAME, s": used.ru_utime + used.ru_stime, "memory of NAME, MB": size}))
+"""
+PROGRAMS = {
+    "torch alone": "import torch",
+    "a worker": """
+import numpy, sys, meta
+meta.vm.load(sys.argv[1])(meta.asarray(numpy.ones((4, 3, 32, 32), "float32")))
+""",
+}
 CALLS = 300
 TURNS = 7
 THREADS = (1, 2)
@@ -43,6 +58,8 @@ GOALS: dict[str, tuple[str, float]] = {
     "new integer, us": ("new integer of torch, us", 5.0),
     "--help, s": ("", 0.3),
     "first draw, ms": ("", 50.0),
+    "CPU of a worker, s": ("CPU of torch alone, s", 1.15),
+    "memory of a worker, MB": ("memory of torch alone, MB", 1.15),
 }
 """At most this value, or so many times the other figure that is named."""
 
@@ -154,6 +171,7 @@ def worker(folder: Path, device: str) -> dict[str, float]:
     with_torch = time.perf_counter()
     import meta
 
+    dir(meta)  # imports the rest
     found = {
         "import of torch, s": with_torch - start,
         "import of meta, s": time.perf_counter() - with_torch,
@@ -183,7 +201,24 @@ def worker(folder: Path, device: str) -> dict[str, float]:
                 pairs = [(waited(theirs, device), waited(ours, device)) for _ in range(TURNS)]
                 best = map(min, zip(*pairs, strict=True))
                 found[f"{name} of torch, ms"], found[f"{name}, ms"] = best
+    save_program(folder / "program")
     return found
+
+
+def save_program(folder: Path) -> None:
+    """Save what workers load, if nobody has."""
+    import meta
+    from meta import model
+
+    if folder.exists():
+        return
+    network = model.Sequential(
+        *(model.Conv2d(3, 32, 3, padding=1), model.BatchNorm(32), model.ReLU()),
+        *(model.Conv2d(32, 64, 3, padding=1), model.BatchNorm(64), model.ReLU()),
+        *(model.MaxPool2d(2), model.Flatten(), model.Linear(64 * 16 * 16, 64)),
+    )
+    network.eval()
+    meta.vm.compile(network, meta.ones((4, 3, 32, 32))).save(folder)
 
 
 def waited(call: Callable[[], Any], device: str) -> float:
@@ -209,6 +244,10 @@ def process_figures(folder: str, device: str) -> dict[str, float]:
     bytecode = {"PYTHONPYCACHEPREFIX": folder, "PYTHONDONTWRITEBYTECODE": ""}
     given = "--worker", folder, "--device", device
     (found,) = records_of(folder, __file__, *given, **bytecode)
+    for name, program in PROGRAMS.items():
+        code = program + USED.replace("NAME", name)
+        (record,) = records_of(folder, "-c", code, f"{folder}/program", **bytecode)
+        found |= record
     start = time.perf_counter()
     list(records_of(folder, "-m", "meta", "--help", **bytecode))
     return {**found, "--help, s": time.perf_counter() - start}

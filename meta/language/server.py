@@ -17,12 +17,12 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from meta.base.errors import ArgumentError
+from meta.base.metrics import TEXT_FORM
 from meta.language.answers import END_OF_STREAM, Answers, failure
 from meta.language.api import Order, RequestError, order_of, parsed, seeds
 from meta.language.chat import ChatTemplate
 from meta.language.engine import Engine
 from meta.language.generation import Piece
-from meta.language.metrics import TEXT_FORM
 from meta.language.service import Reply, Service
 
 BODY_SECONDS, RETRY_SECONDS = 30.0, 1

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from meta.base.errors import MetaError
+from meta.base.metrics import Metrics
 from meta.language.api import RequestError
 from meta.language.engine import Engine, Request
 from meta.language.generation import Piece
-from meta.language.metrics import Metrics
 
 HELPS = {
     "requests_total": "Requests by route and status.",

@@ -212,7 +212,12 @@ def test_counts_that_are_none(count: Any) -> None:
 
 def test_a_pool() -> None:
     made: list[int] = []
-    pool = Pool([0], lambda: made.append(1) or len(made), lambda: 3)  # type: ignore[func-returns-value]
+
+    def another() -> int:
+        made.append(1)
+        return len(made)
+
+    pool = Pool([0], another, lambda: 3)
     had = [pool.take() for _ in range(3)]
     assert had == [0, 1, 2]
     waiting = threading.Thread(target=lambda: had.append(pool.take()))

@@ -26,7 +26,7 @@ class Histogram:
 class Metrics:
     """Counters by name and labels, histograms by name, and gauges that are asked when read.
 
-    >>> from meta.language.metrics import Metrics
+    >>> from meta.base.metrics import Metrics
     >>> metrics = Metrics({"requests_total": "Requests."})
     >>> metrics.count("requests_total", status="200")
     >>> print(metrics.text(), end="")
