@@ -102,6 +102,9 @@ KNOBS: dict[str, Knob] = {
          "folder (empty: the one whose chip is found; none: no vendor's)"),
         ("META_MAX_DEPTH", int, 1_000_000,
          "how many calls and branches of a program may wait for one another"),
+        ("META_RANGES", _choice("off", "torch", "nvtx"), "off",
+         "name a range for each kernel of programs that are compiled or loaded meanwhile, without "
+         "CUDA graphs: a record of torch.profiler (torch), or a range of NVTX (nvtx)"),
         ("META_PROGRESS", str, "auto", "progress bars: auto (on a terminal), on, off"),
     )
 }  # fmt: skip

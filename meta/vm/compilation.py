@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import partial
+from time import perf_counter
 from types import MappingProxyType
 from typing import Any
 
@@ -14,6 +15,7 @@ from meta.base import gc_pause
 from meta.base.call_context import Default
 from meta.base.device import require
 from meta.base.errors import ArgumentError, DeviceError
+from meta.base.log import LOG
 from meta.cost.chooser import chooser, choosing, measured, tuned, tuning
 from meta.dialect.core import compiling, warm_up
 from meta.ir import Module, TensorType
@@ -156,6 +158,7 @@ def lower(
     takes memory.
     """
     Default.complete()  # the programs are of all that the package can
+    begin = perf_counter()
     with PassContext(opt_level=opt_level):
         program = to_program(model, args, dict(kwargs))
     program.require_end()
@@ -206,6 +209,9 @@ def lower(
             if tuning() == "on":  # complete, so that it is what "cached" would make of the costs
                 with tuned(measures=False):
                     program_cache.store(program_cache.key_of(traced, passes, where) or key, found)
+    how = "compiled" if history else "took from the program cache:"
+    what = program.convention.name, where, len(found.kernels), perf_counter() - begin
+    LOG.info(f"{how} %s on %s, %d kernels, in %.3f s", *what)
     return LoweredProgram(found, program.arrays, program.convention, history, cuda_graph, recipe)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from meta.base.gc_pause import gc_paused
+from meta.base.log import timed
 from meta.runtime.ndarray import ndarray
 from meta.vm.run.compiled_program import CompiledProgram
 from meta.vm.save.folder import read_executable, save
@@ -178,7 +179,7 @@ def load(
     ...     meta.vm.load(f"{folder}/net")(meta.ones((4, 3))).shape
     (4, 2)
     """
-    with gc_paused():
+    with gc_paused(), timed("loaded %s", folder):
         saved = read_executable(Path(folder), rebuild=rebuild, mmap=mmap)
         return Executable(
             saved.program,

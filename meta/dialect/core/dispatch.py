@@ -30,6 +30,7 @@ from meta.base import config
 from meta.base.bounded_cache import bounded_insert
 from meta.base.device import Device
 from meta.base.errors import DispatchError
+from meta.base.log import LOG
 from meta.dialect.core.catalog import dialects
 from meta.dialect.core.chooser import Chosen, current_chooser
 from meta.dialect.core.dialect import Dialect
@@ -134,6 +135,7 @@ def dispatch(call: CallValues, *, eager: bool = False) -> OpEnv:
     found: OpEnv | None = preference.envs.get(key)
     if found is None:
         found = _decided(call, preference, eager)
+        LOG.debug("%s runs on %s", call, found.dialect_op)
         # What is measured on the way drops what was decided before.
         bounded_insert(preference.envs, key, found, DECISIONS)
     return found

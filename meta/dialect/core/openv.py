@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.autograd.graph import increment_version
 
+from meta.base.log import timed
 from meta.base.source import Span
 from meta.dialect.core.backend_errors import building
 from meta.dialect.core.preference import Config
@@ -375,7 +376,8 @@ def compile_together(envs: Iterable[OpEnv]) -> None:
         op, dialect = (None, None) if owner is None else (owner.base.name, owner.dialect.name)
         if len(sources) > 1:  # nobody would say which of them it was
             op = None
-        with building(op, None, dialect, "cannot compile kernels"):
+        building_them = building(op, None, dialect, "cannot compile kernels")
+        with building_them, timed("made %d kernels", len(sources)):
             kernels = compile(list(sources.values()))
         for env, made in zip(sources, kernels, strict=True):
             env._compiled(made)

@@ -92,9 +92,17 @@ class CompiledProgram:
         if device.kind == "cpu":
             retain_freed_memory()
         kept = len(arrays) + code.prepared
-        self._graphs, self._why_no_graph = graphs_for(code, kept, device, cuda_graph)
+        ranges = "off" if cuda_graph else config.get("META_RANGES")
+        wanted = cuda_graph if ranges == "off" else False
+        self._graphs, self._why_no_graph = graphs_for(code, kept, device, wanted)
         self.workspace = Workspace(device) if workspace is None else workspace
-        self._linked = link(program, self._graphs, self.workspace)
+        if ranges == "off":
+            self._linked, make = link(program, self._graphs, self.workspace), partial(link, program)
+        else:
+            from meta.vm.run.observers import observed, range_observer
+
+            make = partial(observed, program, range_observer(ranges))
+            self._linked = make(self.workspace)
         self._nans = config.get("META_DEBUG_NANS")
         self._verifying = config.get("META_VERIFY")
         self._compared: set[Any] = set()
@@ -129,9 +137,10 @@ class CompiledProgram:
         self._seen = -1
         several = device.kind == "cpu" and workspace is None and not self._linked.written
         several = several and not self._masters and not any(op.collective for op in kernels)
-        make = partial(link, program) if several else None
         # What runs it, of which each call has one; who has all of them, has the arrays.
-        self._runs: Pool[Linked] = Pool([self._linked], make, num_threads.most_calls)
+        self._runs: Pool[Linked] = Pool(
+            [self._linked], make if several else None, num_threads.most_calls
+        )
         self._is_shared = several
         self._in_order = self.workspace.in_order
         if self._graphs is not None and not self.cuda_graph:

@@ -38,6 +38,19 @@ from meta.vm.run.workspace import Workspace
 Observer = Callable[[LaunchSite, Callable[..., Any], "tuple[Any, ...]"], Any]
 
 
+def range_observer(kind: str) -> Observer:
+    """Return what runs each kernel in a range of its name and the user's line: a record of
+    torch.profiler ("torch"), or a range of NVTX ("nvtx").
+    """
+    named = torch.profiler.record_function if kind == "torch" else torch.cuda.nvtx.range
+
+    def observe(site: LaunchSite, run: Callable[..., Any], values: tuple[Any, ...]) -> Any:
+        with named(site.kernel.name if site.span is None else f"{site.kernel.name} {site.span}"):
+            return run(*values)
+
+    return observe
+
+
 def observed(
     program: BoundProgram, observer: Observer, workspace: Workspace | None = None
 ) -> Linked:

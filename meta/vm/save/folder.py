@@ -35,6 +35,7 @@ from meta.base.device import Device, require
 from meta.base.dtype import FROM_TORCH
 from meta.base.errors import ArgumentError, FormatError, IRError
 from meta.base.files import checksum, read_file, sha256
+from meta.base.log import LOG
 from meta.dialect.core import KERNEL, OpEnv, compile_together
 from meta.dialect.core.catalog import DIALECTS
 from meta.ir import Function, Module, TensorType, TupleType, parse, text, verify
@@ -259,7 +260,10 @@ def _restored(
         dialect = code.kernels[i].dialect
         if dialect not in DIALECTS or not DIALECTS[dialect].restorer:
             raise FormatError("the manifest does not fit the code", found=code.kernels[i].name)
-        if environments.get(dialect) == DIALECTS[dialect].environment(device):
+        here = DIALECTS[dialect].environment(device)
+        if environments.get(dialect) != here:
+            LOG.info("%s is compiled anew: it was for %s", folder, environments.get(dialect))
+        else:
             found[i] = restored(code, i, record, folder / KERNELS, device)
     return found
 

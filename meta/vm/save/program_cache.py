@@ -26,6 +26,7 @@ from meta.base import caches, config
 from meta.base.caches import cache_folder, open_private
 from meta.base.device import Device
 from meta.base.errors import FormatError
+from meta.base.log import LOG
 from meta.base.registry import OPERATORS
 from meta.cost.chooser import tuning
 from meta.cost.store import generation
@@ -47,7 +48,7 @@ _OBSERVED = ("META_DEBUG", "META_DUMP_IR", "META_FUEL", "META_VERIFY")
 # What does not change a program.
 _NEUTRAL = (
     *("META_CACHE", "META_CACHE_DIR", "META_CACHE_SIZE", "META_COMPILE_THREADS"),
-    *("META_CUDA_GRAPH", "META_PROGRAM_CACHE", "META_PROGRESS", "META_TUNE"),
+    *("META_CUDA_GRAPH", "META_PROGRAM_CACHE", "META_PROGRESS", "META_RANGES", "META_TUNE"),
 )
 
 
@@ -58,8 +59,10 @@ def key_of(module: Module, passes: Pipeline, device: Device) -> str | None:
     """
     knobs = {k["name"]: (k["value"], k["default"]) for k in config.table()}
     if not config.get("META_CACHE") or not config.get("META_PROGRAM_CACHE"):
+        LOG.info("the program cache is off")
         return None
     if any(knobs[name][0] != knobs[name][1] for name in _OBSERVED) or not _is_ours(module):
+        LOG.info("not for the program cache: %s, or operators of others", ", ".join(_OBSERVED))
         return None
     preference = current_preference()
     constants: dict[str, torch.Tensor] = {}
@@ -85,12 +88,14 @@ def key_of(module: Module, passes: Pipeline, device: Device) -> str | None:
 def find(key: str) -> BoundProgram | None:
     """Return the compiled program of a key, None if there is none in good order."""
     where = cache_folder("programs")
-    if open_private(where):
+    if problem := open_private(where):
+        LOG.info("no program is taken from the cache: %s", problem)
         return None
     folder = where / key[:2] / key
     try:
         found, _ = read_folder(folder)
-    except (FormatError, OSError):  # absent, damaged, just being removed: compiled anew
+    except (FormatError, OSError) as error:  # absent, damaged, just being removed: compiled anew
+        LOG.info("no program in the cache: %s", getattr(error, "what", error))
         return None
     caches.touch(folder)
     return found
