@@ -53,10 +53,10 @@ def _complete() -> None:
     _import("meta.namespace")
 
 
-def _first_call(*call: Any) -> Any:
+def _first_call(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run an eager call; what runs them from now on is imported with the rest of the package."""
     _complete()
-    return Default.handler(*call)
+    return Default.handler(op, args, kwargs)
 
 
 Default.handler, Default.complete = _first_call, _complete

@@ -137,13 +137,14 @@ class Registry(Generic[T]):
 
 
 @cache
-def _entry_points() -> EntryPoints:
+def _entry_points() -> Any:
     return entry_points()  # reads a file of every installed package, so only once
 
 
 def announced(group: str) -> EntryPoints:
     """Return what installed packages announce in a group of entry points."""
-    return _entry_points().select(group=group)
+    found: EntryPoints = _entry_points().select(group=group)
+    return found
 
 
 OPERATORS: Registry[Any] = Registry("operator", aliases.MODULE)

@@ -238,22 +238,24 @@ class CompiledProgram:
         return self._beside_others(tensors, into)
 
     def _beside_others(self, tensors: list[Any], into: Sequence[torch.Tensor | None]) -> Any:
-        if self._is_shared and (self._looks_for_nans() or self._is_stale()):
+        if not self._is_shared:
+            linked = self._runs.take()
+            try:
+                return self._launched(linked, tensors, into)
+            finally:
+                self._runs.give(linked)
+        found = self._preparation
+        is_stale = self._seen != replaced.replacement_count or (
+            found is not None and not found.is_current()
+        )
+        if is_stale or self._looks_for_nans():
             with self._runs.all() as linked:  # others run on what is about to be written
                 return self._launched(linked, tensors, into)
         linked = self._runs.take()
         try:
-            return self._launched(linked, tensors, into, self._is_shared)
+            return self._on_kernels(linked, tensors, into, True)
         finally:
             self._runs.give(linked)
-
-    def _is_stale(self) -> bool:
-        """Whether the arrays were exchanged, or what is prepared of them is not of them as they
-        are.
-        """
-        found = self._preparation
-        is_bound = self._seen == replaced.replacement_count
-        return not is_bound or (found is not None and not found.is_current())
 
     @property
     def kept_memory(self) -> frozenset[int]:
@@ -300,14 +302,11 @@ class CompiledProgram:
         linked: Linked,
         inputs: list[Any],
         into: Sequence[torch.Tensor | None] = (),
-        is_current: bool = False,
     ) -> Any:
-        """Run the program on tensors; return tensors. is_current: what it needs of the arrays is of
-        them as they are.
-        """
+        """Run the program on tensors, and what it needs before; return tensors."""
         for pair in self._masters:
             pair.follow()
-        result = self._on_kernels(linked, inputs, into, is_current)
+        result = self._on_kernels(linked, inputs, into)
         for pair in self._masters:
             pair.note()
         return result
@@ -321,17 +320,20 @@ class CompiledProgram:
         linked: Linked,
         inputs: list[Any],
         into: Sequence[torch.Tensor | None],
-        is_current: bool,
+        is_ready: bool = False,
     ) -> Any:
+        """Run the program on tensors. is_ready: nothing is to be done before."""
+        later = None
         try:
-            if self._in_order is not None:
-                self._in_order()
-            nans = self._looks_for_nans()
-            if nans:
-                return self._with_nans_named(inputs, nans)
-            later = None if is_current else self._prepared_before()
-            if self._graphs is not None and self._needs_kernels(self._graphs):
-                linked = self._one_by_one
+            if not is_ready:
+                if self._in_order is not None:
+                    self._in_order()
+                nans = self._looks_for_nans()
+                if nans:
+                    return self._with_nans_named(inputs, nans)
+                later = self._prepared_before()
+                if self._graphs is not None and self._needs_kernels(self._graphs):
+                    linked = self._one_by_one
             arrays = self._kept_tensors() if self._bound is None else self._bound
             run = partial(linked.fill, into=into) if into and linked.fill else linked.run
             result = run([*inputs, *arrays])
