@@ -44,7 +44,8 @@ _LIGHT = {
 }
 """What a process that runs saved programs names besides `vm`, and where it is defined."""
 
-
+_ALONE = ("distributed", "fft", "linalg", "op", "optim", "passes", "random", "vm")
+"""Parts that are imported without the others: `vm`, and what our files import from here."""
 _import = gc_paused()(import_module)
 
 
@@ -79,6 +80,8 @@ def __getattr__(name: str) -> Any:
         found = shown[name] = getattr(import_module(_LIGHT[name]), name)
         return found
     if PathFinder.find_spec(f"{__name__}.{name}", shown["__path__"]) is not None:
+        if name not in _ALONE:
+            _complete()  # with the parts of this part
         return _import(f"{__name__}.{name}")
     if "__all__" not in shown:
         _complete()
