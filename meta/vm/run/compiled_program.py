@@ -51,11 +51,13 @@ class CompiledProgram:
     what the model returns, without a tape. Parameters and running statistics are those of the
     model: what the program writes in place, the model sees. Calls of several threads run beside one
     another on the CPU, in arenas of their own, as long as their threads have a core each (see
-    `meta.set_num_threads`), if the program writes nothing in place; others take turns.
+    `meta.set_num_threads`), if the program writes nothing in place and its kernels have no state;
+    others take turns.
 
     Attributes
     ----------
-    code: its instructions. device: where it runs. arena_bytes: memory kept for intermediates.
+    code: its instructions. device: where it runs. arena_bytes: memory kept for intermediates of
+    a call.
     envs: the kernels that the code names, in order. arrays: parameters and running statistics.
     convention: how it is called.
     history: a record of each pass: name, seconds, the program after it (the first is the input);
@@ -137,6 +139,7 @@ class CompiledProgram:
         self._seen = -1
         several = device.kind == "cpu" and workspace is None and not self._linked.written
         several = several and not self._masters and not any(op.collective for op in kernels)
+        several = several and all(env.state is None for env in self.envs)
         # What runs it, of which each call has one; who has all of them, has the arrays.
         self._runs: Pool[Linked] = Pool(
             [self._linked], make if several else None, num_threads.most_calls
