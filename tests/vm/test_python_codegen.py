@@ -8,6 +8,7 @@ import torch
 import meta
 from meta.base.errors import BackendError
 from meta.dialect.core import OpEnv, prefer
+from meta.runtime.num_threads import Pool
 from meta.vm.compiler.bytecode import Invoke, ViewTensor
 from meta.vm.run.observers import observed
 
@@ -67,7 +68,7 @@ def test_an_error_of_a_kernel_names_it_and_the_line() -> None:
     def fail(site, run, values):
         raise RuntimeError("out of luck")
 
-    exe._linked = observed(exe.program, fail)
+    exe._runs = Pool([observed(exe.program, fail)])
     with pytest.raises(BackendError, match="out of luck") as found:
         exe(x)
     assert found.value.op == "exp"
