@@ -17,7 +17,6 @@ from meta.vm.save.folder import read_executable, save
 
 if TYPE_CHECKING:
     from meta.analysis import MemoryReport
-    from meta.passes import PassRecord
     from meta.vm.inspect.debug import DebugRun
     from meta.vm.inspect.explain import ProgramExplanation
     from meta.vm.inspect.profile import Profile

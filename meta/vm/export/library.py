@@ -31,7 +31,7 @@ from meta.dialect.core.dispatch import answers
 from meta.dialect.core.ir_calls import base_op
 from meta.dialect.core.openv import ObjectCode
 from meta.dialect.core.preference import current
-from meta.ir import Call, Module, TensorType
+from meta.ir import Call, Module, TensorType, TupleType
 from meta.ir.operators import resolve_op
 from meta.ir.types import UnknownDim
 from meta.op.core.call import CallValues, View
@@ -370,7 +370,10 @@ def _parameters(executable: CompiledProgram, program: _Program) -> list[torch.Te
     function = preparation_of(program.module)
     if function is None:
         return arrays
-    made = Preparation(function, executable.arrays[-len(function.params) :], ())
+    results = function.result_type
+    assert isinstance(results, TupleType)
+    types = [t for t in results.fields if isinstance(t, TensorType)]
+    made = Preparation(lambda: function, types, executable.arrays, ())
     made.allocate(str(executable.device))
     made.update()
     return [*arrays, *made.tensors]
