@@ -19,7 +19,7 @@ from meta.passes.distributed.sharding import InsertedCollective
 from meta.runtime.array_key import key_of
 from meta.runtime.mesh import axis_group, axis_size, current_mesh
 from meta.runtime.ndarray import ndarray
-from meta.runtime.placement import Placement, Split
+from meta.runtime.placement import Joined, Placement, Split, joined_of, lengths
 from meta.runtime.random import default
 
 COLUMN, ROW, VOCABULARY, REPLICATED = "column", "row", "vocabulary", "whole"
@@ -52,7 +52,8 @@ def tensor_parallel(model: Model, plan: Mapping[str, Any] | None = None, over: s
     - "whole": on all ranks.
     - of an array instead of a layer, the axis along which it is divided.
     - ("column", 3), or (axis, 3): so many arrays lie one after the other, as the projections of
-      query, key and value, and each is divided.
+      query, key and value, and each is divided. ("column", (4, 1, 1)): the first of three is four
+      times as long as the others.
 
     Random numbers: a dropout of whole values drops the same on all of these ranks; of parts each
     rank drops by itself.
@@ -255,13 +256,15 @@ def _of_entry(
                 axes[f"{path}.{name}"] = array, of[_which(value, style)]
         if style == REPLICATED:
             axes = {f"{path}.{n}": (a, None) for n, a in value.state_dict().items()}
-    if not (fits or style == REPLICATED) or type(joined) is not int or joined < 1:
+    pieces = joined if isinstance(joined, tuple) and joined else (joined,)
+    if not (fits or style == REPLICATED) or any(type(n) is not int or n < 1 for n in pieces):
         raise ArgumentError(
             f"the plan divides {path!r} in a way that is not known",
             expected=expected,
             found=repr(how),
             hint=f'write "{habit}"' if (habit := _TORCH_STYLES.get(type(style).__name__)) else None,
         )
+    joined = joined_of(joined) if isinstance(joined, tuple) else joined
     return {
         name: (array, _split(name, array, axis, over, ranks, joined))
         for name, (array, axis) in axes.items()
@@ -277,18 +280,19 @@ def _which(layer: Model, style: str) -> int:
 
 
 def _split(
-    name: str, array: ndarray, axis: int | None, over: str, ranks: int, joined: int
+    name: str, array: ndarray, axis: int | None, over: str, ranks: int, joined: Joined
 ) -> Split | None:
     if axis is None:
         return None
     if array.placement.splits:
         raise ArgumentError(f"{name!r} is divided already", found=str(array.placement))
-    if array.shape[axis] % (joined * ranks):
+    least = sum(lengths(joined)) * ranks
+    if array.shape[axis] % least:
         layer = name.rpartition(".")[0] or name
-        each = f" for each of {joined} arrays" if joined > 1 else ""
+        each = f" for each of {joined} arrays" if joined != 1 else ""
         raise ArgumentError(
             f"{name!r} is not divided by {ranks} ranks",
-            expected=f"a multiple of {joined * ranks} along axis {axis}{each}",
+            expected=f"a multiple of {least} along axis {axis}{each}",
             found=f"{array.shape[axis]} of shape {array.shape}",
             hint=f'leave it whole: plan={{**tensor_parallel_plan(model), "{layer}": "whole"}}; a '
             "vocabulary may get words that are never used",

@@ -56,7 +56,7 @@ class BlockPool:
                 found=(blocks, block_size),
             )
         config, like = decoder.config, decoder.embed_tokens.weight.tensor
-        shape = blocks, config.key_value_heads, block_size, config.head_width
+        shape = decoder.cache_placement(blocks, block_size).local
         self.block_size = block_size
         self.arrays = [like.new_empty(shape) for _ in range(2 * config.layers)]
         self._holders = [0] * blocks

@@ -101,7 +101,7 @@ class Cache:
         """
         config = decoder.config
         like = decoder.embed_tokens.weight.tensor
-        shape = (len(self.tokens), config.key_value_heads, slots, config.head_width)
+        shape = decoder.cache_placement(len(self.tokens), slots).local
         old, known = self.arrays, self.slots
         widths = [(x.shape[1], x.shape[3]) for x in old[:1]]
         if old and (len(old) != 2 * config.layers or widths != [(shape[1], shape[3])]):

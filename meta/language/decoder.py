@@ -7,18 +7,23 @@ the arguments: a row of a batch may begin where another one is far along.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from meta import op, random
+from meta.base.errors import ArgumentError
 from meta.language.config import DecoderConfig, Experts
 from meta.model import init
 from meta.model.layers.basic import Embedding, Linear
 from meta.model.layers.norm import LayerNorm, RMSNorm
+from meta.model.layers.quantized import QuantizedLinear
 from meta.model.model import Model
 from meta.model.trace import trace
 from meta.model.zoo.rotary import rotary_tables
-from meta.model.zoo.transformer import activation, merge_heads, split_heads
+from meta.model.zoo.transformer import activation, merge_heads, require_divides, split_heads
 from meta.op.core.function import device_of
+from meta.op.quantized import BLOCK
+from meta.runtime.placement import Placement
 
 
 def _norm(config: DecoderConfig, width: int) -> Model:
@@ -82,6 +87,20 @@ class TokenPositions:
         return op.concat((op.rotary_embedding(turned, cos, sin), rest), -1)
 
 
+def row_style(layer: Model, ranks: int) -> str:
+    """Return that each rank has columns of a layer; ArgumentError for packed ones in halves."""
+    if isinstance(layer, QuantizedLinear) and layer.weight.dtype == "uint8":
+        columns = layer.in_features
+        if columns % (BLOCK * ranks):
+            raise ArgumentError(
+                f"a weight of 4 bits is not divided by {ranks} ranks",
+                expected=f"a multiple of {BLOCK * ranks} columns",
+                found=columns,
+                hint='quantize="int8"',
+            )
+    return "row"
+
+
 class Attention(Model):
     """Attention of tokens to those before them, by a cache of keys and values."""
 
@@ -100,6 +119,12 @@ class Attention(Model):
             self.q_norm = _norm(config, inner if per_head else self.queries * inner)
             self.k_norm = _norm(config, inner if per_head else self.groups * inner)
 
+    def tensor_parallel_plan(self, ranks: int) -> dict[str, Any]:
+        """Return heads for each rank, those of keys with the queries that they serve."""
+        require_divides(ranks, self.groups, "ranks", "key_value_heads")
+        joined = self.queries // self.groups, 1, 1
+        return {"qkv_proj": ("column", joined), "o_proj": row_style(self.o_proj, ranks)}
+
     def _heads(self, x: Any, norm: Model | None, heads: int) -> Any:
         if norm is None:
             return split_heads(x, heads)
@@ -107,8 +132,8 @@ class Attention(Model):
             return norm(split_heads(x, heads))
         return split_heads(norm(x), heads)
 
-    def forward(self, x: Any, at: TokenPositions, keys: Any, values: Any) -> Any:
-        """Apply it to [n, steps, width], and write the caches of keys and values."""
+    def read(self, x: Any, at: TokenPositions, keys: Any, values: Any) -> Any:
+        """Apply it to [n, steps, width], in traced code, and write the caches of keys and values."""
         inner = self.config.head_width
         ends = self.queries * inner, (self.queries + self.groups) * inner
         query, key, value = op.split(self.qkv_proj(x), ends, -1)
@@ -136,6 +161,11 @@ class FeedForward(Model):
         self.config, width, bias = config, config.hidden_size, "mlp" in config.biases
         self.up_proj = Linear(width, (2 if config.gated else 1) * inner, bias)
         self.down_proj = Linear(inner, width, bias)
+
+    def tensor_parallel_plan(self, ranks: int) -> dict[str, Any]:
+        """Return features between the projections for each rank."""
+        joined = 2 if self.config.gated else 1
+        return {"up_proj": ("column", joined), "down_proj": row_style(self.down_proj, ranks)}
 
     @trace
     def forward(self, x: Any) -> Any:
@@ -207,9 +237,9 @@ class Layer(Model):
         self.attention = Attention(config, layer)
         self.mlp = Mixture(config, experts) if experts else FeedForward(config, config.inner)
 
-    def forward(self, x: Any, at: TokenPositions, keys: Any, values: Any) -> Any:
-        """Apply it to [n, steps, width]."""
-        own = self.attention(_through(self.before_attention, x), at, keys, values)
+    def read(self, x: Any, at: TokenPositions, keys: Any, values: Any) -> Any:
+        """Apply it to [n, steps, width], in traced code."""
+        own = self.attention.read(_through(self.before_attention, x), at, keys, values)
         own = _through(self.after_attention, own)
         if not self.parallel:
             x = op.add(x, own)
@@ -251,6 +281,22 @@ class Decoder(Model):
         if config.tied:
             self.lm_head.weight = self.embed_tokens.weight
 
+    def tensor_parallel_plan(self, ranks: int) -> dict[str, Any]:
+        """Return words for each rank, where there are as many for each."""
+        if self.config.vocab_size % ranks:
+            return {}
+        return {"embed_tokens": "vocabulary", "lm_head": "vocabulary"}
+
+    def cache_placement(self, rows: int, slots: int) -> Placement:
+        """Return how ranks have keys, or values, of a layer: each those of its own heads.
+
+        rows: texts, or blocks. slots: of each.
+        """
+        config = self.config
+        heads = self.layers[0].attention.qkv_proj.weight.placement.splits
+        splits = tuple(replace(split, axis=1, joined=1) for split in heads)
+        return Placement((rows, config.key_value_heads, slots, config.head_width), splits)
+
     def scores(
         self,
         tokens: Any,
@@ -280,7 +326,7 @@ class Decoder(Model):
         if self.embed_positions is not None:
             x = op.add(x, self.embed_positions(op.maximum(at.slots, 0)))
         for layer, (keys, values) in zip(self.layers, cache, strict=True):
-            x = layer(x, at, keys, values)
+            x = layer.read(x, at, keys, values)
         if not every and tokens.shape[1] == 1:
             x = op.reshape(x, (-1, x.shape[-1]))
         elif not every:

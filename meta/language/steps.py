@@ -44,6 +44,8 @@ class State:
         rows, where = len(cache.tokens), cache.arrays[0].device
         shape = rows, decoder.config.vocab_size
         self.caches = [ndarray(x) for x in cache.arrays]
+        for array in self.caches:
+            array.placement = decoder.cache_placement(array.shape[0], array.shape[2])
         self.table = None if cache.table is None else ndarray(cache.table.clone())
         self.lengths = ndarray(torch.zeros(rows, dtype=torch.int64, device=where))
         self.known = self.counts = None
@@ -69,8 +71,6 @@ class State:
 
 class Step(Model):
     """Reads tokens, and chooses the next one of each row."""
-
-    records = False
 
     def build(self, decoder: Decoder, state: State, chooser: Chooser, fresh: bool) -> None:
         """Bind the arrays of a state."""
@@ -134,8 +134,6 @@ class Step(Model):
 class StepProgram(Model):
     """A part of a step as a program: the name of a method, and its arguments that are no arrays."""
 
-    records = False
-
     def build(self, step: Step, part: str, constants: dict[str, Any]) -> None:
         """Name the method."""
         self.step, self.part, self.constants = step, part, constants
@@ -179,7 +177,7 @@ class Compiled:
     borrows them, so that texts that are written by turns do not write over each other's.
     """
 
-    def __init__(self, arrays: tuple[int, ...]) -> None:
+    def __init__(self, arrays: tuple[Any, ...]) -> None:
         self.arrays = arrays
         self._runners: dict[tuple[Any, ...], list[Runner]] = {}
         self._scratch: dict[tuple[int, int], list[list[torch.Tensor]]] = {}
@@ -187,7 +185,7 @@ class Compiled:
     @staticmethod
     def of(decoder: Decoder) -> Compiled:
         """Return that of a decoder, anew once its arrays are others."""
-        arrays = tuple(id(a) for a in decoder.state().values())
+        arrays = tuple((id(a), a.placement) for a in decoder.state().values())
         if decoder.compiled is None or decoder.compiled.arrays != arrays:
             decoder.compiled = Compiled(arrays)
         found: Compiled = decoder.compiled

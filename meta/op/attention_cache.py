@@ -61,7 +61,19 @@ def _ranges(keys: Tensor, positions: Tensor, block_table: Tensor | None) -> Iter
         yield IndexRange("block_table", keys.shape[0], "the blocks of keys", any_below=True)
 
 
-@op(indices=_ranges)
+def _axes(args: Args) -> Iterable[Axes]:
+    """Texts, and heads; what texts have of blocks is not cut by text."""
+    own: Labels = ("n", None, "h", None)
+    cache: Labels = ("n" if args["block_table"] is None else None, "h", None, None)
+    of: dict[str, Labels] = {"keys": cache, "values": cache, "positions": ("n", None)}
+    of |= {"block_table": ("n", None), "sinks": ("h",)}
+    of |= {"query": own, "key": own, "value": own}
+    tensors = {name: of[name] for name in args if name in of and args[name] is not None}
+    results = (own,) if "query" in args else (cache, cache)
+    return (Axes(tensors, results, grouped=("h",)),)
+
+
+@op(axes=_axes, indices=_ranges)
 def cache_update(
     keys: InOut,
     values: InOut,
@@ -94,17 +106,6 @@ def cache_update(
         expected = f"[n, steps, {cache.shape[1]}, {cache.shape[3]}]"
         require(fits, f"{name} does not fit its cache", expected=expected, found=x)
     return ()
-
-
-def _axes(args: Args) -> Iterable[Axes]:
-    """Texts, and heads; what texts have of blocks is not cut by text."""
-    own: Labels = ("n", None, "h", None)
-    cache: Labels = ("n" if args["block_table"] is None else None, "h", None, None)
-    tensors = {"query": own, "keys": cache, "values": cache, "positions": ("n", None)}
-    for name, labels in (("block_table", ("n", None)), ("sinks", ("h",))):
-        if args[name] is not None:
-            tensors[name] = labels
-    return (Axes(tensors, (own,)),)
 
 
 @op(axes=_axes, indices=_ranges)

@@ -7,13 +7,37 @@ checkpoints ask the placement of a parameter; programs see local shapes only.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from meta.base.errors import DistributedError
 from meta.runtime.mesh import axis_group, current_mesh
+
+
+Joined = int | tuple[int, ...]
+"""How many arrays of one length lie one after the other along an axis, or how long each is: (4, 1,
+1) says that the first is four times as long as each of the others.
+"""
+
+
+def lengths(joined: Joined) -> tuple[int, ...]:
+    """Return how long each of the arrays is, beside the others."""
+    return (1,) * joined if isinstance(joined, int) else joined
+
+
+def joined_of(lengths: Sequence[int]) -> Joined:
+    """Return arrays of these lengths in one form."""
+    unit = math.gcd(*lengths)
+    return len(lengths) if set(lengths) == {unit} else tuple(n // unit for n in lengths)
+
+
+def arrays_of(x: torch.Tensor, axis: int, joined: Joined) -> Sequence[torch.Tensor]:
+    """Return views of the arrays that lie one after the other along an axis."""
+    parts = lengths(joined)
+    unit = x.shape[axis] // sum(parts)
+    return x.split([n * unit for n in parts], axis)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,23 +47,24 @@ class Split:
     over: the axis of the mesh. size: its number of ranks. axis: the array's axis that is split, a
     multiple of size long; None: the elements in a row are split, with zeros behind the last one up
     to a multiple of size, and a part has one axis. joined: so many arrays lie one after the other
-    along the axis, such as the projections of query, key and value, and each of them is split.
+    along the axis, such as the projections of query, key and value, and each of them is split; or,
+    where they differ, how long each is, beside the others.
     """
 
     over: str
     size: int
     axis: int | None = None
-    joined: int = 1
+    joined: Joined = 1
 
     def local(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape of a part; DistributedError if the axis is no multiple of size."""
         if self.axis is None:
             return (-(-math.prod(shape) // self.size),)
-        extent = shape[self.axis]
-        if extent % (self.joined * self.size):
+        extent, least = shape[self.axis], sum(lengths(self.joined)) * self.size
+        if extent % least:
             raise DistributedError(
                 f"axis {self.axis} is not split evenly over {self.over!r}",
-                expected=f"a multiple of {self.joined * self.size}",
+                expected=f"a multiple of {least}",
                 found=f"{extent} of shape {shape}",
             )
         return (*shape[: self.axis], extent // self.size, *shape[self.axis + 1 :])
@@ -48,11 +73,10 @@ class Split:
         """Return the part of a rank, compact, in memory of its own."""
         shape = self.local(tuple(x.shape))
         if self.axis is not None:
-            each = shape[self.axis] // self.joined
-            before, after = shape[: self.axis], shape[self.axis + 1 :]
-            arrays = x.reshape(*before, self.joined, self.size, each, *after)
-            own = arrays.select(self.axis + 1, rank)
-            return own.clone(memory_format=torch.contiguous_format).reshape(shape)
+            arrays = arrays_of(x, self.axis, self.joined)
+            each = [a.shape[self.axis] // self.size for a in arrays]
+            own = [a.narrow(self.axis, rank * n, n) for a, n in zip(arrays, each, strict=True)]
+            return torch.cat(own, self.axis).contiguous()
         padded = x.new_zeros(self.size * shape[0])
         padded[: x.numel()] = x.reshape(-1)
         return padded[rank * shape[0] :][: shape[0]].clone()
@@ -60,10 +84,8 @@ class Split:
     def join(self, parts: list[torch.Tensor], shape: tuple[int, ...]) -> torch.Tensor:
         """Return the array of a shape from its parts in the order of ranks."""
         if self.axis is not None:
-            each = shape[self.axis] // (self.joined * self.size)
-            before, after = shape[: self.axis], shape[self.axis + 1 :]
-            arrays = [p.reshape(*before, self.joined, each, *after) for p in parts]
-            return torch.cat(arrays, self.axis + 1).reshape(shape)
+            pieces = zip(*(arrays_of(p, self.axis, self.joined) for p in parts), strict=True)
+            return torch.cat([p for piece in pieces for p in piece], self.axis)
         return torch.cat(parts)[: math.prod(shape)].reshape(shape)
 
 

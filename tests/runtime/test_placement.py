@@ -14,6 +14,7 @@ SPLITS = {
     "rows": (Split("tp", 2, 0),),
     "columns": (Split("tp", 3, 1),),
     "columns of three arrays": (Split("tp", 2, 1, joined=3),),
+    "columns of arrays that differ": (Split("tp", 2, 0, joined=(1, 1)), Split("dp", 1, 1, (4, 1, 1))),
     "elements": (Split("dp", 4),),
     "columns, then elements": (Split("tp", 3, 1), Split("dp", 5)),
     "both axes": (Split("tp", 2, 0), Split("dp", 3, 1)),
@@ -45,6 +46,8 @@ def test_each_of_joined_arrays_is_split():
     whole = torch.arange(12).reshape(2, 6)
     placement = Placement((2, 6), (Split("tp", 2, 1, joined=3),))
     assert placement.part(whole, {"tp": 1}).tolist() == [[1, 3, 5], [7, 9, 11]]
+    placement = Placement((1, 12), (Split("tp", 2, 1, joined=(4, 1, 1)),))
+    assert placement.part(torch.arange(12)[None], {"tp": 1}).tolist() == [[4, 5, 6, 7, 9, 11]]
     with pytest.raises(DistributedError, match="a multiple of 4"):
         _ = Placement((2, 6), (Split("tp", 2, 1, joined=2),)).local
 

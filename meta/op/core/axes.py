@@ -32,11 +32,14 @@ class Axes:
     tensors: labels by argument; of an argument of several tensors, those of each. One that is not
     here is needed as a whole.
     results: labels of each result, of which a call may have fewer; one for all if they are alike.
+    Of an operator that writes, those of the tensors that it writes to.
     in_front: the tensors that may all have one more axis in front, which the results then have.
     numbers: the arguments that number axes of these; None numbers all.
     shapes: the arguments that are a shape, with its labels. counts: the arguments that are a number
     of pieces of an axis: only whole pieces are cut.
     broadcasts: the tensors whose axes of extent 1 are repeated, and axes missing in front are.
+    grouped: the labels whose axes differ: to a position of a shorter one belong as many adjacent
+    ones of a longer, such as heads of query to one of keys.
     """
 
     tensors: Mapping[str, Labels]
@@ -46,6 +49,7 @@ class Axes:
     shapes: Mapping[str, Labels] = field(default_factory=dict)
     counts: Mapping[str, str] = field(default_factory=dict)
     broadcasts: tuple[str, ...] = ()
+    grouped: tuple[str, ...] = ()
 
     def places(self, label: str) -> dict[str, int]:
         """Return by argument which axis has a label."""

@@ -62,7 +62,8 @@ def _within(at: Site, axes: Axes) -> Any:
         counted = [n for n, of in axes.counts.items() if of == label]
         extents = {o.shape[axis] for n, axis in places.items() for o in at.operands(n)}
         others = (n for n in names if n not in places)
-        if (len(extents) > 1 and not counted) or at.is_batched(*others):
+        alike = len(extents) == 1 or label in axes.grouped
+        if not (alike or counted) or at.is_batched(*others):
             continue
         changed = {n: on_tensors(partial(at.fold, axis=axis), at[n]) for n, axis in places.items()}
         for name, labels in axes.shapes.items():

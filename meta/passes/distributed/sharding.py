@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from meta import op
@@ -28,21 +29,23 @@ from meta.op.core import Op
 from meta.op.core.axes import Axes
 from meta.op.core.op import by_schema
 from meta.op.core.tracing import Symbol, Value
+from meta.runtime.placement import Joined, lengths
 
 
 @dataclass(frozen=True, slots=True)
 class ShardAxis:
     """The axis along which ranks have parts of a value. joined: so many pieces of equal length lie
-    one after the other along it, and a rank has its part of each.
+    one after the other along it, or pieces of these lengths, beside one another, and a rank has its
+    part of each.
     """
 
     axis: int
-    joined: int = 1
+    joined: Joined = 1
 
     def fits(self, shape: Sequence[Any], size: int) -> bool:
         """Whether a value of a shape can be cut so among ``size`` ranks."""
         extent = shape[self.axis]
-        return isinstance(extent, int) and extent % (self.joined * size) == 0
+        return isinstance(extent, int) and extent % (sum(lengths(self.joined)) * size) == 0
 
     def local(self, shape: Sequence[Any], size: int) -> tuple[Any, ...]:
         """Return the shape of a part."""
@@ -180,6 +183,11 @@ class Ranks:
         axis, joined = cut.axis, cut.joined
         if joined == 1:
             return move(value, self.over, self.size, axis)
+        if isinstance(joined, tuple):
+            unit = value.shape[axis] // sum(joined)
+            ends = tuple(n * unit for n in accumulate(joined[:-1]))
+            pieces = op.split(value, ends, axis)
+            return op.concat(tuple(move(p, self.over, self.size, axis) for p in pieces), axis)
         before, after = value.shape[:axis], value.shape[axis + 1 :]
         pieces = op.reshape(value, (*before, joined, value.shape[axis] // joined, *after))
         made = move(pieces, self.over, self.size, axis + 1)

@@ -7,6 +7,7 @@ rows that words choose to their cross entropy.
 from __future__ import annotations
 
 from functools import partial
+from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -21,6 +22,7 @@ from meta.op.core.reduction import reduction
 from meta.op.core.slicing import quotient, slice_ranges
 from meta.op.loss import IGNORED
 from meta.op.loss_reduction import class_indices, in_compute_dtype
+from meta.op.quantized import BLOCK
 from meta.op.shapes import split_bounds
 from meta.passes.distributed.sharding import (
     RULES,
@@ -31,6 +33,7 @@ from meta.passes.distributed.sharding import (
     map_shards,
     rule,
 )
+from meta.runtime.placement import Joined, joined_of, lengths
 
 
 def sharded_call(at: Site) -> Any:
@@ -61,9 +64,16 @@ def along_free_axis(at: Site, axes: Axes) -> Any:
     pieces = {n: at[n] for n, counted in axes.counts.items() if counted == label}
     places = axes.places(label)
     extents = {(n, p.shape[axis]) for n, axis in places.items() for p in given[n]}
-    alike = len({d for n, d in extents if n not in axes.broadcasts or d != 1}) == 1
+    long = {d for n, d in extents if n not in axes.broadcasts or d != 1}
+    alike = len(long) == 1
+    if label in axes.grouped:
+        alike = joined == 1 and all(isinstance(d, int) and d % size == 0 for d in long)
+    for written in at.op.schema.written:  # in place: what there is, is not moved
+        name = at.op.schema.names[written]
+        if any(p.cut is None or p.cut.axis != places.get(name) for p in given.get(name, [])):
+            return None
     fits = all(c.fits(t.shape, size) for c, t in zip(cuts, types, strict=True))
-    if not fits or not (alike or pieces) or any(k % size or joined > 1 for k in pieces.values()):
+    if not fits or not (alike or pieces) or any(k % size or joined != 1 for k in pieces.values()):
         return None
 
     def part_of(part: ShardedValue, axis: int | None) -> Any:
@@ -74,6 +84,22 @@ def along_free_axis(at: Site, axes: Axes) -> Any:
     changed = {n: map_shards(a, partial(part_of, axis=places.get(n))) for n, a in at.args.items()}
     changed |= {n: count // size for n, count in pieces.items()}
     return at.run(cuts if several else cuts[0], **changed)
+
+
+@rule(op.quantized_matmul)
+def quantized_matmul(at: Site) -> Any:
+    """Columns of which each rank has whole groups are a term of the result."""
+    x, weight, size = at["x"], at["weight"], at.ranks.size
+    if weight.cut != ShardAxis(1):
+        return None
+    groups, columns = at["scales"].shape[1], x.shape[-1] // size
+    if (groups > 1 and groups % size) or (weight.type.dtype == "uint8" and columns % BLOCK):
+        return None
+    made = {"x": at.ranks.cut(x, ShardAxis(x.ndim - 1), at.why)}
+    for name in ("scales", "zeros"):
+        if at[name] is not None and groups > 1:
+            made[name] = at.ranks.cut(at[name], ShardAxis(1), at.why)
+    return at.summed(at.made(**made))
 
 
 @rule(*PRODUCTS)
@@ -116,14 +142,17 @@ def through_reshape(
     """
     if any(isinstance(d, UnknownDim) or (isinstance(d, int) and d == 0) for d in (*shape, *into)):
         return None
-    outer = product((*shape[: cut.axis], cut.joined))
+    outer = product((*shape[: cut.axis], cut.joined if isinstance(cut.joined, int) else 1))
     assert not isinstance(outer, UnknownDim)
     found: list[ShardAxis] = []
     for axis in range(len(into)):
         before = product(into[:axis])
         assert not isinstance(before, UnknownDim)
         pieces = quotient(outer, before)
-        if isinstance(pieces, int) and ShardAxis(axis, pieces).fits(into, size):
+        if isinstance(cut.joined, tuple):  # pieces that differ stay if the axis does
+            if pieces == 1 and into[axis] == shape[cut.axis]:
+                return ShardAxis(axis, cut.joined)
+        elif isinstance(pieces, int) and ShardAxis(axis, pieces).fits(into, size):
             found.append(ShardAxis(axis, pieces))
     return min(found, key=lambda c: c.joined, default=None)
 
@@ -163,6 +192,18 @@ def broadcast_to(at: Site) -> Any:
     return at.run(cut, shape=at.local(cut))
 
 
+def _pieces_within(x: ShardedValue, begin: int, end: int) -> Joined | None:
+    """Return which pieces of the axis that is cut lie between two positions; None if it is none, or
+    one is not there as a whole.
+    """
+    assert x.cut is not None
+    pieces, extent = lengths(x.cut.joined), x.shape[x.cut.axis]
+    ends = [n * extent // sum(pieces) for n in accumulate(pieces, initial=0)]
+    if begin >= end or begin not in ends or end not in ends:
+        return None
+    return joined_of(pieces[ends.index(begin) : ends.index(end)])
+
+
 @rule(op.strided_slice)
 def strided_slice(at: Site) -> Any:
     """Along another axis, or of whole pieces of the axis that is cut."""
@@ -171,17 +212,16 @@ def strided_slice(at: Site) -> Any:
     picked = slice_ranges(x.shape, begin, end, at["strides"], mode)
     if cut.axis >= len(picked):
         return at.run(cut)
-    along, extent = picked[cut.axis], x.shape[cut.axis]
-    each = extent // cut.joined
+    along = picked[cut.axis]
     if along is None or along.step != 1 or not len(along):
         return None
-    if along.start % each or len(along) % each:
+    joined = _pieces_within(x, along.start, along.start + len(along))
+    if joined is None:
         return None
     begins, ends = ([v] if isinstance(v, int) else list(v) for v in (begin, end))
     begins[cut.axis] = along.start // size
     ends[cut.axis] = (len(along) if mode == "size" else along.stop) // size
-    new = ShardAxis(cut.axis, len(along) // each)
-    return at.run(new, begin=tuple(begins), end=tuple(ends))
+    return at.run(ShardAxis(cut.axis, joined), begin=tuple(begins), end=tuple(ends))
 
 
 @rule(op.split)
@@ -191,12 +231,12 @@ def split(at: Site) -> Any:
     if normalize_axis(at["axis"], x.ndim) != cut.axis:
         return None
     bounds = split_bounds(x.shape[cut.axis], where)
-    each = x.shape[cut.axis] // cut.joined
-    if any(begin % each or end % each or begin == end for begin, end in bounds):
+    found = [_pieces_within(x, begin, end) for begin, end in bounds]
+    if None in found:
         return None
     if isinstance(where, tuple):
         where = tuple(i // at.ranks.size for i in where)
-    cuts = tuple(ShardAxis(cut.axis, (end - begin) // each) for begin, end in bounds)
+    cuts = tuple(ShardAxis(cut.axis, joined) for joined in found if joined is not None)
     return at.run(cuts, indices_or_sections=where)
 
 
@@ -207,11 +247,14 @@ def concat(at: Site) -> Any:
     if at["axis"] is None:
         return None
     axis = normalize_axis(at["axis"], arrays[0].ndim)
-    if any(a.cut is None or a.cut.axis != axis for a in arrays):
+    cuts = [a.cut for a in arrays if a.cut is not None and a.cut.axis == axis]
+    if len(cuts) < len(arrays):
         return None
-    if len({a.shape[axis] // a.cut.joined for a in arrays if a.cut is not None}) != 1:
+    pieces = [lengths(cut.joined) for cut in cuts]
+    units = {a.shape[axis] // sum(each) for a, each in zip(arrays, pieces, strict=True)}
+    if len(units) != 1:
         return None
-    return at.run(ShardAxis(axis, sum(a.cut.joined for a in arrays if a.cut is not None)))
+    return at.run(ShardAxis(axis, joined_of([n for each in pieces for n in each])))
 
 
 @rule(op.sum, op.mean, op.max)
@@ -337,7 +380,7 @@ def attention(at: Site) -> Any:
     query, ranks = at["query"], at.ranks
     heads_at = 2 if at["layout"] == "BSHD" else 1
     cuts = [p.cut for p in (query, at["key"], at["value"]) if p.cut is not None]
-    if query.cut is None or query.cut.axis not in (0, heads_at) or any(c.joined > 1 for c in cuts):
+    if query.cut is None or query.cut.axis not in (0, heads_at) or any(c.joined != 1 for c in cuts):
         return None
     by_heads = query.cut.axis == heads_at
     heads, groups = query.shape[heads_at], at["key"].shape[heads_at]

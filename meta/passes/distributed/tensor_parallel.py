@@ -54,7 +54,7 @@ class Sharder:
     """
 
     def __init__(self, module: Module, trace: Trace, ranks: Ranks) -> None:
-        self.module, self.trace, self.ranks = module, trace, ranks
+        self.module, self.trace, self.ranks, self._main = module, trace, ranks, trace
         self.known: dict[Expr, Any] = {}
         self._recursive = recursive(module)
         self._written: dict[Any, tuple[Function, GlobalVar, Any, list[InsertedCollective]]] = {}
@@ -107,23 +107,24 @@ class Sharder:
                 span=self.ranks.span,
             )
         written = [p for atom in written_atoms(called, call) for p in leaves(self._atom(atom))]
-        if any(p.cut is not None for p in written):
+        cut = any(p.cut is not None for p in site.parts())
+        found = sharded_call(site) if cut else None
+        own = self.trace is self._main  # behind a call, what was made of an argument is not known
+        if any(p.cut is not None for p in written) and (found is None or not own):
             raise DistributedError(
                 f"{called.name} writes to an array of which each rank has a part",
-                expected="an array that is whole on all ranks",
+                expected="an array that is whole on all ranks, or an operator whose axes say that "
+                "what it writes is cut alike",
                 found=", ".join(str(p.type) for p in written if p.cut is not None),
                 span=self.ranks.span,
             )
-        if any(p.cut is not None for p in site.parts()):
-            found = sharded_call(site)
-            if found is not None:
-                return found
-        given = (self._whole(a, called.name) for a in args.values())
-        atoms = [self._argument(a) for a in given]
-        made = self._emitted(Call(called, tuple(atoms)), binding, site.parts())
+        if found is None:
+            given = (self._whole(a, called.name) for a in args.values())
+            atoms = [self._argument(a) for a in given]
+            found = self._emitted(Call(called, tuple(atoms)), binding, site.parts())
         for part in written:
             part.was_written()
-        return made
+        return found
 
     def _argument(self, value: Any) -> Any:
         """Return an argument as a program has it."""
