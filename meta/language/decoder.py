@@ -133,7 +133,7 @@ class Attention(Model):
         return split_heads(norm(x), heads)
 
     def read(self, x: Any, at: TokenPositions, keys: Any, values: Any) -> Any:
-        """Apply it to [n, steps, width], in traced code, and write the caches of keys and values."""
+        """Apply it to [n, steps, width], in traced code, and write keys and values to caches."""
         inner = self.config.head_width
         ends = self.queries * inner, (self.queries + self.groups) * inner
         query, key, value = op.split(self.qkv_proj(x), ends, -1)

@@ -115,7 +115,7 @@ def optimization_barrier(x: Tensor, after: tuple[Tensor, ...]) -> Tensor:
 optimization_barrier.declare(view_of_first)
 
 
-@op(complex=True)
+@op(complex=True, axes=last(x=0, value=0))
 def assign(x: InOut, value: Tensor) -> tuple[()]:
     """Overwrite ``x`` with ``value``, in place: what a model's array that traced code sets becomes.
 

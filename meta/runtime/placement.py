@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 
 from meta.base.errors import DistributedError
 from meta.runtime.mesh import axis_group, current_mesh
-
 
 Joined = int | tuple[int, ...]
 """How many arrays of one length lie one after the other along an axis, or how long each is: (4, 1,
@@ -37,7 +37,7 @@ def arrays_of(x: torch.Tensor, axis: int, joined: Joined) -> Sequence[torch.Tens
     """Return views of the arrays that lie one after the other along an axis."""
     parts = lengths(joined)
     unit = x.shape[axis] // sum(parts)
-    return x.split([n * unit for n in parts], axis)
+    return torch.tensor_split(x, [n * unit for n in accumulate(parts[:-1])], axis)
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,9 @@ class ShardedArray:
             if sizes.get(over, 1) != size or not (axis is None or 0 <= axis < max(1, len(shape))):
                 raise ValueError(f"a split over {over!r}")
             several = isinstance(joined, list) and len(joined) > 1
-            pieces = tuple(_require_int(n, 1) for n in joined) if several else _require_int(joined, 1)
+            pieces = (
+                tuple(_require_int(n, 1) for n in joined) if several else _require_int(joined, 1)
+            )
             splits.append(Split(over, size, axis, pieces))
         placement = Placement(shape, tuple(splits))
         placement.shapes()  # its parts are equal, or this raises

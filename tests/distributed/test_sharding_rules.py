@@ -63,6 +63,15 @@ def thirds(x: Any, w: Any) -> Any:
     return op.concat((a * b, c - d, e, f), 1) + op.tile(op.reshape(g, (4, 4)), (1, 5))
 
 
+def grouped(x: Any, w: Any) -> Any:
+    """An array and two of half its length side by side: in parts, joined again, and as others."""
+    y = op.tanh(op.reshape(op.matmul(x, w), (2, 2, 16)))
+    a, b, c = op.split(y, (8, 12), -1)
+    d = op.concat((op.concat((a, b), 2), c), 2)[:, :, :12]
+    e = op.reshape(a, (2, 2, 4, 2)) * op.reshape(b, (2, 2, 4, 1))
+    return op.concat((d, y[..., 8:] * c[..., :1], op.reshape(e, (2, 2, 8))), -1)
+
+
 @meta.custom_vjp
 def doubled(x: Any) -> Any:
     for part in (x, x * 2.0):
@@ -110,6 +119,7 @@ SHAPES: dict[str, tuple[Callable[..., Any], Any, dict[str, Any], int]] = {
     "bias": (lambda x, w, v: op.bias_add(op.matmul(x, w), v, -1), [(6, 8), (8,)], {"w": 1}, 1),
     "heads": (heads, [(6, 12)], {"w": 1}, 1),
     "thirds": (thirds, [(6, 12)], {"w": (1, 3)}, 2),
+    "arrays that differ": (grouped, [(6, 16)], {"w": (1, (2, 1, 1))}, 2),
     "chosen": (chosen, [(6, 4)], {"w": 1}, 0),
     "sums": (
         lambda x, w: op.sum(op.matmul(x, w), 1) + op.mean(op.matmul(x, w) ** 2, (0, 1)),
@@ -306,15 +316,66 @@ def test_reshapes_of_parts_are_parts_of_reshapes(seed: int) -> None:
     assert stays
 
 
-def test_what_cannot_be_written_for_parts() -> None:
-    class Writes(meta.Model):
-        def build(self) -> None:
-            self.count = meta.zeros(4)
+class Counts(meta.Model):
+    """Writes to an array of its own."""
 
-        @meta.model.trace
-        def forward(self, x: Any) -> Any:
-            self.count += x
-            return self.count
+    def build(self, write: Callable[..., Any]) -> None:
+        self.count, self.write = meta.zeros((2, 4)), write
+
+    @meta.model.trace
+    def forward(self, x: Any) -> Any:
+        """Return what was there before, and what is there now."""
+        before = self.count * 1
+        self.write(self.count, x)
+        return before, self.count * 1
+
+
+def test_parts_are_written_in_place() -> None:
+    def rank() -> Any:
+        net = dist.tensor_parallel(Counts(op.assign), {"count": 1})
+        first = net(meta.ones((2, 4)) * 2)
+        again = net(meta.ones((2, 4)) * 3)
+        return [y.numpy().mean() for y in (*first, *again)], net.count.shape
+
+    assert dist.simulate({"tp": 2}).run(rank) == [([0, 2, 2, 3], (2, 2))] * 2
+
+
+KINDS: dict[str, Any] = {
+    "int8": {},
+    "int8 in groups": {"group": 32, "symmetric": False},
+    "int4": {"group": 32},
+    "float8": {},
+}
+
+
+@pytest.mark.parametrize("plan", [{"0": "column", "1": "row"}, {"0": "row", "1": "column"}])
+@pytest.mark.parametrize("kind", KINDS)
+def test_quantized_layers(kind: str, plan: dict[str, str]) -> None:
+    def run(over: str | None) -> Any:
+        meta.random.seed(0)
+        net = meta.model.Sequential(meta.model.Linear(64, 128), meta.model.Linear(128, 64))
+        meta.model.quantize(net, kind.split()[0], **KINDS[kind])
+        size = sum(layer.weight.nbytes for layer in net)
+        if over is not None:
+            dist.tensor_parallel(net, plan)
+        x = meta.array(np.random.default_rng(0).standard_normal((3, 64)).astype("float32"))
+        found = sum(layer.weight.nbytes for layer in net)
+        report = dist.explain_tensor_parallel(net, x) if over is not None else None
+        return net(x).numpy(), found / size, report
+
+    alone, _, _ = run(None)
+    for y, share, report in dist.simulate({"tp": 2}).run(run, "tp"):
+        np.testing.assert_allclose(y, alone, rtol=1e-4, atol=1e-5)
+        assert share == 0.5
+        assert [
+            e for e in report.exchanges if "int" in str(e.type) or "float8" in str(e.type)
+        ] == []
+
+
+def test_what_cannot_be_written_for_parts() -> None:
+    def writes() -> meta.Model:
+        first = meta.array([[0]])
+        return Counts(lambda count, x: op.assign_at(count, first, x[:1]))
 
     class Exchanges(Applied):
         @meta.model.trace
@@ -325,7 +386,7 @@ def test_what_cannot_be_written_for_parts() -> None:
         return dist.tensor_parallel(model(), plan)(meta.ones(shape))
 
     for model, plan, shape, match in (
-        (Writes, {"count": 0}, (4,), "assign writes to an array of which each rank has a part"),
+        (writes, {"count": 1}, (2, 4), "assign_at writes to an array of which each rank has a"),
         (
             partial(Exchanges, None, [(4, 4)]),
             {"w": 0},

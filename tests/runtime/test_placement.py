@@ -14,7 +14,10 @@ SPLITS = {
     "rows": (Split("tp", 2, 0),),
     "columns": (Split("tp", 3, 1),),
     "columns of three arrays": (Split("tp", 2, 1, joined=3),),
-    "columns of arrays that differ": (Split("tp", 2, 0, joined=(1, 1)), Split("dp", 1, 1, (4, 1, 1))),
+    "columns of arrays that differ": (
+        Split("tp", 2, 0, joined=(1, 1)),
+        Split("dp", 1, 1, (4, 1, 1)),
+    ),
     "elements": (Split("dp", 4),),
     "columns, then elements": (Split("tp", 3, 1), Split("dp", 5)),
     "both axes": (Split("tp", 2, 0), Split("dp", 3, 1)),

@@ -242,7 +242,7 @@ def split(at: Site) -> Any:
 
 @rule(op.concat)
 def concat(at: Site) -> Any:
-    """Of pieces of one length along the axis that is cut."""
+    """Pieces side by side along the axis that is cut."""
     arrays = list(leaves(at["arrays"]))
     if at["axis"] is None:
         return None
@@ -250,11 +250,9 @@ def concat(at: Site) -> Any:
     cuts = [a.cut for a in arrays if a.cut is not None and a.cut.axis == axis]
     if len(cuts) < len(arrays):
         return None
-    pieces = [lengths(cut.joined) for cut in cuts]
-    units = {a.shape[axis] // sum(each) for a, each in zip(arrays, pieces, strict=True)}
-    if len(units) != 1:
-        return None
-    return at.run(ShardAxis(axis, joined_of([n for each in pieces for n in each])))
+    pieces = [(a.shape[axis], lengths(cut.joined)) for a, cut in zip(arrays, cuts, strict=True)]
+    each = [n * extent // sum(of) for extent, of in pieces for n in of]
+    return at.run(ShardAxis(axis, joined_of(each)))
 
 
 @rule(op.sum, op.mean, op.max)
