@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from meta.cost.roofline import peaks_of
 from meta.language.decoder import Decoder
@@ -51,7 +52,7 @@ def decoding_bound(decoder: Decoder, length: int, rows: int = 1) -> Bound:
                 part = part * min(experts.count, rows * experts.chosen) // experts.count
         count += part
     seen = sum(length if w is None else min(w, length) for w in config.windows)
-    width = config.key_value_heads * config.head_width * table.nbytes // table.size
-    count += 2 * rows * seen * width
+    of_token = prod(decoder.cache_placement(1, 1).local)
+    count += 2 * rows * seen * of_token * table.nbytes // table.size
     peaks = peaks_of(table.device)
     return Bound(count, peaks.moving(count) / 1e6, peaks.measured)

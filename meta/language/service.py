@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from meta.base.errors import MetaError
+from meta.base.errors import ArgumentError, MetaError
 from meta.base.metrics import Metrics
 from meta.language.api import RequestError
 from meta.language.engine import Engine, Request
@@ -82,10 +82,17 @@ class Service:
     """Lets an engine write in a thread while there is something to write.
 
     queue: how many texts may wait for a row. seconds: how long a reply may take. Its methods are
-    for the thread of the event loop.
+    for the thread of the event loop. ArgumentError for a decoder that is divided among ranks.
     """
 
     def __init__(self, engine: Engine, *, queue: int = 64, seconds: float = 600.0) -> None:
+        splits = engine.decoder.cache_placement(1, 1).splits
+        if splits:  # the others would wait for a request for ever
+            raise ArgumentError(
+                "a server has a decoder of one rank",
+                found=f"ranks along {splits[0].over!r} have parts of it",
+                hint="an Engine on each of them, to which all add the same",
+            )
         self.engine, self.queue, self.seconds = engine, queue, seconds
         self.metrics = Metrics(HELPS)
         self.metrics.gauge("requests_running", lambda: len(engine.running))

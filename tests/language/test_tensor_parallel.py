@@ -14,10 +14,13 @@ import meta
 from meta import distributed as dist
 from meta import language
 from meta.base.errors import ArgumentError
+from meta.language.service import Service
 from meta.model.sharded_trace import record_exchanges
 from tests.language.folders import prompts, written
 
-WIDE: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 64, "vocab_size": 98, "num_hidden_layers": 1}
+WIDE: dict[str, Any] = {
+    "hidden_size": 64, "intermediate_size": 64, "vocab_size": 98, "num_hidden_layers": 1
+}  # fmt: skip
 SIZES: dict[str, dict[str, Any]] = {
     "llama3": WIDE,  # heads of keys that serve two of queries each
     "gpt2": {"n_layer": 1},  # a vocabulary that ranks do not divide; biases
@@ -26,7 +29,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "gemma2": {},  # caps of scores
     "qwen2-moe": {},  # experts, which all ranks have whole
 }
-PROMPTS = prompts(7, 30, 1)
+PROMPTS, OTHERS = prompts(7, 30, 1), prompts(2, 3, 4)
 Texts = list[list[int]]
 
 
@@ -70,7 +73,7 @@ def test_texts_are_those_of_one_rank(folder: Callable[[str], Path], name: str, r
         decoder, kept = loaded(folder(name), over), language.Cache(3)
         how: dict[str, Any] = {"max_new_tokens": 14, "end_tokens": (), "cache": kept}
         found = language.generate(decoder, PROMPTS, **how)
-        found += language.generate(decoder, prompts(2, 3, 4), temperature=1.0, seed=3, **how)
+        found += language.generate(decoder, OTHERS, temperature=1.0, seed=3, **how)
         logprobs = np.stack([c.logprobs for c in found])
         return tokens(found), logprobs, sum(x.nbytes for x in kept.arrays)
 
@@ -170,6 +173,20 @@ def test_what_ranks_cannot_divide(
     written(tmp_path, "llama3", **{**WIDE, "num_key_value_heads": heads})
     with pytest.raises(ArgumentError, match=match):
         dist.simulate({"tp": ranks}).run(lambda: loaded(tmp_path, "tp", quantize=quantize))
+
+
+def test_a_server_is_of_one_rank(folder: Callable[[str], Path]) -> None:
+    def run() -> tuple[int, ...]:
+        decoder = language.load(folder("llama3"))
+        alone = [language.decoding_bound(decoder, length).bytes for length in (4, 5)]
+        dist.tensor_parallel(decoder, over="tp")
+        each = [language.decoding_bound(decoder, length).bytes for length in (4, 5)]
+        assert each[1] - each[0] == (alone[1] - alone[0]) // 2 and each[0] < 0.6 * alone[0]
+        Service(language.Engine(decoder))
+        return ()
+
+    with pytest.raises(ArgumentError, match="a server has a decoder of one rank"):
+        dist.simulate({"tp": 2}).run(run)
 
 
 def test_a_cache_of_one_rank_is_another_decoders(folder: Callable[[str], Path]) -> None:
