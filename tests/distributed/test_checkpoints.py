@@ -41,7 +41,7 @@ WHOLE: dict[str, torch.Tensor] = {
 }
 Splits = tuple[tuple[Any, ...], ...]
 # By the mesh: over which axes arrays are split, and along which of their own (None: in a row), in
-# which so many arrays are joined.
+# which so many arrays are joined, or arrays of these lengths.
 MESHES: dict[str, tuple[dict[str, int], dict[str, Splits]]] = {
     "alone": ({}, {}),
     "whole on two": ({"dp": 2}, {}),
@@ -60,7 +60,10 @@ MESHES: dict[str, tuple[dict[str, int], dict[str, Splits]]] = {
             "number": (("tp", None),),
         },
     ),
-    "along one axis": ({"tp": 2, "dp": 2}, {"matrix": (("tp", 1, 3),), "half": (("dp", 0),)}),
+    "along one axis": (
+        {"tp": 2, "dp": 2},
+        {"matrix": (("tp", 1, 3),), "half": (("dp", 0, (2, 1)),)},
+    ),
 }
 
 

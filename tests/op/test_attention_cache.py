@@ -9,7 +9,7 @@ import torch
 
 import meta
 from meta import op
-from meta.base.errors import GradientError, IndexOutOfRange
+from meta.base.errors import GradientError, IndexOutOfRange, TraceError
 from meta.dialect import prefer
 from meta.model import Model, trace
 from tests.op import attention_cache as records
@@ -149,3 +149,24 @@ def test_a_program_writes_and_reads_in_place(paged: bool) -> None:
         wanted = (scores.softmax(-1) @ seen).view(1, 1, 6, 4)
         torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-5)
     assert [c.torch().data_ptr() for c in caches] == memory
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_batch_of_grouped_heads(own: bool) -> None:
+    """More texts, where each example has positions of its own, and else more heads."""
+    query, keys, values = (random(3, 2, *s, 8) for s in ((2, 4), (2, 7), (2, 7)))
+    at = torch.tensor([[[5, 6], [0, -1]]] * 3)
+
+    def attend(q: Any, k: Any, v: Any, at: Any) -> Any:
+        return op.cached_attention(q, k, v, at, window=3)
+
+    batched: Any = meta.vmap(attend, (0, 0, 0, 0 if own else None))
+    given = [meta.array(x) for x in (query, keys, values, at if own else at[0])]
+    rows = [tuple(meta.array(x[i]) for x in (query, keys, values, at)) for i in range(3)]
+    found = batched(*given).torch()
+    torch.testing.assert_close(found, torch.stack([attend(*row).torch() for row in rows]))
+    assert not batched.loops
+    with pytest.raises(TraceError, match="an operator that writes to an array is given batched"):
+        meta.vmap(lambda k, v, x: op.cache_update(k, v, x, x, meta.array(at[0])))(
+            given[1], given[2], meta.array(random(3, 2, 2, 2, 8))
+        )
