@@ -135,6 +135,7 @@ def _pool() -> list[tuple[Any, ...]]:
         *((x,), (x, y), (v,), (v, w), (x, rows, y, 0), (x, y, v), (x, 2), (x, row)),
         *((x, 0, row, y),),
         *((x, 0, row, 0.5), (x, 0, 1), (x, row, y), (x, mask), (x, mask, 0.5), (x, mask, y)),
+        *((new(8, 3),), (new(1, 3, 8),)),
         *(([x, y],), (x, y, row), (x, v, row), (v, w, ones), (image,), (image, image), (image, 2)),
         *((heads, heads, heads), (x, y, x + y), (x, v, v, v), (x, rows)),
         *((x, rows, y), (x, 0, row, y, "mean"), (row, x), (x, 3, 3), (x, v, w), (x, y, True)),
