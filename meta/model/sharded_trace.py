@@ -25,7 +25,7 @@ from meta.passes.distributed.sharding import InsertedCollective
 from meta.passes.distributed.tensor_parallel import tensor_parallel
 from meta.runtime.array_key import key_of
 from meta.runtime.ndarray import ndarray
-from meta.runtime.placement import Split
+from meta.runtime.placement import Joined, Split
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def record_exchanges() -> Iterator[list[InsertedCollective]]:
 def shard_program(module: Module, arrays: Sequence[ndarray], device: Device) -> Module:
     """Write a program, whose last parameters are ``arrays``, for the parts of them."""
     first = len(module.main.params) - len(arrays)
-    cuts: dict[tuple[str, int], dict[int, tuple[int, int]]] = {}
+    cuts: dict[tuple[str, int], dict[int, tuple[int, Joined]]] = {}
     for number, array in enumerate(arrays):
         splits = _axis_splits(array)
         if len(splits) > 1:

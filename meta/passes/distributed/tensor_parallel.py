@@ -42,6 +42,7 @@ from meta.passes.distributed.sharding import (
     map_shards,
 )
 from meta.passes.distributed.sharding_rules import sharded_call
+from meta.runtime.placement import Joined
 
 
 class Sharder:
@@ -233,7 +234,7 @@ def tensor_parallel(
     *,
     over: str,
     size: int,
-    cuts: Mapping[int, tuple[int, int]],
+    cuts: Mapping[int, tuple[int, Joined]],
     device: Device = CPU,
     exchanges: list[InsertedCollective] | None = None,
     inference: bool = False,
