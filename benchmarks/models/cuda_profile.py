@@ -29,7 +29,7 @@ import torch
 from torch.profiler import ProfilerActivity, record_function
 
 from meta.vm.compiler.launch_sites import LaunchSite
-from meta.vm.run import compiled_program
+from meta.vm.run import compiled_program, observers
 from meta.vm.run.observers import operands
 from models.contenders import AUTOTUNED, CAPTURED, TUNED_KERNELS, Call, Contender
 from models.task import Row
@@ -109,13 +109,13 @@ def _launches_in_ranges(sites: list[dict[str, Any]]) -> Iterator[None]:
     # Programs that are checked are linked with an observer, in whichever thread they are called.
     compiled = compiled_program.CompiledProgram
     programs = [o for o in gc.get_objects() if issubclass(type(o), compiled)]
-    checks, compiled_program.nan_observer = compiled_program.nan_observer, lambda _: observer
+    checks, observers.nan_observer = observers.nan_observer, lambda _: observer
     for program in programs:
         program._nans = "nan"
     try:
         yield
     finally:
-        compiled_program.nan_observer = checks
+        observers.nan_observer = checks
         for program in programs:
             program._nans = None
             vars(program).pop("_observed", None)

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from meta.base import dtype as dtypes
+from meta.base.call_context import Default
 from meta.base.device import NOWHERE, Device, default_device, destination, require
 from meta.base.errors import ArgumentError, GradientError
 from meta.base.number import Size
@@ -398,6 +399,7 @@ def _unpickled(
     values: Any, device: str, name: str, trained: tuple[bool, bool], placement: Placement
 ) -> ndarray:
     """Return a pickled array; DeviceError where its device is absent."""
+    Default.complete()  # who gets an array, as a process of a data loader, uses it
     made = array(values, device=device, name=name)
     if placement.splits:
         made.placement = placement

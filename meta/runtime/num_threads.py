@@ -198,6 +198,11 @@ def set_num_threads(count: int) -> None:
 def get_num_threads() -> int:
     """Return how many threads work on an operator on the CPU: as many as `set_num_threads` was
     told, else as OMP_NUM_THREADS in the environment says, else one for each core.
+
+    >>> meta.set_num_threads(2)
+    >>> meta.get_num_threads()
+    2
+    >>> meta.set_num_threads(1)
     """
     import torch
 

@@ -22,6 +22,7 @@ from meta.op.core import tree
 from meta.runtime.ndarray import ndarray
 from meta.vm import load
 from meta.vm.compiler import kernels
+from meta.vm.run import link
 from tests.conftest import run_python
 
 ROOT = Path(__file__).parents[2]
@@ -230,6 +231,7 @@ def test_parameters_that_share_memory(tmp_path: Path) -> None:
 
 def test_what_is_remembered_of_extents_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "REMEMBERED", 2)
+    monkeypatch.setattr(link, "REMEMBERED", 2)
     exe = meta.vm.compile(scaled, meta.ir.parse_type("float32[n, 3]"))
     for n in (1, 2, 3, 1):
         expected = scaled(array(n, 3))
@@ -238,6 +240,8 @@ def test_what_is_remembered_of_extents_is_bounded(monkeypatch: pytest.MonkeyPatc
     runs = [env.run for env in exe.envs]
     sizes = [r.plan_of for r in runs if isinstance(r, kernels.ByExtents)]
     sizes += [r.makers_for for r in runs if isinstance(r, kernels.ForAllExtents)]
+    if isinstance(exe._linked.run, link.ByExtents):
+        sizes.append(exe._linked.run._linked)
     assert sizes and all(cached.cache_info().currsize == 2 for cached in sizes)
 
 

@@ -25,7 +25,7 @@ from meta.dialect.tvm.broadcast import (
     unfolded,
 )
 from meta.dialect.tvm.c_math import libm, log1p, of_libm
-from meta.dialect.tvm.compute import BROADCAST, INJECTIVE, compute, pointwise, table
+from meta.dialect.tvm.compute import BROADCAST, INJECTIVE, OPAQUE, compute, pointwise, table
 
 
 def _logaddexp(scale, a, b):
@@ -187,7 +187,8 @@ def heaviside(a, b):
     return tirx.Select(tirx.EQ(a, zero), b, tirx.Select(a > zero, one, zero))
 
 
-@pointwise(op.nextafter, BROADCAST, raw=True)
+# Alone: TVM would look at the bits of what is inlined, of a bfloat16 as those of a float32.
+@pointwise(op.nextafter, OPAQUE, raw=True)
 def nextafter(a, b, *, out):
     # Bits without the sign count the numbers by magnitude.
     whole, inner = f"int{bits(out.dtype)}", computing(out.dtype)

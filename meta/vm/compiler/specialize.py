@@ -7,7 +7,7 @@ what a call costs is what a call of one compiled for these extents costs. Kernel
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -45,7 +45,8 @@ def specialized(code: Code, extents: Mapping[str, int]) -> Code:
 
     (block,) = code.functions[code.entry].blocks
     function = code.functions[code.entry]
-    known = tuple(_known(i, extents) for i in block if not isinstance(i, bc.Release))
+    written = (_known(i, extents) for i in block if not isinstance(i, bc.Release))
+    known = tuple(_without_empty(written))
     planned = with_releases(_planned(replace(function, blocks=(known,))), range(function.params))
     return replace(
         code,
@@ -70,6 +71,16 @@ def _known(instruction: bc.Instruction, extents: Mapping[str, int]) -> bc.Instru
     return instruction
 
 
+def _without_empty(block: Iterable[bc.Instruction]) -> Iterator[bc.Instruction]:
+    """Leave kernels out whose results have no element: they do not take empty arrays."""
+    empty: set[bc.Register] = set()
+    for i in block:
+        if isinstance(i, bc.AllocateTensor) and 0 in i.type.shape:
+            empty.add(i.out)
+        if not (isinstance(i, bc.Invoke) and i.fills and i.outs and empty.issuperset(i.outs)):
+            yield i
+
+
 def _planned(function: FunctionCode) -> FunctionCode:
     """Return a straight-line function whose arrays lie in one storage, but for what it returns."""
     from meta.passes.plan_memory import Lifetime, plan
@@ -86,10 +97,11 @@ def _planned(function: FunctionCode) -> FunctionCode:
         i.out: (at, i)
         for at, i in enumerate(block)
         if isinstance(i, bc.AllocateTensor) and i.storage is None and i.out not in returned
+        if 0 not in i.type.shape
     }
     if not places:
         return function
-    lifetimes = [Lifetime(type_bytes(i.type), at, last[r]) for r, (at, i) in places.items()]
+    lifetimes = [Lifetime(type_bytes(i.type), at, last.get(r, at)) for r, (at, i) in places.items()]
     offsets, size = plan(lifetimes)
     old = [i for i in block if isinstance(i, bc.AllocateStorage)]
     # What was planned already, of extents that are numbers, lies before it.

@@ -144,7 +144,7 @@ class CompiledProgram:
         self._runs: Pool[Linked] = Pool(
             [self._linked], make if several else None, num_threads.most_calls
         )
-        self._is_shared = several
+        self._is_shared = several and self._graphs is None
         self._in_order = self.workspace.in_order
         if self._graphs is not None and not self.cuda_graph:
             self._graphs.refused(self.cuda_graph.why_not)
