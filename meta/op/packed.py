@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from meta import op as operators
-from meta.ir.types import TensorType
 from meta.op.conv import conv_shape
 from meta.op.core import Ints, Tensor, Weight, op
 from meta.op.core.axes import Args, Axes, labels_of, layout_labels
@@ -140,13 +139,3 @@ def unpack_weight(weight: Any) -> Any:
     order = (0, 2, 1) if weight.ndim == 3 else (0, 4, 3, 1, 2)
     blocks = operators.permute_dims(weight, order)
     return operators.reshape(blocks, (weight.shape[0] * weight.shape[-1], *blocks.shape[2:]))
-
-
-def type_of_packed(w: TensorType) -> TensorType | None:
-    """Return the type that `pack_weight` gives to a weight; None if it cannot."""
-    n, *rest = w.static_shape
-    lanes = lanes_of(n)
-    if lanes is None or n == 0:
-        return None
-    order = rest if w.ndim == 2 else [*rest[1:], rest[0]]
-    return w.with_shape((n // lanes, *order, lanes))
