@@ -1,6 +1,7 @@
 """`torch.compile(model, backend="meta")` on the CPU beside Inductor and eager PyTorch, in one run.
 
     python benchmarks/dynamo_cpu.py [--models bert,resnet] [--modes infer,train] [--threads 2]
+    python benchmarks/dynamo_cpu.py --freeze --modes infer  # weights are constants, for both
     python benchmarks/dynamo_cpu.py --json          # one JSON object
     python benchmarks/dynamo_cpu.py --check         # exit 1 if a goal is missed
 
@@ -42,30 +43,33 @@ MODES = ("infer", "train")
 LEAST_SPEED, MOST_COMPILE = 1.0, 1 / 3
 
 
-def compiled(backend: str | None) -> Any:
+def compiled(backend: str | None, freeze: bool = False) -> Any:
     """Return what compiles a model for a backend; None: nothing does."""
     if backend is None:
         return lambda model: model
-    return lambda model: torch.compile(model, backend=BACKENDS[backend])
+    options: dict[str, Any] = {}
+    if freeze and backend != "trace":
+        options = {"freeze" if backend == "meta" else "freezing": True}
+    return lambda model: torch.compile(model, backend=BACKENDS[backend], options=options or None)
 
 
-def measure(name: str, mode: str, backends: list[str], rounds: int) -> dict[str, float]:
+def measure(name: str, mode: str, backends: list[str], options: Any) -> dict[str, float]:
     """Return the milliseconds of a step by contender, after their results were compared."""
     calls = {"eager": call_of(ROWS[name], mode, compiled(None))}
     for backend in backends:
         torch._dynamo.reset()
-        calls[backend] = call_of(ROWS[name], mode, compiled(backend))
+        calls[backend] = call_of(ROWS[name], mode, compiled(backend, options.freeze))
         for found, expected in zip(calls[backend](), calls["eager"](), strict=True):
             largest = max(expected.abs().max().item(), 1e-3)
             wanted = expected.expand_as(found)
             torch.testing.assert_close(found, wanted, rtol=0, atol=1e-3 * largest)
-    return in_turns(calls, rounds)
+    return in_turns(calls, options.rounds)
 
 
-def first_call(name: str, mode: str, backend: str, threads: str) -> dict[str, float]:
+def first_call(name: str, mode: str, backend: str, freeze: str, threads: str) -> dict[str, float]:
     """Return the seconds of a first call, in this process."""
     torch.set_num_threads(int(threads))
-    call = call_of(ROWS[name], mode, compiled(backend))
+    call = call_of(ROWS[name], mode, compiled(backend, freeze == "freeze"))
     start = time.perf_counter()
     call()
     return {"seconds": time.perf_counter() - start}
@@ -82,11 +86,11 @@ def first_call_apart(*given: str) -> float:
 def record(name: str, mode: str, backends: list[str], options: Any) -> dict[str, Any]:
     """Return everything about one model in one mode."""
     found: dict[str, Any] = {"model": name, "mode": mode}
-    found["ms"] = measure(name, mode, backends, options.rounds)
+    found["ms"] = measure(name, mode, backends, options)
     if not options.no_first_call:
+        how = "freeze" if options.freeze else "plain", str(options.threads)
         first = {
-            backend: first_call_apart(name, mode, backend, str(options.threads))
-            for backend in (*backends, "trace")
+            backend: first_call_apart(name, mode, backend, *how) for backend in (*backends, "trace")
         }
         found["first"] = first
         found["compile"] = {b: max(first[b] - first["trace"], 1e-3) for b in backends}
@@ -133,9 +137,10 @@ def main() -> int:
     add_names(parser, "--modes", MODES)
     add_threads(parser, threads=2)
     parser.add_argument("--no-inductor", action="store_true", help="leave Inductor out")
+    parser.add_argument("--freeze", action="store_true", help="the option of both for inference")
     parser.add_argument("--no-first-call", action="store_true", help="time steps only")
     add_outputs(parser, page=False)
-    parser.add_argument("--first-call", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--first-call", nargs=5, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.first_call:
         print(json.dumps(first_call(*options.first_call)))

@@ -233,6 +233,7 @@ class GraphCompiler:
             places = self.metadata.static_input_indices
             static.update(names[i] for i in places if i < len(names))
         self.static, self.pool = static, pool
+        self.freezes = options.freeze and role == "inference"
         self.readers = _readers(role, self.metadata)
         self._own = _hide_views(role, self.metadata)
         self._numbers = picker(unguarded_extents(self.said))
@@ -277,7 +278,8 @@ class GraphCompiler:
         # AOTAutograd compiles while its trace of fake tensors is on.
         with _disable_current_modes(), torch.no_grad(), self.options.in_force():
             on = device_of(self.said).kind
-            static = self.static if on in BOUND_PARAMETERS_ON and not extents.values else ()
+            binds = self.freezes or (on in BOUND_PARAMETERS_ON and not extents.values)
+            static = self.static if binds else ()
             fallback = self.options.fallback
             try:
                 converted = convert_graph(
@@ -321,10 +323,12 @@ class GraphCompiler:
         over = {"resident": plan.get("resident", ())}
         planned = PassContext(config={"plan_memory": plan, "inplace_update": over} if plan else {})
         with kept, planned, _disable_current_modes(), torch.no_grad(), self.options.in_force():
+            program = module_program(converted.module)
             return lower(
-                replace(module_program(converted.module), arrays=tuple(arrays)),
+                replace(program, arrays=tuple(arrays), steady=self.freezes),
                 device=converted.device,
                 dims=dims,
                 memory_budget=self.options.memory_budget,
                 cuda_graph=self.options.cuda_graph if on_cuda else None,
+                freeze=self.freezes,
             )

@@ -31,7 +31,8 @@ class Options:
         within the program; "error": an AtenError lists all of these.
     cuda_graph: as for `meta.vm.compile`; on the CPU it means nothing. dispatch: the dialects that
     are preferred, the first one most. memory_budget: as for `meta.vm.compile`. tune: seconds within
-    which kernels that were never measured are, for each graph, as for `meta.vm.compile`.
+    which kernels that were never measured are, for each graph, as for `meta.vm.compile`. freeze: as
+    for `meta.vm.compile`, in graphs without a gradient.
     """
 
     fallback: Literal["torch", "error"] = "torch"
@@ -39,6 +40,7 @@ class Options:
     dispatch: tuple[str, ...] = ()
     memory_budget: int | None = None
     tune: float | None = None
+    freeze: bool = False
 
     @contextmanager
     def in_force(self) -> Iterator[None]:
@@ -60,6 +62,7 @@ _TAKES: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     ),
     "memory_budget": ("a number of bytes, or None", lambda v: v is None or type(v) is int),
     "tune": ("seconds, or None", lambda v: v is None or (type(v) in (int, float) and v >= 0)),
+    "freeze": ("True or False", lambda v: isinstance(v, bool)),
 }
 """What each option takes, in words and as a test."""
 

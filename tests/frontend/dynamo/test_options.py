@@ -136,6 +136,7 @@ def test_options_are_read() -> None:
         ("max-speed", None, "means nothing to the backend(.|\n)*max-autotune"),
         (None, {"tune": -1.0}, "'tune' is not this"),
         (None, {"tune": "long"}, "'tune' is not this"),
+        (None, {"freeze": 1}, "'freeze' is not this"),
     ],
 )
 def test_wrong_options_are_errors(mode: Any, options: Any, match: str) -> None:
