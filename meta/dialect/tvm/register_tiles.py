@@ -191,9 +191,9 @@ class Tile:
 class Tiles:
     """The loops of one product or convolution.
 
-    outer: extents of the axes in front of an image, or of the rows of a product. axes: those of the
-    images, of rows and columns; of a product the first has one place. layout: the axes of images.
-    shape: of the weight.
+    outer: extents of the axes in front of ``axes``: of the images those of rows and columns, of a
+    product the last two that have several places. layout: the axes of images. shape: of the weight.
+    own: how many of the two axes x has. unit: axes of one place behind them.
     """
 
     def __init__(
@@ -204,7 +204,10 @@ class Tiles:
         layout: str,
         shape: Sequence[int],
         target: Target,
+        own: int = 2,
+        unit: int = 0,
     ) -> None:
+        self.own, self.unit = own, unit
         self.outer, (self.rows, self.columns), self.layout = list(outer), axes, layout
         self.groups = groups
         self.blocks, *_, self.channels, self.lanes = shape
@@ -406,8 +409,8 @@ class Tiles:
                 with _loop(self.columns.taps) as tap:
                     self._step(tile, down, tap, range(rows))
         for (i, v), vector in sums.items():
-            place = [*front, *(places[i] if self.layout else places[i][1:])]
-            tensors.results.store(vector, place, (first + v) * self.lanes, self.lanes)
+            channel = (first + v) * self.lanes
+            tensors.results.store(vector, self._index(front, places[i]), channel, self.lanes)
 
     def _step(self, tile: _Sums, down: Any, tap: Any, rows: Sequence[int]) -> None:
         """Add the products of one tap, for the rows where it is inside."""
@@ -435,11 +438,15 @@ class Tiles:
             with T.serial(0, self.channels) as c:
                 channel(c)
 
+    def _index(self, front: Sequence[Any], place: Sequence[Any]) -> list[Any]:
+        """Return the index of a place, in front of the channel."""
+        return [*front, *place[2 - self.own :], *(0 for _ in range(self.unit))]
+
     def _read(self, tile: _Sums, i: int, down: Any, tap: Any, channel: Any) -> tuple[Any, ...]:
         """Return the index of x for a row of a tile."""
         row, column = tile.places[i]
         if not self.layout:
-            return (*tile.front, column, channel)
+            return (*self._index(tile.front, tile.places[i]), channel)
         at = {"H": self.rows.at(row, down), "W": self.columns.at(column, tap), "C": channel}
         at["N"] = tile.front[0]
         return tuple(at[letter] for letter in self.layout)
@@ -505,7 +512,11 @@ def tiles_of(
         axes = [Axis(result[1 + i], size["HW"[i]], weight[1 + i], *numbers[i::2]) for i in range(2)]
         tiles = Tiles([size["N"]], (axes[0], axes[1]), groups, layout, weight, target)
     else:
-        *outer, columns = x[:-1] or [1]
-        single = Axis(1, 1, 1, 1, 0, 1), Axis(columns, columns, 1, 1, 0, 1)
-        tiles = Tiles(outer, single, 1, "", weight, target)
+        outer = list(x[:-1])
+        while outer and isinstance(outer[-1], int) and outer[-1] == 1:
+            del outer[-1]
+        last = outer[-2:]
+        rows, columns = (Axis(e, e, 1, 1, 0, 1) for e in [1, 1, *last][-2:])
+        unit = len(x) - 1 - len(outer)
+        tiles = Tiles(outer[:-2], (rows, columns), 1, "", weight, target, len(last), unit)
     return tiles if tiles.fits else None

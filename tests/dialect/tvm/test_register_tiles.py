@@ -90,7 +90,9 @@ def test_convolutions(case) -> None:
     torch.testing.assert_close(found, y.float(), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("rows", [(1,), (3,), (7, 1), (2, 33), (2, 3, 5), ()])
+@pytest.mark.parametrize(
+    "rows", [(1,), (3,), (7, 1), (2, 33), (2, 3, 5), (2, 3, 5, 1, 1), (1, 4, 1), ()]
+)
 @pytest.mark.parametrize(("n", "k"), [(8, 1), (16, 37), (48, 5), (1000, 64)])
 def test_products(rows: tuple[int, ...], n: int, k: int) -> None:
     """Of any number of rows, in any number of axes."""
@@ -121,6 +123,28 @@ def test_one_kernel_serves_any_number_of_rows() -> None:
         found = run(meta.array(x), meta.pack_weight(meta.array(w)))
         expected = (x.double() @ w.double().T).float()
         torch.testing.assert_close(torch.as_tensor(found.numpy()), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("front", ["n, 1", "n, 4", "3, n", "2, n, 3", "1, n, 1"])
+def test_rows_of_several_axes_of_which_one_has_any_extent(front: str) -> None:
+    @meta.model.trace
+    def product(x, w):
+        return meta.tanh(meta.packed_matmul(x, w))
+
+    types = [meta.ir.parse_type(t) for t in (f"float32[{front}, 9]", "float32[2, 9, 16]")]
+    run = meta.vm.compile(product, *types)
+    w = _numbers(32, 9)
+    for count in (1, 2, 5, 13):
+        x = _numbers(*(count if e == "n" else int(e) for e in front.split(", ")), 9)
+        found = run(meta.array(x), meta.pack_weight(meta.array(w)))
+        expected = (x.double() @ w.double().T).tanh().float()
+        torch.testing.assert_close(torch.as_tensor(found.numpy()), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_rows_in_front_of_an_axis_of_one_place_share_a_tile() -> None:
+    for x in ((16, 1, 64), (4, 4, 64), (16, 64), (1, 16, 1, 64)):
+        tiles = tiles_of(x, (4, 64, 16), (*x[:-1], 64), [], "", for_device(CPU))
+        assert tiles is not None and tiles.tile.rows > 2
 
 
 def test_tiles_fill_the_registers() -> None:
