@@ -226,10 +226,16 @@ def _require_fixed(program: Program, memory_budget: int | None) -> None:
         found, hint = "a model in train mode", "model.eval() before it is compiled"
     elif memory_budget is not None:
         found, hint = "a memory_budget", "one of the two: packed weights take memory of their own"
+    elif uncounted := [a for a in program.arrays if not external_memory.counts_writes(a.tensor)]:
+        found = (
+            f"{uncounted[0].name or 'an array'} of shape {uncounted[0].shape}, whose writes "
+            "nobody counts: it shares memory with another library, or was made in inference_mode"
+        )
+        hint = "weights that are copied, outside of torch.inference_mode: array.copy()"
     if found is not None:
         raise ArgumentError(
             "freeze=True prepares weights before the first call, which cannot be done",
-            expected="a model in infer mode, without a memory_budget",
+            expected="a model in infer mode with weights of its own, without a memory_budget",
             found=found,
             hint=hint,
         )
