@@ -48,6 +48,8 @@ FEW_ROWS = 5
 """Rows, at most, for which a product of any number of them has loops of their own."""
 LINE, WAYS, SETS = 64, 8, 64
 """The first cache: bytes of a line, and where one at an address may be."""
+NARROW = 4
+"""Columns, at most, of images of which tiles lie along the other axis, if that is longer."""
 MOST_EDGES = 24
 """Loops over channels, at most, for the tiles at the edges of a row."""
 SHORT = 4
@@ -193,7 +195,8 @@ class Tiles:
 
     outer: extents of the axes in front of ``axes``: of the images those of rows and columns, of a
     product the last two that have several places. layout: the axes of images. shape: of the weight.
-    own: how many of the two axes x has. unit: axes of one place behind them.
+    own: how many of the two axes x has. unit: axes of one place behind them. turned: whether the
+    columns of an image are taken for its rows, and its rows for columns.
     """
 
     def __init__(
@@ -206,8 +209,9 @@ class Tiles:
         target: Target,
         own: int = 2,
         unit: int = 0,
+        turned: bool = False,
     ) -> None:
-        self.own, self.unit = own, unit
+        self.own, self.unit, self.turned = own, unit, turned
         self.outer, (self.rows, self.columns), self.layout = list(outer), axes, layout
         self.groups = groups
         self.blocks, *_, self.channels, self.lanes = shape
@@ -260,6 +264,7 @@ class Tiles:
         power of two apart have few places there, some of which the weight takes.
         """
         apart = self.columns.stride * self.groups * self.channels * 4
+        apart *= self.rows.size if self.turned else 1
         if apart % LINE or self.layout == "NCHW":
             return self._most
         places = WAYS * SETS // math.gcd(apart // LINE, SETS)
@@ -417,7 +422,7 @@ class Tiles:
         if not rows:
             return
         group = 0 if self.groups == 1 else tile.first // max(self.blocks // self.groups, 1)
-        taps = (down, tap) if self.layout else ()
+        taps = self._turn((down, tap)) if self.layout else ()
 
         def channel(c: Any) -> None:
             for (i, v), own in tile.sums.items():
@@ -440,15 +445,19 @@ class Tiles:
 
     def _index(self, front: Sequence[Any], place: Sequence[Any]) -> list[Any]:
         """Return the index of a place, in front of the channel."""
-        return [*front, *place[2 - self.own :], *(0 for _ in range(self.unit))]
+        return [*front, *self._turn(place)[2 - self.own :], *(0 for _ in range(self.unit))]
+
+    def _turn(self, pair: Sequence[Any]) -> Sequence[Any]:
+        """Return what is of rows and columns in the order of the image's axes."""
+        return pair[::-1] if self.turned else pair
 
     def _read(self, tile: _Sums, i: int, down: Any, tap: Any, channel: Any) -> tuple[Any, ...]:
         """Return the index of x for a row of a tile."""
         row, column = tile.places[i]
         if not self.layout:
             return (*self._index(tile.front, tile.places[i]), channel)
-        at = {"H": self.rows.at(row, down), "W": self.columns.at(column, tap), "C": channel}
-        at["N"] = tile.front[0]
+        height, width = self._turn((self.rows.at(row, down), self.columns.at(column, tap)))
+        at = {"N": tile.front[0], "H": height, "W": width, "C": channel}
         return tuple(at[letter] for letter in self.layout)
 
 
@@ -510,7 +519,13 @@ def tiles_of(
         numbers = window[:-1]
         size = {letter: x[layout.index(letter)] for letter in layout}
         axes = [Axis(result[1 + i], size["HW"[i]], weight[1 + i], *numbers[i::2]) for i in range(2)]
-        tiles = Tiles([size["N"]], (axes[0], axes[1]), groups, layout, weight, target)
+        height, width = result[1:3]
+        narrow = isinstance(height, int) and isinstance(width, int) and width <= NARROW
+        turned = narrow and width < height and not all(a.is_plain for a in axes)
+        if turned:
+            axes.reverse()
+        pair = axes[0], axes[1]
+        tiles = Tiles([size["N"]], pair, groups, layout, weight, target, turned=turned)
     else:
         outer = list(x[:-1])
         while outer and isinstance(outer[-1], int) and outer[-1] == 1:

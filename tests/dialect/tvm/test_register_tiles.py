@@ -90,6 +90,18 @@ def test_convolutions(case) -> None:
     torch.testing.assert_close(found, y.float(), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("width", [1, 2, 4])
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_tiles_lie_along_the_longer_axis_of_a_narrow_image(width: int, layout: str) -> None:
+    window = window_of(1, (2, 0), 1, 1)
+    x = (1, 64, width, 16) if layout == "NHWC" else (1, 16, 64, width)
+    tiles = tiles_of(x, (2, 5, 1, 16, 16), (1, 64, width, 32), window, layout, for_device(CPU))
+    assert tiles is not None and tiles.tile.rows > 4
+    options = ((1, 1), (2, 0), (1, 1), 1)
+    case = {"x": (2, 16, 64, width), "w": (32, 16, 5, 1), "options": options, "layout": layout}
+    test_convolutions.hypothesis.inner_test({**case, "behind": "bias add"})
+
+
 @pytest.mark.parametrize(
     "rows", [(1,), (3,), (7, 1), (2, 33), (2, 3, 5), (2, 3, 5, 1, 1), (1, 4, 1), ()]
 )
