@@ -23,7 +23,8 @@ from meta.dialect.core.ir_calls import (
 from meta.dialect.core.preference import current
 from meta.ir import Binding, Call, Constant, Expr, Module, TensorType, Var
 from meta.op.core import Op
-from meta.op.core.window import KERNEL, layout_permutation
+from meta.op.core.check import pair
+from meta.op.core.window import DATA, KERNEL, layout_permutation, pads, window
 from meta.op.packed import LANES, lanes_of
 from meta.passes.channels_last_rules import FIRST, LAST
 from meta.passes.fold_constant import compute
@@ -100,20 +101,27 @@ class _Packing:
         # What grows by more would be packed in each call.
         if outputs < lanes or 4 * more * row > MAX_GROWTH_BYTES:
             return False
-        wide = type_.with_shape((*type_.shape[:-1], outputs + more))
         packed_shape = _packed_shape([plan.type.static_shape[a] for a in plan.axes], more, lanes)
         weight = Var("packed", TensorType(packed_shape, type_.dtype))
-        value = Call(plan.op, (plan.x, weight, *plan.options))
-        if not self._pays(value):
+        given = tensor_of(plan.x)
+        for operator, args in plan.before:
+            given = operator.infer((given, *args))
+        x = Var("x", given) if plan.before else plan.x
+        if not self._pays(Call(plan.op, (x, weight, *plan.options))):
             return False
         atom = self._weight(plan, more, lanes, weight, binding.span)
-        result = binding.var if not more else Var(binding.var.name, wide)
-        value = Call(plan.op, (plan.x, atom, *plan.options))
-        self.made.append(Binding(result, value, binding.span))
+        steps = [*plan.before, (plan.op, (atom, *plan.options)), *plan.behind]
         if more:
-            end = (*(2**63 - 1 for _ in type_.shape[:-1]), outputs)
-            cut = new_call(op.strided_slice, result, (0,) * type_.ndim, end)
-            self.made.append(Binding(binding.var, cut, binding.span))
+            wide = plan.op.infer((given, weight.type, *plan.options))
+            end = (*(2**63 - 1 for _ in wide.shape[:-1]), outputs)
+            steps.insert(len(plan.before) + 1, (op.strided_slice, ((0,) * wide.ndim, end)))
+        value = plan.x
+        for operator, args in steps[:-1]:
+            made = Var(binding.var.name, operator.infer((tensor_of(value), *map(_type, args))))
+            self.made.append(Binding(made, new_call(operator, value, *args), binding.span))
+            value = made
+        operator, args = steps[-1]
+        self.made.append(Binding(binding.var, new_call(operator, value, *args), binding.span))
         return True
 
     def is_fixed(self, atom: Any) -> bool:
@@ -155,7 +163,7 @@ class _Packing:
 
     def _weight(self, plan: _Plan, more: int, lanes: int, var: Var, span: Span | None) -> Expr:
         """Return the packed weight, made of the plan's."""
-        atom, type_ = plan.weight, plan.type
+        atom, type_ = plan.weight, tensor_of(plan.weight)
 
         def add(name: str, operator: Op, *args: Any) -> None:
             nonlocal atom, type_
@@ -169,6 +177,8 @@ class _Packing:
             self.made.append(Binding(made, call, span))
             atom, type_ = made, inferred
 
+        if type_ != plan.type:
+            add("kernel", op.reshape, plan.type.static_shape)
         if plan.axes != tuple(range(len(plan.axes))):
             add("rows", op.permute_dims, plan.axes)
         shape = [plan.type.static_shape[a] for a in plan.axes]
@@ -183,6 +193,10 @@ class _Packing:
         return atom
 
 
+def _type(argument: Any) -> Any:
+    return tensor_of(argument) if isinstance(argument, Expr) else argument
+
+
 def _packed_shape(shape: list[int], more: int, lanes: int) -> tuple[int, ...]:
     n, inputs, *taps = shape
     return ((n + more) // lanes, *taps, inputs, lanes)
@@ -190,10 +204,11 @@ def _packed_shape(shape: list[int], more: int, lanes: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class _Plan:
-    """A packed call: the operator, x and what comes behind the weight. axes: those of the weight,
-    in the order (outputs, inputs, taps). image: channels, height and width that inputs are, if they
-    are flattened with the channels last. together: output channels that read the same inputs, which
-    blocks are part of; all of them if it is 0.
+    """A packed call: the operator, x and what comes behind the weight. type: as which the weight is
+    read. axes: those of it, in the order (outputs, inputs, taps). image: channels, height and width
+    that inputs are, if they are flattened with the channels last. together: output channels that
+    read the same inputs, which blocks are part of; all of them if it is 0. before, behind: what is
+    done with x, and with the result: operators, and what comes behind their first argument.
     """
 
     op: Op
@@ -204,8 +219,11 @@ class _Plan:
     options: tuple[Any, ...] = ()
     image: tuple[int, ...] = ()
     together: int = 0
+    before: _Steps = ()
+    behind: _Steps = ()
 
 
+_Steps = tuple[tuple[Op, tuple[Any, ...]], ...]
 _Rule = Callable[[_Packing, dict[str, Any]], _Plan | None]
 
 
@@ -242,5 +260,29 @@ def _convolution(packing: _Packing, args: dict[str, Any]) -> _Plan | None:
     return _Plan(op.packed_conv2d, x, args["w"], type_, axes, options, together=together)
 
 
+def _line(packing: _Packing, args: dict[str, Any]) -> _Plan | None:
+    """Return the plan of a convolution along one axis: that of images of one row."""
+    layouts, x = (args["layout"], args["kernel_layout"], args["out_layout"]), tensor_of(args["x"])
+    length, images = x.shape[2], x.shape[0] if isinstance(x.shape[0], int) else -1
+    fixed = packing.is_fixed(args["w"]) and isinstance(length, int) and args["groups"] == 1
+    if not fixed or layouts != (DATA[1], KERNEL[1], DATA[1]):
+        return None
+    outputs, inputs, taps = tensor_of(args["w"]).static_shape
+    stride, dilation = ((1, *pair(args[name], name, 1)) for name in ("stride", "dilation"))
+    before, after = pads(args["padding"], 1)
+    out = window((length,), (taps,), stride[1:], (before, after), dilation[1:])[0].out
+    return _Plan(
+        op.packed_conv2d,
+        args["x"],
+        args["w"],
+        TensorType((outputs, inputs, 1, taps), x.dtype),
+        (0, 1, 2, 3),
+        (stride, (0, before, 0, after), dilation, 1, "NHWC"),
+        before=((op.permute_dims, ((0, 2, 1),)), (op.reshape, ((images, 1, length, inputs),))),
+        behind=((op.reshape, ((images, out, outputs),)), (op.permute_dims, ((0, 2, 1),))),
+    )
+
+
 _RULES: dict[Op, _Rule] = {o: _product(axes) for o, axes in PRODUCTS.items()}
 _RULES[op.conv2d] = _convolution
+_RULES[op.conv1d] = _line

@@ -13,6 +13,7 @@ from meta.base.errors import ArgumentError
 from meta.model import zoo
 from meta.model.layers import (
     BatchNorm,
+    Conv1d,
     Conv2d,
     Flatten,
     Linear,
@@ -68,6 +69,30 @@ def test_layers(layers: list[Any], shape: tuple[int, ...], packed: int) -> None:
     assert _packed(frozen) == packed
     if isinstance(layers[-1], Linear):
         assert not any("permute_dims" in name for name in frozen.kernels())
+
+
+@pytest.mark.parametrize(
+    ("layers", "shape", "packed"),
+    [
+        ([Conv1d(3, 16, 3, padding=1), ReLU(), Conv1d(16, 8, 5, stride=2)], (2, 3, 17), 2),
+        ([Conv1d(1, 21, 8, stride=4, padding=3)], (1, 1, 64), 1),
+        ([Conv1d(6, 24, 3, dilation=2), BatchNorm(24), SiLU(), Conv1d(24, 4, 1)], (3, 6, 9), 1),
+        ([Conv1d(4, 16, 9)], (2, 4, 9), 1),
+        ([Conv1d(8, 16, 3, groups=2)], (2, 8, 9), 0),
+        ([Conv1d(8, 4, 3)], (2, 8, 9), 0),
+    ],
+)
+def test_convolutions_along_one_axis(
+    layers: list[Any], shape: tuple[int, ...], packed: int
+) -> None:
+    net = Sequential(*layers).eval()
+    assert _packed(_agree(net, _array(*shape))) == packed
+    type_ = meta.ir.parse_type(f"float32[n, {', '.join(map(str, shape[1:]))}]")
+    run = meta.vm.compile(net, type_, freeze=True)
+    assert _packed(run) == packed
+    for count in (1, 4):
+        x = _array(count, *shape[1:])
+        torch.testing.assert_close(run(x).torch(), net(x).torch(), rtol=1e-3, atol=1e-4)
 
 
 def test_a_network() -> None:

@@ -10,12 +10,16 @@ from math import prod
 from tvm import te, tirx
 
 from meta import op
+from meta.dialect.core import LIBRARY
 from meta.dialect.tvm import order_keys
 from meta.dialect.tvm.broadcast import broadcast_at, broadcast_shape, cast, computing, converted
 from meta.dialect.tvm.compute import INJECTIVE, OPAQUE, compute
 from meta.dialect.tvm.index import flat, flat_index, in_range, ints, number, unflat_index, zeros
 from meta.dialect.tvm.reduce import product
 from meta.op.core.check import normalize_axis
+
+FEW = 4
+"""Indices, at most, that are looked up as fast as written."""
 
 
 @compute(op.take_along_axis, INJECTIVE)
@@ -238,7 +242,14 @@ def scatter_reduce(x, index, src, axis, reduce, out):
     return te.compute(out.shape, element, name="scatter_reduce")
 
 
-@compute(op.scatter_nd, OPAQUE)
+def _of_few(call):
+    """Raise the level on the CPU for the few places that a loop writes: a library is Python's."""
+    indices = call.args.indices
+    few = indices.is_static and prod(indices.shape[1:]) <= FEW
+    return LIBRARY + 1 if few and call.device.kind == "cpu" else None
+
+
+@compute(op.scatter_nd, OPAQUE, level_of=_of_few)
 def scatter_nd(data, indices, updates, mode, out):
     found = _nd(indices, out.static_shape)
     if mode == "add":
