@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from types import MappingProxyType
 from typing import Any
 
@@ -44,13 +44,18 @@ class PassStep:
     @property
     def parameters(self) -> frozenset[str]:
         """The names of the pass's keyword arguments."""
-        found = inspect.signature(self.run).parameters.values()
-        return frozenset(p.name for p in found if p.kind is p.KEYWORD_ONLY)
+        return _parameters(self.run)
 
     @property
     def options(self) -> frozenset[str]:
         """The keyword arguments that `PassContext` may give; the pipeline gives the others."""
         return self.parameters - {"device", "lower", "trained"}
+
+
+@cache
+def _parameters(run: Callable[..., Module]) -> frozenset[str]:
+    found = inspect.signature(run).parameters.values()
+    return frozenset(p.name for p in found if p.kind is p.KEYWORD_ONLY)
 
 
 STEPS = (
@@ -174,7 +179,7 @@ class PassContext:
         if needed:
             raise ArgumentError("no program runs without this pass", found=", ".join(needed))
         _names(self.config)
-        known = {step.name: step.options for step in STEPS}
+        known = {step.name: step.options for step in STEPS if step.name in self.config}
         for name, options in self.config.items():
             for option in options:
                 if option not in known[name]:

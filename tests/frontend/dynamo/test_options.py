@@ -273,7 +273,7 @@ def test_another_process_finds_them(tmp_path) -> None:
     assert answers[0][1] == answers[1][1]
 
 
-def test_the_trace_has_the_program(caplog) -> None:
+def test_the_trace_has_the_program() -> None:
     seen = []
     from torch._logging import _internal
 
