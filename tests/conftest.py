@@ -10,8 +10,9 @@ them, for they are half of all. ``-m slow`` takes all, ``-k NAME`` and ``FILE::N
 choose, and ``--slow-part auto`` the one of 96 parts that today's date chooses: 96 days' runs cover
 all.
 
-Tests marked ``long`` compile much for what they find. An ordinary run leaves them out, too; all
-other runs take them, so that continuous integration runs every one each time.
+Tests marked ``long`` compile much, or start processes, for what they find. An ordinary run leaves
+them out, too; of 4 parts, ``--slow-part auto`` takes one: 4 days' runs of continuous integration
+cover all.
 
 Those marked ``sweep`` take hours in all, and run by ``-m sweep`` alone.
 
@@ -142,15 +143,15 @@ def acme() -> Iterator[Any]:
     remove_dialects(dialect)
 
 
-PARTS = 96
+PARTS, LONG_PARTS = 96, 4
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--slow-part",
         choices=["auto", *map(str, range(PARTS)), "all", "none"],
-        help="which tests marked slow run: one of 96 parts (auto: by the date), all or none "
-        "(default: none, but all where -m, -k or FILE::NAME is given)",
+        help="which tests marked slow or long run: one of 96, or 4, parts (auto: by the date), all "
+        "or none (default: none, but all where -m, -k or FILE::NAME is given)",
     )
 
 
@@ -177,8 +178,8 @@ class Selection:
         return range(one, one + 1)
 
     def deal(self, function: str, test_ids: Sequence[str]) -> None:
-        """Deal the slow tests of a function to the parts in turn: those of a function take about as
-        long as one another, so all parts do. Functions begin at parts of their own.
+        """Deal the slow or long tests of a function to the parts in turn: those of a function take
+        about as long as one another, so all parts do. Functions begin at parts of their own.
         """
         if 0 < len(self.parts) < PARTS:
             first = crc32(function.encode())
@@ -186,13 +187,12 @@ class Selection:
 
     def runs(self, marks: Collection[str], test_id: str) -> bool:
         """Return whether a test with these marks runs."""
-        if "slow" in marks:
-            part = self.part_of.get(test_id, crc32(test_id.encode()) % PARTS)
-            if part not in self.parts:
-                return False
-        return ("long" not in marks or len(self.parts) > 0) and (
-            "sweep" not in marks or self.sweeps
-        )
+        part = self.part_of.get(test_id, crc32(test_id.encode()) % PARTS)
+        if "slow" in marks and part not in self.parts:
+            return False
+        if "long" in marks and all((part - one) % LONG_PARTS for one in self.parts):
+            return False
+        return "sweep" not in marks or self.sweeps
 
 
 SELECTION = pytest.StashKey[Selection]()
@@ -236,7 +236,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
         (call, shared.union(mark.name for mark in call.marks), f"{definition.nodeid}[{call.id}]")
         for call in calls
     ]
-    selection.deal(definition.nodeid, [test_id for _, marks, test_id in made if "slow" in marks])
+    dealt = [test_id for _, marks, test_id in made if marks & {"slow", "long"}]
+    selection.deal(definition.nodeid, dealt)
     kept = []
     for call, marks, test_id in made:
         if not selection.runs(marks, test_id):

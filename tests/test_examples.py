@@ -89,6 +89,7 @@ print(json.dumps([losses, graphs]))
         ("accelerate", "accelerate", {"mixed_precision": "bf16"}),
     ],
 )
+@pytest.mark.long
 def test_training_loops_of_other_packages(name: str, package: str, options: dict[str, str]) -> None:
     """Losses are those of eager PyTorch, also after a checkpoint and in mixed precision."""
     pytest.importorskip(package)

@@ -55,6 +55,7 @@ def follow(guide: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("guide", sorted(FOLLOWED))
+@pytest.mark.long
 def test_following_the_guide(guide: str, tmp_path: Path) -> None:
     follow(guide, tmp_path)
 

@@ -68,6 +68,7 @@ def _copy(folder: Path, *names: str) -> None:
             shutil.copy(ROOT / name, folder)
 
 
+@pytest.mark.long
 def test_following_the_page_adds_an_operator(tmp_path: Path) -> None:
     """By four files; by six one with names elsewhere, mixed precision, and ATen's."""
     _copy(tmp_path, "meta", "tests", "tools", "pyproject.toml")
@@ -93,6 +94,7 @@ def test_following_the_page_adds_an_operator(tmp_path: Path) -> None:
     ), printed
 
 
+@pytest.mark.long
 def test_following_the_optimizer_page_adds_an_optimizer(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "howto" / "optimizer.md").read_text("utf-8")
     _copy(tmp_path, "meta", "tests", "pyproject.toml")
@@ -213,6 +215,7 @@ def test_the_derivatives_page_runs(tmp_path: Path) -> None:
     assert printed.splitlines() == re.findall(r"# prints: (.*)", page)
 
 
+@pytest.mark.long
 def test_the_language_page_runs(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
     printed = _run_page("../language.md", tmp_path, cwd=tmp_path)
@@ -338,6 +341,7 @@ def test_the_gpu_page_runs_on_a_gpu(tmp_path: Path) -> None:
     assert "->  mine" in printed
 
 
+@pytest.mark.long
 def test_following_the_pass_page_adds_a_pass(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "howto" / "pass.md").read_text("utf-8")
     _copy(tmp_path, "meta", "tests", "pyproject.toml")
@@ -361,6 +365,7 @@ def test_the_cast_rule_page_runs(tmp_path: Path) -> None:
     assert "3\n1\nbfloat16\nbfloat16 float32 float32\n" in printed
 
 
+@pytest.mark.long
 def test_following_the_cast_rule_page_adds_a_rule(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "howto" / "cast_rule.md").read_text("utf-8")
     _copy(tmp_path, "meta", "tests", "pyproject.toml")

@@ -49,6 +49,7 @@ def test_linked_files_exist(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+@pytest.mark.long
 def test_every_cell_runs(path: Path, tmp_path: Path) -> None:
     notebook = read(path)
     client = NotebookClient(notebook, timeout=SECONDS, resources={"metadata": {"path": tmp_path}})

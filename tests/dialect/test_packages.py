@@ -210,6 +210,7 @@ OWN = '''
     '''
 
 
+@pytest.mark.long
 def test_operators_of_a_package_are_known_before_anything_is_dispatched(stranger: Path) -> None:
     """They are defined in its ``__init__.py``, which is no family of ours."""
     (stranger / "stranger_pkg").mkdir()

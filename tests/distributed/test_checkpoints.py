@@ -322,6 +322,7 @@ def killed(folder: Path, count: int, kills: int, every: int) -> Any:
         pytest.param(4, 20, 0, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.long
 def test_ranks_that_are_killed(count: int, kills: int, every: int, tmp_path: Path) -> None:
     """Nothing is lost that is older than the last checkpoint, and a resumed run ends, bit for bit,
     as one that nobody disturbed. Runs go on in other numbers of processes.

@@ -75,6 +75,7 @@ def report(folder: Path, names: list[str], device: str = "cpu") -> dict[str, Any
 @pytest.mark.parametrize(
     "faults", [COMMON, pytest.param(RARE, marks=pytest.mark.slow)], ids=["common", "rare"]
 )
+@pytest.mark.long
 def test_a_fault_is_an_error_on_all_ranks(
     faults: dict[str, list[tuple[int, str]]], tmp_path: Path
 ) -> None:

@@ -226,6 +226,7 @@ def parted(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("zero", [1, 2])
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.long
 def test_training(name: str, dtype: str, zero: int) -> None:
     """As one rank: of 2 and 3 ranks compiled, of 4 interpreted, of 1 both."""
     alone = trained(name, dtype, True)

@@ -89,6 +89,7 @@ def trained(name: str, compiled: bool, over: str | None = None, zero: int = 0) -
     ("compiled", "count"), [(True, 3), (False, 2), pytest.param(True, 2, marks=slow)]
 )
 @pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.long
 def test_ranks_train_as_one(name: str, compiled: bool, count: int) -> None:
     alone = trained(name, compiled)
     assert all(np.isfinite(value).all() for value in alone.values())

@@ -307,6 +307,7 @@ COMPOSITIONS = [
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("composition", COMPOSITIONS, ids=lambda c: c.ours.__name__)
+@pytest.mark.long
 def test_compositions(composition: Composition, mode: str) -> None:
     theirs = composition.theirs or composition.ours
     expected = jax.jit(lambda *args: theirs(JAX, *args))(

@@ -64,6 +64,7 @@ def prompts(rng: Any, rows: int) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("seed", [*range(8), *wide(range(8, 40))])
+@pytest.mark.long
 def test_texts_are_those_of_a_plain_loop(
     decoders: tuple[language.Decoder, language.Decoder], seed: int
 ) -> None:

@@ -92,6 +92,7 @@ def check_beside_alone(decoder: language.Decoder, engine: language.Engine, seed:
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("blocks", [None, 10])
 @pytest.mark.parametrize("seed", range(2))
+@pytest.mark.long
 def test_a_text_is_what_it_is_alone(
     decoder: language.Decoder, seed: int, blocks: int | None, late: bool
 ) -> None:

@@ -78,6 +78,7 @@ def test_a_rounded_decoder_is_transformers_with_rounded_weights(
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
 @pytest.mark.parametrize("kind", ["int8", "int4", "float8"])
+@pytest.mark.long
 def test_kinds_by_name(tmp_path: Path, kind: str, dtype: str) -> None:
     written(tmp_path, "qwen3", hidden_size=64, intermediate_size=128)
     decoder = language.load(tmp_path, quantize=kind, dtype=dtype)

@@ -68,6 +68,7 @@ def both(run: Callable[[str | None], Any], ranks: int) -> tuple[Any, list[Any]]:
         pytest.param("olmo2", 4, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.long
 def test_texts_are_those_of_one_rank(folder: Callable[[str], Path], name: str, ranks: int) -> None:
     def run(over: str | None) -> tuple[Texts, np.ndarray, int]:
         decoder, kept = loaded(folder(name), over), language.Cache(3)

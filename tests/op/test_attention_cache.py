@@ -48,6 +48,7 @@ def seen(positions: torch.Tensor, row: int, slot: int, window: int | None) -> bo
         ([[*range(300, 340)], [*range(20), *[-1] * 20], [*range(1080, 1120)]], {"window": 33}),
     ],
 )
+@pytest.mark.long
 def test_what_is_not_seen_may_be_anything(
     positions: list[list[int]], how: dict[str, Any], paged: bool, dtype: str, dialect: str
 ) -> None:

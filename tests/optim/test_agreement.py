@@ -218,6 +218,7 @@ def test_an_eager_loop(name: str) -> None:
     [("interpreter", "float16"), ("vm", "float32"), ("vm", "float16"), ("vm", "bfloat16")],
 )
 @pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.long
 def test_a_training_step(name: str, mode: str, dtype: str) -> None:
     _, maker, options = OPTIONS[name]
     model = Given(dtype)

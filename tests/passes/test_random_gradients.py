@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -95,6 +96,7 @@ class Random(Model):
 
 @settings(max_examples=80)
 @given(programs, st.lists(index, max_size=2))
+@pytest.mark.long
 def test_random_programs(program: list[Any], wanted: list[int]) -> None:
     model = Random(program, wanted)
     x = meta.array(torch.linspace(-0.5, 1, 6).reshape(SHAPE))

@@ -52,6 +52,7 @@ def repeated(count: int) -> settings:
 
 
 @pytest.mark.parametrize("count", [FEW, MANY])
+@pytest.mark.long
 def test_every_prefix(count: int) -> None:
     @repeated(count)
     @given(steps(ALL), wanted)
@@ -74,6 +75,7 @@ def test_the_vm(count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [FEW, MANY])
+@pytest.mark.long
 def test_gradients(count: int) -> None:
     @repeated(count)
     @given(steps(SMOOTH))

@@ -43,6 +43,7 @@ TORCH = ("transformers", "torchvision", "timm")
 
 
 @pytest.mark.parametrize("library,name", [p for library in TORCH for p in named(library)])
+@pytest.mark.long
 def test_architectures(library: str, name: str) -> None:
     row: Any = libraries.rows(library)[name]
     outcome = measure(name, row, None, STAGES)

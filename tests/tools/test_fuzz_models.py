@@ -40,6 +40,7 @@ def check_cases(cases: list[Case]) -> None:
 
 
 @pytest.mark.parametrize("part", range(2))
+@pytest.mark.long
 def test_models(part: int) -> None:
     """Small ones: most on torch's kernels, which need no compiler."""
     check_cases(cases_of(44, 10_000 + 44 * part, TORCH, quick=True))
@@ -262,6 +263,7 @@ def test_minimise() -> None:
     assert not x.values.any()
 
 
+@pytest.mark.long
 def test_a_failure_inside_of_control_flow_is_left_alone() -> None:
     style = Style(least=20, most=24, writes=False)
     found = (generate(s, style) for s in range(2000))

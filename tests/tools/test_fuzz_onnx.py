@@ -26,6 +26,7 @@ from tools.fuzz_models.onnx_graphs.samples import samples
 TORCH = [Way(e, "torch") for e in run.EXECUTORS]
 
 
+@pytest.mark.long
 def test_graphs() -> None:
     cases = cases_of(24, 0, TORCH, quick=True, face="onnx")
     found = [FACE.run_case(c, 20.0) for c in cases]
@@ -40,6 +41,7 @@ def test_many_graphs(part: int) -> None:
     assert not [r for r in found if r.kind], "\n\n".join(r.script for r in found if r.kind)
 
 
+@pytest.mark.long
 def test_graphs_have_many_operators_and_several_sizes() -> None:
     counts: Counter[str] = Counter()
     sizes = 0

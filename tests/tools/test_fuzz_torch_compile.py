@@ -44,6 +44,7 @@ def check_cases(cases: list[Case]) -> None:
 
 
 @pytest.mark.parametrize("part", range(5))
+@pytest.mark.long
 def test_programs(part: int) -> None:
     check_cases(cases_of(5, 30_000 + 5 * part, [Way()], face="torch_compile"))
 

@@ -33,6 +33,7 @@ SMALL = Program(
 
 
 @pytest.mark.parametrize("part", range(3))
+@pytest.mark.long
 def test_trainings(part: int) -> None:
     cases = cases_of(4, 30_000 + 4 * part, [Way()], quick=True, face="training_step")
     found = [r for r in (run_case(c, 20.0) for c in cases) if r.kind]

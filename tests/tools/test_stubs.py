@@ -178,6 +178,7 @@ def test_mypy_finds_the_wrong_calls_alone(folder: Path) -> None:
     }
 
 
+@pytest.mark.long
 def test_pyright_finds_the_wrong_calls_alone(folder: Path) -> None:
     # As of torch's, the type of a gradient says that there may be none.
     (folder / "pyrightconfig.json").write_text('{"reportOptionalMemberAccess": "none"}', "utf-8")

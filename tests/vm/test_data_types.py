@@ -120,6 +120,7 @@ def test_loops_and_branches_of_models_carry_data_values() -> None:
 
 
 @pytest.mark.parametrize("text", [SUM, SUM_BY_LOOPS], ids=["recursion", "loops"])
+@pytest.mark.long
 def test_long_lists(text: str) -> None:
     n = 20_000
     arrays = (meta.array(1.0), meta.array(n))

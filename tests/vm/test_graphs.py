@@ -444,6 +444,7 @@ LARGE = 1 << 22
         (lambda x: (y := op.sin(chain(x)), y), False),  # it is there twice
     ],
 )
+@pytest.mark.long
 def test_large_results_are_computed_where_the_caller_has_them(
     tape: TapeRecorder, program: Any, is_last: bool, extent: int
 ) -> None:

@@ -48,6 +48,7 @@ long = partial(pytest.param, marks=pytest.mark.long)
         ("hanging_not", ""),
     ],
 )
+@pytest.mark.long
 def test_what_may_hang_is_tried_elsewhere(hanging: Any, name: str, reason: str) -> None:
     start = time.monotonic()
     with meta.dialect.only("torch", name):

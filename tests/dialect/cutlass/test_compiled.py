@@ -81,6 +81,7 @@ def compiled(kernels: list[Kernel], folder: Path) -> list[Path]:
     return files
 
 
+@pytest.mark.long
 def test_epilogues_become_machine_code(tmp_path: Path) -> None:
     kernels = [kernel_of(form) for form in FEW]
     files = compiled(kernels, tmp_path)

@@ -79,6 +79,7 @@ def tokens(n: int, steps: int, slots: int) -> torch.Tensor:
         (40, {"window": 20}),
     ],
 )
+@pytest.mark.long
 def test_parts_and_tiles(steps: int, how: dict[str, Any], paged: bool) -> None:
     n, slots, heads, groups, generator = 3, 400, 6, 2, torch.Generator().manual_seed(0)
 

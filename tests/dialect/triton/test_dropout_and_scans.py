@@ -44,6 +44,7 @@ def test_dropout_keeps_what_the_operator_keeps(dtype: torch.dtype, shape: tuple[
     ("shape", "axis"), [((70, 5), 0), ((2, 130, 3), 1), ((3, 4, 40), -2), ((0, 3), 0), ((2, 0), 0)]
 )
 @pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.long
 def test_scans(dtype: torch.dtype, shape: tuple[int, ...], axis: int, exclusive: bool) -> None:
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(shape, generator=generator) + 0.5

@@ -62,6 +62,7 @@ PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.long
 def test_compiled_is_eager(name: str, dtype: str) -> None:
     """The same operators, one kernel each and all in one."""
     program = PROGRAMS[name]

@@ -54,6 +54,7 @@ def extremes(dtype: str) -> np.ndarray:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.long
 def test_compiled_is_eager(name: str, dtype: str) -> None:
     values, program = extremes(dtype), PROGRAMS[name]
     x, y = meta.array(values, dtype), meta.array(values[::-1].copy(), dtype)

@@ -20,6 +20,7 @@ SHAPES = (37,), (5, 3), (64, 64), (3, 1, 130), (1,), (0, 4), (4, 0), ()
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.long
 def test_an_emulated_kernel_keeps_what_aten_keeps(shape: tuple[int, ...], dtype: str) -> None:
     """Alone, and with the mask: in vectors of other lengths."""
     source = te.placeholder((1,), "int64", "key")

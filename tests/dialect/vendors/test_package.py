@@ -93,6 +93,7 @@ OWN = '''
     '''
 
 
+@pytest.mark.long
 def test_operators_that_a_vendor_defines_are_known_before_anything_ran(installed: Path) -> None:
     with open(installed / "acme_kernels" / "ops" / "__init__.py", "a") as file:
         file.write(textwrap.dedent(OWN))

@@ -178,6 +178,7 @@ def generated(
         ("T5", GREEDY, 2, True),
     ],
 )
+@pytest.mark.long
 def test_static_cache(name: str, how: dict[str, Any], batch: int, padded: bool) -> None:
     """One program for all steps, and one more as soon as torch knows that the numbers of steps
     behind a window change, and one for a window that is full; the cache is written in place.
@@ -215,6 +216,7 @@ def test_slots_that_are_not_seen_are_not_read() -> None:
         ("Mistral", SAMPLED, 1, False, 9),  # a window that is full
     ],
 )
+@pytest.mark.long
 def test_growing_cache(
     name: str, how: dict[str, Any], batch: int, padded: bool, prompt: int
 ) -> None:

@@ -77,6 +77,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], torch.Tensor]]]
 
 
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.long
 def test_models_of_several_sizes_train(name: str, graphs: list[GraphCompiler]) -> None:
     make, data = MODELS[name]
     torch.manual_seed(0)

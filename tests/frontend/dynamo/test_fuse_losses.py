@@ -117,6 +117,7 @@ def check(model: nn.Module, found: list[Tensor], *inputs: Tensor, rtol: float = 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", FORMS)
+@pytest.mark.long
 def test_it_is_torchs(name: str, dtype: torch.dtype) -> None:
     """The scores are read by one operator and its gradient, where no weights and no result of each
     row are asked for.

@@ -195,6 +195,7 @@ def check(form: Form, found: list[Tensor], dtype: torch.dtype, autocast: bool) -
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # by Dynamo
 @pytest.mark.parametrize("autocast", [True, False], ids=["autocast", "bfloat16"])
 @pytest.mark.parametrize("name", FORMS)
+@pytest.mark.long
 def test_it_is_what_is_written(name: str, autocast: bool) -> None:
     dtype = torch.float32 if autocast else torch.bfloat16
     text, found = programs(FORMS[name], dtype, autocast)
@@ -395,6 +396,7 @@ def test_the_operators_are_those_of_torchs_checks() -> None:
 
 
 @pytest.mark.parametrize("shape", [(2, 4, 3, 3), (1, 4, 3, 3), (2, 4, 1, 3), (4, 1, 3, 3), (3, 3)])
+@pytest.mark.long
 def test_gradients_are_the_numeric_ones(shape: tuple[int, ...]) -> None:
     """Of shared heads, by masks of a part of the batch, too."""
     sizes = [(4, 4, 3, 5), (4, 2, 3, 5), (4, 2, 3, 5), shape]

@@ -41,6 +41,7 @@ def test_inference_is_torchs(name: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.long
 def test_training_is_torchs(name: str, dtype: str) -> None:
     model, inputs = made(name, DTYPES[dtype])
     other = copy.deepcopy(model)

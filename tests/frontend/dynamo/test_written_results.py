@@ -125,6 +125,7 @@ def outcome(f: Function, written: int | None, unseen: bool) -> Any:
 
 
 @pytest.mark.parametrize("name", list(CASES))
+@pytest.mark.long
 def test_a_result_is_written_before_the_gradient(name: str, way: str) -> None:
     f = CASES[name]
     run = compiled(f, way)

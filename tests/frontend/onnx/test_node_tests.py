@@ -145,6 +145,7 @@ def compiled(model: Any, *inputs: Any) -> Any:
 @pytest.mark.parametrize(
     "run", [interpreted, pytest.param(compiled, marks=pytest.mark.slow)], ids=lambda r: r.__name__
 )
+@pytest.mark.long
 def test_nodes(part: int, run: Run) -> None:
     """All pass but for what is known; nothing is wrong without an error."""
     found = cases()

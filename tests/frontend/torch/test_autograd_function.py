@@ -114,6 +114,7 @@ def made(apply: Callable[[Tensor], Tensor]) -> tuple[Layer, Tensor, list[Tensor]
 
 @functions
 @pytest.mark.parametrize(("training", "grad_mode"), [(False, False), (True, True)])
+@pytest.mark.long
 def test_imported(apply: Callable[[Tensor], Tensor], training: bool, grad_mode: bool) -> None:
     module, x, expected = made(apply)
     with torch.set_grad_enabled(grad_mode or apply is FUNCTIONS["without gradient"]):

@@ -13,6 +13,7 @@ from tests.conftest import run_python
 from tests.interop.torch.test_training_step import loss, matrices
 
 
+@pytest.mark.long
 def test_steps_and_states_are_those_of_torch(tmp_path: Path) -> None:
     """Of DistributedDataParallel, with other options in each case."""
     said = run_python(Path(__file__).parent / "ranks_program.py", tmp_path, OMP_NUM_THREADS="1")

@@ -25,6 +25,7 @@ def expected(network: Any, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.long
 def test_results_are_those_of_the_model(tmp_path: Path, name: str) -> None:
     case = CASES[name]
     network = case.network()
