@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from meta.base.errors import IRError, MetaError
+from meta.base.errors import IRError, MetaError, TypeInferError
 from meta.dialect.core.ir_calls import arg_types, atom_type, called_op
 from meta.ir import (
     Binding,
@@ -18,6 +18,7 @@ from meta.ir import (
     FuncType,
     GlobalVar,
     Module,
+    TupleType,
     Type,
     Var,
     compatible,
@@ -121,7 +122,16 @@ def value_type(value: Expr, binding: Binding) -> Type | None:
         return type_of(value)
     assert isinstance(value, Call)
     try:
-        result = op.infer(arg_types(op, value))
+        types = arg_types(op, value)
+        for slot, given in zip(op.schema.slots, types, strict=False):
+            if not slot.fits_type(given):
+                raise TypeInferError(
+                    f"{slot.name} is of another kind",
+                    op=op.name,
+                    expected=slot.accepts,
+                    found=TupleType(given) if isinstance(given, tuple) else given,
+                )
+        result = op.infer(types)
     except MetaError as error:
         error.span = binding.span or error.span
         raise

@@ -18,7 +18,7 @@ from meta.base.errors import ArgumentError, DeviceError
 from meta.base.log import LOG
 from meta.cost.chooser import chooser, choosing, measured, tuned, tuning
 from meta.dialect.core import compiling, warm_up
-from meta.ir import Module, TensorType
+from meta.ir import Module, TensorType, verify
 from meta.op.core import tree
 from meta.op.core.tracing import Value
 from meta.passes import PassRecord, Pipeline
@@ -273,6 +273,7 @@ def to_program(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pro
     if isinstance(model, Program):
         return model
     if isinstance(model, Module):
+        verify(model)
         program = module_program(model)
         if args or kwargs:
             convention = program.convention

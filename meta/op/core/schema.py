@@ -39,7 +39,7 @@ from meta.base.errors import ArgumentError, MetaError, RegistrationError, TypeIn
 from meta.base.registry import OPERATORS
 from meta.base.signature_check import suggest_argument
 from meta.base.source import definition_span
-from meta.ir.types import SymbolicDim, TensorType
+from meta.ir.types import SymbolicDim, TensorType, Type
 
 Tensor = TensorType
 """A tensor argument; a type function sees its `TensorType`."""
@@ -186,6 +186,13 @@ class Slot:
     def is_tensor(self) -> bool:
         """Whether a tensor (or several) may stand here."""
         return self.kind in ("tensor", "tensors", "scalar or tensor")
+
+    def fits_type(self, given: Any) -> bool:
+        """Whether a type, a tuple of types or a literal is of the kind of the argument."""
+        if isinstance(given, Type):
+            return self.kind in ("tensor", "scalar or tensor")
+        several = isinstance(given, tuple) and any(isinstance(each, Type) for each in given)
+        return not several or self.kind == "tensors"
 
     def read(self, value: Any, lift: Callable[[Any], Any]) -> Any:
         """Return the canonical form of an argument; raise _Refused or a MetaError if it does not
