@@ -21,7 +21,8 @@ from meta.dialect.core.ir_calls import called_op
 from meta.ir import Constant, Module, bindings, operands, type_bytes
 from meta.ir.printer import first_lines
 from meta.passes.liveness import Liveness
-from meta.passes.plan_memory import ARENA, OFFSETS, Lifetime, plan, planned_peak
+from meta.passes.plan_memory import ARENA, OFFSETS, planned_peak
+from meta.runtime.arena import Lifetime, plan
 
 WIDTH, LEFT = 960, 64
 """Of the picture, and what is kept free at its left for the numbers."""

@@ -30,8 +30,9 @@ from meta.ir import (
 )
 from meta.passes import dispatch, infer_type, plan_memory
 from meta.passes.liveness import Liveness
-from meta.passes.plan_memory import ARENA, OFFSETS, RESIDENT, Lifetime, plan
+from meta.passes.plan_memory import ARENA, OFFSETS, RESIDENT
 from meta.runtime.allocate import ALIGNMENT
+from meta.runtime.arena import Lifetime, plan
 
 
 def planned(text: str) -> Module:

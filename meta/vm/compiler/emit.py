@@ -3,16 +3,11 @@
 Every value has a register of its own; what functions share, and where each value is, is in
 `emit_values.py`. The pass `plan_memory` has said where values lie, unless a function is recursive.
 A new IR node gets a case in `FunctionEmitter.value`.
-
-`with_releases` says when values die. Within a function control runs forward only, so one walk from
-the last block to the first is enough. What a frame holds when it is left dies with it and is not
-released one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 import meta.ir as ir
 from meta.base import config
@@ -29,7 +24,7 @@ from meta.passes.plan_memory import ARENA, OFFSETS, RESIDENT
 from meta.passes.symbolic_extents import free_extent_names, serves_all_extents
 from meta.vm.compiler import bytecode as bc
 from meta.vm.compiler.calling_convention import is_of_tensors, ranges_of
-from meta.vm.compiler.code import Block, Code, FunctionCode, FusedRef, KernelRef
+from meta.vm.compiler.code import Code, FunctionCode, FusedRef, KernelRef
 from meta.vm.compiler.code_analysis import (
     recursive,
     require_writable_constants,
@@ -37,6 +32,7 @@ from meta.vm.compiler.code_analysis import (
     without_storage,
 )
 from meta.vm.compiler.emit_values import CheckEmitter, Tables, Values, narrows
+from meta.vm.compiler.releases import with_releases
 
 
 def _used_as_values(function: ir.Function) -> set[ir.Var]:
@@ -282,46 +278,6 @@ class FunctionEmitter(Values):
                 storage = (None, 0) if at is None else (self.storage, at)
                 self.add(bc.AllocateTensor(out, type_, *storage))
         return outs
-
-
-def with_releases(function: FunctionCode, keep: Iterable[bc.Register] = ()) -> FunctionCode:
-    """Return the function with registers released after their last use, but for ``keep``."""
-    kept = function.fixed() | set(keep)
-    live_in: list[set[bc.Register]] = [set() for _ in function.blocks]
-    live_out: list[set[bc.Register]] = [set() for _ in function.blocks]
-    arriving: list[set[bc.Register]] = [set() for _ in function.blocks]
-    arriving[0] = set(range(function.params))
-    blocks: list[Block] = [()] * len(function.blocks)
-    for number in reversed(range(len(function.blocks))):
-        block = function.blocks[number]
-        assert isinstance(block[-1], bc.Terminator)
-        for target in block[-1].targets:
-            live_out[number] |= live_in[target]
-        live = set(live_out[number])
-        blocks[number] = _released(block, live, kept)
-        live_in[number] = live
-    for number, block in enumerate(function.blocks):
-        for target in block[-1].targets:  # type: ignore[attr-defined]
-            arriving[target] |= live_out[number].union(block[-1].reads)
-    for number, (came, needed) in enumerate(zip(arriving, live_in, strict=True)):
-        dead = sorted(came - needed - kept)
-        if dead and not isinstance(blocks[number][0], bc.Return | bc.TailCall):
-            blocks[number] = (bc.Release(tuple(dead)), *blocks[number])
-    return replace(function, blocks=tuple(blocks))
-
-
-def _released(block: Block, live: set[bc.Register], kept: frozenset[bc.Register]) -> Block:
-    """Return a block with releases; ``live`` goes from what lives after it to what lives before."""
-    reverse: list[bc.Instruction] = []
-    for instruction in reversed(block):
-        dead = {*instruction.reads, *instruction.results} - live - kept
-        leaving = not reverse or isinstance(reverse[-1], bc.Return | bc.TailCall)
-        if dead and not leaving:
-            reverse.append(bc.Release(tuple(sorted(dead))))
-        reverse.append(instruction)
-        live.difference_update(instruction.results)
-        live.update(instruction.reads)
-    return tuple(reversed(reverse))
 
 
 ENTRY = "main"

@@ -12,8 +12,10 @@ from dataclasses import replace
 from typing import Any
 
 from meta.ir import SymbolicDim, TensorType, TupleType, type_bytes
+from meta.runtime.arena import Lifetime, plan
 from meta.vm.compiler import bytecode as bc
 from meta.vm.compiler.code import Block, Code, FunctionCode
+from meta.vm.compiler.releases import with_releases
 
 
 def is_symbolic(code: Code) -> bool:
@@ -40,9 +42,6 @@ def specialized(code: Code, extents: Mapping[str, int]) -> Code:
 
     Raises KeyError for code with an extent that is not among them.
     """
-    # Only now: a process that runs saved programs of known extents is to be small.
-    from meta.vm.compiler.emit import with_releases
-
     (block,) = code.functions[code.entry].blocks
     function = code.functions[code.entry]
     written = (_known(i, extents) for i in block if not isinstance(i, bc.Release))
@@ -83,8 +82,6 @@ def _without_empty(block: Iterable[bc.Instruction]) -> Iterator[bc.Instruction]:
 
 def _planned(function: FunctionCode) -> FunctionCode:
     """Return a straight-line function whose arrays lie in one storage, but for what it returns."""
-    from meta.passes.plan_memory import Lifetime, plan
-
     (block,) = function.blocks
     roots = _roots(block)
     last: dict[bc.Register, int] = {}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meta.passes.plan_memory import Lifetime, plan
 from meta.runtime.allocate import ALIGNMENT, aligned
+from meta.runtime.arena import Lifetime, plan
 
 lifetimes = st.builds(
     lambda size, first, length: Lifetime(size, first, first + length),
