@@ -87,7 +87,7 @@ def test_a_fault_is_an_error_on_all_ranks(
             assert re.search(pattern, ended["said"].replace(f"[rank{rank}]:", ""), re.S), where
             for seconds in re.findall(r"it took ([\d.]+) s", ended["said"]):
                 # Late itself, one rank comes after the limit; machines of tests are slow.
-                assert float(seconds) < LIMIT + 2, where
+                assert float(seconds) < LIMIT + 5, where
 
 
 @pytest.mark.slow
