@@ -21,7 +21,7 @@ from meta.dialect.core.ir_calls import (
     tensor_type,
 )
 from meta.dialect.core.preference import current
-from meta.ir import Binding, Call, Constant, Expr, Module, TensorType, Var
+from meta.ir import Binding, Block, Call, Constant, Expr, Module, TensorType, Var, substitute
 from meta.op.core import Op
 from meta.op.core.check import pair
 from meta.op.core.window import DATA, KERNEL, layout_permutation, pads, window
@@ -29,7 +29,6 @@ from meta.op.packed import LANES, lanes_of
 from meta.passes.channels_last_rules import FIRST, LAST
 from meta.passes.fold_constant import compute
 from meta.passes.prepare import MAX_GROWTH_BYTES, run_invariant
-from meta.passes.rewrite import with_main
 from meta.runtime.ndarray import ndarray
 
 PRODUCTS = {op.matmul: (1, 0), op.matmul_nt: (0, 1), op.dense: (0, 1)}
@@ -65,7 +64,7 @@ def pack_weights(module: Module, *, device: Device, frozen: bool = False) -> Mod
     """
     if not frozen or "main" not in module.functions:
         return module
-    return with_main(module, _Packing(module, device).bindings())
+    return _Packing(module, device).rewritten()
 
 
 @dataclass
@@ -75,13 +74,29 @@ class _Packing:
     module: Module
     device: Device
     made: list[Binding] = field(default_factory=list)
+    # Results whose rows were joined, as they were before.
+    whole: dict[Expr, Expr] = field(default_factory=dict)
+    # What is such a result again, by the variables that it had.
+    same: dict[Expr, Expr] = field(default_factory=dict)
+
+    def rewritten(self) -> Module:
+        """Return the module with packed weights."""
+        main = self.module.main
+        body = substitute(Block(tuple(self.bindings()), main.body.result), self.same)
+        functions = {**self.module.functions, "main": replace(main, body=body)}
+        return self.module.with_functions(functions)
 
     def bindings(self) -> list[Binding]:
-        """Return its bindings with packed weights."""
+        """Return main's bindings with packed weights."""
         self.fixed = run_invariant(self.module)
         self.known: dict[Expr, Expr] = {b.var: b.value for b in self.module.main.body.bindings}
         for binding in self.module.main.body.bindings:
             call = op_call(binding.value)
+            if call is not None and call.op is op.reshape and call.args[0] in self.whole:
+                whole = self.whole[call.args[0]]
+                if tensor_type(whole) == binding.var.type:
+                    self.same[binding.var] = whole
+                    continue
             rule = None if call is None else _RULES.get(call.op)
             if rule is None or not self._packed(binding, rule):
                 self.made.append(binding)
@@ -121,6 +136,8 @@ class _Packing:
             self.made.append(Binding(made, new_call(operator, value, *args), binding.span))
             value = made
         operator, args = steps[-1]
+        if plan.joins:
+            self.whole[binding.var] = value
         self.made.append(Binding(binding.var, new_call(operator, value, *args), binding.span))
         return True
 
@@ -160,6 +177,24 @@ class _Packing:
         last = Var("last", tensor_of(plan.x))
         self.made.append(Binding(last, Call(flat.op, (source, *flat.args[1:]))))
         return replace(plan, x=last, image=tuple(d for d in image if isinstance(d, int)))
+
+    def of_whole(self, plan: _Plan) -> _Plan:
+        """Return the plan of a product whose rows a reshape before it joined: of what they were,
+        for what is behind it is often computed of that, too, and fuses with it.
+        """
+        flat = op_call(self.known.get(plan.x))
+        rows = tensor_of(plan.x).shape
+        if flat is None or flat.op is not op.reshape or plan.image:
+            return plan
+        source = tensor_of(flat.args[0])
+        if source.ndim <= len(rows) or source.shape[-1] != rows[-1]:
+            return plan
+        outputs = plan.type.static_shape[plan.axes[0]]
+        front = rows[:-1] if all(isinstance(d, int) for d in rows) else (-1,)
+        if len(front) < len(rows) - 1:
+            return plan
+        behind = ((op.reshape, ((*front, outputs),)),)
+        return replace(plan, x=flat.args[0], behind=behind, joins=True)
 
     def _weight(self, plan: _Plan, more: int, lanes: int, var: Var, span: Span | None) -> Expr:
         """Return the packed weight, made of the plan's."""
@@ -208,7 +243,8 @@ class _Plan:
     read. axes: those of it, in the order (outputs, inputs, taps). image: channels, height and width
     that inputs are, if they are flattened with the channels last. together: output channels that
     read the same inputs, which blocks are part of; all of them if it is 0. before, behind: what is
-    done with x, and with the result: operators, and what comes behind their first argument.
+    done with x, and with the result: operators, and what comes behind their first argument. joins:
+    whether the last of these joins the rows of a product.
     """
 
     op: Op
@@ -221,6 +257,7 @@ class _Plan:
     together: int = 0
     before: _Steps = ()
     behind: _Steps = ()
+    joins: bool = False
 
 
 _Steps = tuple[tuple[Op, tuple[Any, ...]], ...]
@@ -233,7 +270,7 @@ def _product(axes: tuple[int, int]) -> _Rule:
         if not packing.is_fixed(weight) or tensor_of(weight).ndim != 2 or tensor_of(x).ndim < 1:
             return None
         plan = _Plan(op.packed_matmul, x, weight, tensor_of(weight), axes)
-        return packing.of_images(plan)
+        return packing.of_whole(packing.of_images(plan))
 
     return rule
 

@@ -114,6 +114,32 @@ def test_positions_count_from_the_first_query_and_key() -> None:
     torch.testing.assert_close(*(y.torch() for y in found))
 
 
+@pytest.mark.parametrize(
+    ("mask", "stays", "causal"),
+    [("%t", False, False), ("%l", False, True), ("%u", True, False)],
+)
+def test_a_mask_for_any_number_of_rows(mask: str, stays: bool, causal: bool) -> None:
+    """Along an axis of any extent, what it repeats is looked at once."""
+    text = f"""func @main(%q: float32[n, 4, 6, 8], %k: float32[n, 4, 6, 8]) {{
+      %t = full(shape=(1, 1, 6, 6), fill_value=True, dtype="bool")
+      %l = tril(%t)
+      %u = triu(%t)
+      %m = broadcast_to({mask}, shape=(dim n, 1, 6, 6))
+      %a = fused_attention(%q, %k, %k, %m)
+      %y = %a.0
+      return %y}}"""
+    after = simplify_attention(infer_type(parse(text)))
+    left, is_causal = call_of(after)[3:5]
+    assert (left is not None, is_causal) == (stays, causal)
+    q, k = torch.randn(3, 4, 6, 8), torch.randn(3, 4, 6, 8)
+    types = [p.type for p in after.main.params]
+    found = meta.vm.compile(after, *types)(meta.array(q), meta.array(k)).torch()
+    seen = {"%t": torch.ones(6, 6), "%l": torch.ones(6, 6).tril(), "%u": torch.ones(6, 6).triu()}
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    expected = sdpa(q.double(), k.double(), k.double(), attn_mask=seen[mask].bool())
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("cast", [False, True])
 @pytest.mark.parametrize("own", [False, True], ids=["apart", "one"])
 def test_repeated_heads_are_read_once(own: bool, cast: bool) -> None:

@@ -95,6 +95,28 @@ def test_convolutions_along_one_axis(
         torch.testing.assert_close(run(x).torch(), net(x).torch(), rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("front", ["2, 3", "n, 3", "2, n", "n, 1", "2, 1, n"])
+def test_rows_that_are_joined_before_a_product_and_divided_behind_it(front: str) -> None:
+    """As exporters write linear layers: what is behind one is computed with it."""
+    w, b = _array(16, 5), _array(16)
+
+    @meta.model.trace
+    def layer(x, w, b):
+        rows = meta.dense(meta.reshape(x, (-1, 5)), w)
+        return meta.gelu(meta.reshape(rows, (*x.shape[:-1], 16)) + b), rows * 2.0
+
+    x = meta.ir.parse_type(f"float32[{front}, 5]")
+    run = meta.vm.compile(meta.model.trace(lambda x: layer(x, w, b)), x, freeze=True)
+    assert _packed(run) == 1
+    for count in (1, 4):
+        given = _array(*(count if e == "n" else int(e) for e in front.split(", ")), 5)
+        found, rows = (y.torch() for y in run(given))
+        expected = given.torch().double() @ w.torch().double().T
+        torch.testing.assert_close(rows, 2 * expected.reshape(-1, 16).float(), rtol=1e-4, atol=1e-5)
+        wanted = torch.nn.functional.gelu(expected + b.torch())
+        torch.testing.assert_close(found, wanted.float(), rtol=1e-4, atol=1e-5)
+
+
 def test_a_network() -> None:
     """Every convolution and product of a network is packed, and nothing is transposed."""
     frozen = _agree(zoo.resnet18(num_classes=10).eval(), _array(1, 3, 64, 64))

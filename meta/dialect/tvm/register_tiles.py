@@ -226,11 +226,12 @@ class Tiles:
         self.tile = self._best(self.length)
 
     def _flatten(self) -> None:
-        """Join the rows of an image, or of a product, whose places are read as they are."""
+        """Join, or divide, rows of an image, or of a product, that are read as they are."""
         plain = self.rows.is_plain and self.columns.is_plain
-        if not plain or not isinstance(self.count, int) or not isinstance(self.length, int):
+        if not plain or not isinstance(self.length, int):
             return
-        total = self.count * self.length
+        known = isinstance(self.count, int)
+        total = self.count * self.length if known else self.length
 
         def cost(length: int) -> tuple[float, int]:
             return total // length * self._cost(length, self._best(length)), length
@@ -240,7 +241,8 @@ class Tiles:
 
         lengths = [d for d in range(1, total + 1) if total % d == 0 and fits(d)]
         self.length = min(lengths, key=cost)
-        self.count = total // self.length
+        parts = total // self.length
+        self.count = parts if known else self.count * parts
 
     @property
     def _blocks_of_group(self) -> int:
@@ -302,7 +304,8 @@ class Tiles:
     @property
     def _work(self) -> int:
         """Products, of one image where their number is not known."""
-        known = [e for e in (*self.outer, self.count, self.length) if isinstance(e, int)]
+        axes = (axis.out for axis in self.axes)
+        known = [e for e in (*self.outer, *axes) if isinstance(e, int)]
         return prod(known) * self.bytes // 4
 
     # Loops ----------------------------------------------------------------------------------------

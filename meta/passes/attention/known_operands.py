@@ -4,6 +4,7 @@ key and value that a program repeats.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import torch
@@ -81,10 +82,9 @@ class _Search:
 
     def _drop_mask(self, args: list[object]) -> None:
         mask = args[_MASK]
-        value = self._value(mask) if isinstance(mask, Expr) else None
-        if value is None:
+        seen = self._seen(mask) if isinstance(mask, Expr) else None
+        if seen is None:
             return
-        seen = value.tensor
         hides = ~seen if seen.dtype == torch.bool else seen != 0
         if not bool(hides.any()):
             args[_MASK] = None
@@ -96,6 +96,22 @@ class _Search:
         found = own_masks_of(seen)
         if found is not None:
             args[_MASK], (args[_CAUSAL], args[_WINDOW]) = None, found
+
+    def _seen(self, mask: Expr) -> torch.Tensor | None:
+        """Return the numbers of a mask; along axes of any extent that it repeats, once."""
+        value = self._value(mask)
+        if value is not None:
+            return value.tensor
+        made = self._known.get(mask) if isinstance(mask, Var) else None
+        call = None if made is None else op_call(made)
+        if call is None or call.op is not op.broadcast_to:
+            return None
+        source, shape = self._value(call.args[0]), tensor_of(mask).shape
+        extents = [d if isinstance(d, int) else -1 for d in shape]
+        if source is None or math.prod(e for e in extents if e > 0) > LARGEST:
+            return None
+        ones = (1,) * (len(shape) - source.tensor.ndim)
+        return source.tensor.reshape(*ones, *source.tensor.shape).expand(*extents)
 
     def _value(self, atom: Expr) -> ndarray | None:
         """Return the value of an atom that depends on no input, on the CPU; None of others."""
