@@ -116,7 +116,7 @@ def test_positions_count_from_the_first_query_and_key() -> None:
 
 @pytest.mark.parametrize(
     ("mask", "stays", "causal"),
-    [("%t", False, False), ("%l", False, True), ("%u", True, False)],
+    [("%t", False, False), ("%l", False, True), ("%u", False, False)],
 )
 def test_a_mask_for_any_number_of_rows(mask: str, stays: bool, causal: bool) -> None:
     """Along an axis of any extent, what it repeats is looked at once."""
