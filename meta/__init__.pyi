@@ -4387,7 +4387,9 @@ def unique_values(x: ArrayLike, /) -> ndarray:
     """Return the distinct elements of ``x``, ascending. Every NaN is distinct."""
 
 def unpack_weight(weight: ArrayLike) -> ndarray:
-    """Return the matrix (n, k), or the kernel (O, I, kh, kw), that `pack_weight` laid out."""
+    """Return the matrix (n, k), or the kernel (O, I, kh, kw), that `pack_weight` laid out; of int8
+    with the zeros that fill the last four inputs.
+    """
 
 def unravel_index(indices: ArrayLike, shape: ArrayLike, /) -> tuple[ndarray, ...]:
     """Return the indices along each axis of ``shape`` of indices into its elements in row-major

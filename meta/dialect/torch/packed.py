@@ -15,10 +15,19 @@ _linear = in_float32(F.linear, torch.backends.cuda.matmul)
 
 @dialect.kernel(op.packed_matmul)
 def packed_matmul(x, weight):
+    if weight.ndim == 4:
+        w = weight.transpose(1, 2).flatten(2).flatten(0, 1)[:, : x.shape[-1]]
+        # Exact: as many products as fit into memory are below 2**53.
+        return F.linear(x.double(), w.double()).to(torch.int64).to(torch.int32)
     return _linear(x, weight.transpose(1, 2).flatten(0, 1))
 
 
 @dialect.kernel(op.packed_conv2d)
 def packed_conv2d(x, weight, stride, padding, dilation, groups, layout):
+    if x.dtype in (torch.uint8, torch.int8):
+        if weight.ndim == 6:
+            channels = x.shape[layout.index("C")] // groups
+            weight = weight.transpose(3, 4).flatten(4)[..., :channels].transpose(3, 4)
+        x, weight = x.to(torch.int32), weight.to(torch.int32)
     w = weight.movedim(4, 1).flatten(0, 1)
     return conv.forward(x, w, stride, padding, dilation, groups, layout, "OHWI", "NHWC")

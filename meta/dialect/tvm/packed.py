@@ -14,22 +14,24 @@ from meta.base.device import CPU
 from meta.dialect.core import LIBRARY
 from meta.dialect.tvm.broadcast import cast, computing, converted
 from meta.dialect.tvm.compute import OUT_ELEMWISE_FUSABLE, compute
-from meta.dialect.tvm.register_tiles import LAYOUT, WINDOW, tiles_of
+from meta.dialect.tvm.register_tiles import LAYOUT, WINDOW, multiplies, tiles_of
 from meta.dialect.tvm.target import for_device
 from meta.op.core.check import pair
 from meta.op.core.window import pads
+from meta.op.packed import FOUR
 
 
 def _level(call: Any) -> int | None:
     """Raise the level where there are tiles: ATen unpacks the weight first."""
-    if call.device.kind == "cuda" or call.args.x.dtype != "float32":
+    a, target = call.args, for_device(CPU)
+    if call.device.kind == "cuda" or not multiplies(a.x.dtype, target):
         return None
-    if call.op is op.packed_matmul:
+    shapes, window, layout = (list(a.x.shape), list(a.weight.shape), list(call.out.shape)), [], ""
+    if call.op is op.packed_conv2d:
+        window, layout = window_of(a.stride, a.padding, a.dilation, a.groups), a.layout
+    elif call.out.dtype == "float32":
         return LIBRARY + 1
-    a = call.args
-    window = window_of(a.stride, a.padding, a.dilation, a.groups)
-    shapes = list(a.x.shape), list(a.weight.shape), list(call.out.shape)
-    return LIBRARY + 1 if tiles_of(*shapes, window, a.layout, for_device(CPU)) else None
+    return LIBRARY + 1 if tiles_of(*shapes, window, layout, target) else None
 
 
 def _unfit(call: Any) -> str | None:
@@ -46,17 +48,22 @@ def window_of(stride, padding, dilation, groups):
     return [*pair(stride, "stride", 2), *around, *pair(dilation, "dilation", 2), groups]
 
 
+def _inputs(weight, axes, c, lane):
+    """Return the last of the index of a weight: of an input and an output of a block."""
+    return (c, lane) if len(weight.shape) == axes else (c // FOUR, lane, c % FOUR)
+
+
 @compute(op.packed_matmul, OUT_ELEMWISE_FUSABLE, level_of=_level, static=False)
 def packed_matmul(x, weight, out):
     *front, k = x.shape
-    blocks, _, lanes = (int(e) for e in weight.shape)
+    blocks, _, lanes = (int(e) for e in weight.shape[:3])
     wide = computing(out.dtype)
     c = te.reduce_axis((0, k), name="c")
 
     def element(*at):
         *row, q = at
-        product = cast(x(*row, c), wide) * cast(weight(q // lanes, c, q % lanes), wide)
-        return te.sum(product, axis=c)
+        factor = weight(q // lanes, *_inputs(weight, 3, c, q % lanes))
+        return te.sum(cast(x(*row, c), wide) * cast(factor, wide), axis=c)
 
     # An annotation without a window: rows of a product.
     found = te.compute((*front, blocks * lanes), element, name="product", attrs={WINDOW: []})
@@ -65,8 +72,8 @@ def packed_matmul(x, weight, out):
 
 @compute(op.packed_conv2d, OUT_ELEMWISE_FUSABLE, when=_unfit, level_of=_level, static=False)
 def packed_conv2d(x, weight, stride, padding, dilation, groups, layout, out):
-    blocks, height, width, channels, lanes = (int(e) for e in weight.shape)
-    images = x.shape[layout.index("N")]
+    blocks, height, width, _, lanes = (int(e) for e in weight.shape[:5])
+    images, channels = x.shape[layout.index("N")], int(x.shape[layout.index("C")]) // groups
     size = [int(x.shape[layout.index(letter)]) for letter in "HW"]
     window = window_of(stride, padding, dilation, groups)
     steps, before, apart = window[:2], window[2:4], window[4:6]
@@ -82,7 +89,7 @@ def packed_conv2d(x, weight, stride, padding, dilation, groups, layout, out):
         places = {"N": n, "H": at[0], "W": at[1], "C": first + c}
         number = x(*(places[letter] for letter in layout))
         given = te.if_then_else(inside, number, tirx.const(0, x.dtype))
-        factor = weight(o // lanes, *taps, c, o % lanes)
+        factor = weight(o // lanes, *taps, *_inputs(weight, 5, c, o % lanes))
         return te.sum(cast(given, wide) * cast(factor, wide), axis=[*taps, c])
 
     shape = (images, *(int(e) for e in out.shape[1:3]), blocks * lanes)

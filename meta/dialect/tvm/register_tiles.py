@@ -4,7 +4,9 @@ A stage that `packed.py` annotates with `WINDOW` is a sum over the channels of x
 window, for each element [..., channel] of the result. A tile is a few neighbouring rows (places of
 an image) by a few vectors of channels. Its sums stay in registers while channels and taps go by:
 each step reads the vectors of the weight once, and a number of each row, which all lanes multiply.
-Elementwise stages behind the sum are computed where the sums are, before anything is stored.
+Of 8 bits it reads four neighbours of a row as one number, and an instruction of x86's VNNI adds
+their products with four numbers of each lane. Elementwise stages behind the sum are computed where
+the sums are, before anything is stored.
 
 Windows that reach over the edge of an image leave out the taps there: of rows by the bounds of a
 loop, of columns because a tile at an edge has loops of its own. So nothing is padded.
@@ -29,9 +31,11 @@ from tvm.script.ir_builder import tirx as T
 from tvm.target import Target
 from tvm.target.codegen import llvm_get_cpu_features
 
+from meta.dialect.tvm import llvm_code
 from meta.dialect.tvm.broadcast import cast
 from meta.dialect.tvm.lower import SCHEDULED, with_root
 from meta.dialect.tvm.stages import PARALLEL_WORK, Stage, at_axes, blocks_of, stage_of
+from meta.op.packed import FOUR
 
 WINDOW, LAYOUT = "meta.window", "meta.layout"
 """The annotations: strides, padding before each axis, dilations, groups, none of a product; and the
@@ -54,6 +58,51 @@ MOST_EDGES = 24
 """Loops over channels, at most, for the tiles at the edges of a row."""
 SHORT = 4
 """Channels whose loop is unrolled."""
+
+
+def _dot(most: int) -> str:
+    """Return the operator of sums of products of bytes, by instructions of so many lanes."""
+
+    def definition(symbol: str, dtype: str, lanes: int) -> str:
+        """The first number plus the products of the four bytes of the others: of x, which have no
+        sign, and of the weight.
+        """
+        each = min(lanes, most)
+        one, part = (llvm_code.typed("i32", n) for n in (lanes, each))
+        call = f"call {part} @llvm.x86.avx512.vpdpbusd.{32 * each}"
+        if each == lanes:
+            steps = [f"%y = {call}({one} %sum, {one} %x, {one} %w)"]
+        else:
+            steps = []
+            for i in range(2):
+                lane = ", ".join(f"i32 {i * each + lane}" for lane in range(each))
+                steps += [
+                    f"%{v}{i} = shufflevector {one} %{v}, {one} poison, <{each} x i32> <{lane}>"
+                    for v in ("sum", "x", "w")
+                ]
+                steps.append(f"%y{i} = {call}({part} %sum{i}, {part} %x{i}, {part} %w{i})")
+            whole = ", ".join(f"i32 {lane}" for lane in range(lanes))
+            steps.append(f"%y = shufflevector {part} %y0, {part} %y1, <{lanes} x i32> <{whole}>")
+        body = "\n  ".join(steps)
+        return f"""
+declare {part} @llvm.x86.avx512.vpdpbusd.{32 * each}({part}, {part}, {part})
+define {one} @{symbol}({one} %sum, {one} %x, {one} %w) nounwind memory(none) {{
+  {body}
+  ret {one} %y
+}}"""
+
+    return llvm_code.function(f"dot_of_fours_{most}", 3, definition)
+
+
+_DOTS = {64: _dot(16), 32: _dot(8)}
+"""By the bytes of a vector."""
+
+
+def multiplies(dtype: str, target: Target) -> bool:
+    """Whether there are tiles for x of a dtype: of uint8 if the machine has VNNI."""
+    if dtype == "uint8":
+        return bool({"avx512vnni", "avxvnni"} & set(llvm_get_cpu_features(target)))
+    return dtype == "float32"
 
 
 @dataclass(frozen=True)
@@ -117,7 +166,9 @@ def scheduled(sch: s_tir.Schedule, function: tirx.PrimFunc, target: Target) -> t
     if not _is_elementwise(sums, epilogue):
         return None
     x, weight = sums.loads  # in the order of the product
-    if any(str(b.dtype) != "float32" for b in (x, weight, sums.buffer)):
+    dtypes = [str(b.dtype) for b in (x, weight, sums.buffer)]
+    known = ["float32"] * 3, ["uint8", "int8", "int32"]
+    if dtypes not in known or not multiplies(dtypes[0], target):
         return None
     notes = sch.get(blocks[0]).annotations
     window, layout = [int(v) for v in notes[WINDOW]], str(notes.get(LAYOUT, ""))
@@ -128,11 +179,22 @@ def scheduled(sch: s_tir.Schedule, function: tirx.PrimFunc, target: Target) -> t
     stored = sums.buffer in set(function.params)
     stores = [(stage, sch.get(stage.block).body.value) for stage in epilogue]
     with IRBuilder() as builder:
-        tiles.loops(x, weight, _Results(sums.buffer, stored, stores))
+        read = [_in_fours(buffer) if tiles.fours else buffer for buffer in (x, weight)]
+        tiles.loops(*read, _Results(sums.buffer, stored, stores))
         body = builder.get()
+    if tiles.fours:
+        named = [tirx.DeclBuffer(a, data=b.data) for a, b in zip(read, (x, weight), strict=True)]
+        body = tirx.SeqStmt([*named, body])
     root = sch.mod["main"].body.block
     left = [b for b in root.alloc_buffers if not b.same_as(sums.buffer)]
     return with_root(sch.mod["main"], body, left).with_attr(SCHEDULED, 1)
+
+
+def _in_fours(buffer: Any) -> Any:
+    """Return a buffer of bytes as one of words; of a weight, whose last axis is one."""
+    *shape, last = buffer.shape
+    shape += [] if int(last) == FOUR and buffer.dtype == "int8" else [int(last) // FOUR]
+    return tirx.decl_buffer(shape, "int32", buffer.name)
 
 
 def _is_elementwise(first: Stage, rest: Sequence[Stage]) -> bool:
@@ -196,7 +258,8 @@ class Tiles:
     outer: extents of the axes in front of ``axes``: of the images those of rows and columns, of a
     product the last two that have several places. layout: the axes of images. shape: of the weight.
     own: how many of the two axes x has. unit: axes of one place behind them. turned: whether the
-    columns of an image are taken for its rows, and its rows for columns.
+    columns of an image are taken for its rows, and its rows for columns. fours: whether each four
+    channels of bytes are one of words.
     """
 
     def __init__(
@@ -210,14 +273,16 @@ class Tiles:
         own: int = 2,
         unit: int = 0,
         turned: bool = False,
+        fours: bool = False,
     ) -> None:
-        self.own, self.unit, self.turned = own, unit, turned
+        self.own, self.unit, self.turned, self.fours = own, unit, turned, fours
         self.outer, (self.rows, self.columns), self.layout = list(outer), axes, layout
         self.groups = groups
         self.blocks, *_, self.channels, self.lanes = shape
         self.depthwise = groups > 1 and self.channels == 1 and groups == self.blocks * self.lanes
         self.bytes = prod(shape) * 4
         vector = 64 if "avx512f" in llvm_get_cpu_features(target) else 32
+        self._dot = _DOTS[vector]
         self._registers = -(-self.lanes * 4 // vector)
         self._most = REGISTERS[vector]
         # Places follow one another in `count` rows of `length`.
@@ -403,10 +468,11 @@ class Tiles:
         *front, row = at
         places = [self._place(row, begin + i) for i in range(rows)]
         keys = product(range(rows), range(self.tile.vectors))
-        sums = {key: T.buffer_proxy(T.alloc_buffer((self.lanes,), "float32")) for key in keys}
+        dtype = str(tensors.results.sums.dtype)
+        sums = {key: T.buffer_proxy(T.alloc_buffer((self.lanes,), dtype)) for key in keys}
         for vector in sums.values():
             with T.vectorized(0, self.lanes) as lane:
-                vector[lane] = tirx.const(0.0, "float32")
+                vector[lane] = tirx.const(0, dtype)
         tile = _Sums(tensors, front, places, first, sums)
         with _between(*self.rows.bounds(places[0][0])) as down:
             if edge or self.depthwise:
@@ -437,7 +503,11 @@ class Tiles:
                         number = (tile.first + v) * self.lanes + lane
                     read = tile.tensors.x[self._read(tile, i, down, tap, number)]
                     factor = tile.tensors.weight[(tile.first + v, *taps, c, lane)]
-                    own[lane] = own[lane] + read * factor
+                    if self.fours:
+                        own[lane] = llvm_code.call(self._dot, own[lane], read, factor)
+                    else:
+                        dtype = str(own[lane].ty.dtype)
+                        own[lane] = own[lane] + cast(read, dtype) * cast(factor, dtype)
 
         if self.channels <= SHORT:
             for c in range(self.channels):
@@ -513,10 +583,17 @@ def tiles_of(
     """Return the tiles for tensors of these shapes; None if there are none. window: as `WINDOW`
     has it; without one it is a product.
     """
-    blocks, *_, channels, lanes = weight
     groups = window[-1] if window else 1
+    fours = len(weight) == (6 if window else 4)
+    if fours:
+        inputs = x[layout.index("C")] // groups if window else x[-1]
+        if inputs % FOUR or layout not in ("", "NHWC"):
+            return None
+        weight = weight[:-1]
+    blocks, *_, channels, lanes = weight
     depthwise = groups > 1 and channels == 1 and blocks * lanes == groups
-    if 0 in weight or not (depthwise or blocks % groups == 0):
+    extents = (*weight, *(e for e in result if isinstance(e, int)))
+    if 0 in extents or not (depthwise or blocks % groups == 0):
         return None
     if window:
         numbers = window[:-1]
@@ -528,7 +605,8 @@ def tiles_of(
         if turned:
             axes.reverse()
         pair = axes[0], axes[1]
-        tiles = Tiles([size["N"]], pair, groups, layout, weight, target, turned=turned)
+        images = [size["N"]]
+        tiles = Tiles(images, pair, groups, layout, weight, target, turned=turned, fours=fours)
     else:
         outer = list(x[:-1])
         while outer and isinstance(outer[-1], int) and outer[-1] == 1:
@@ -536,5 +614,6 @@ def tiles_of(
         last = outer[-2:]
         rows, columns = (Axis(e, e, 1, 1, 0, 1) for e in [1, 1, *last][-2:])
         unit = len(x) - 1 - len(outer)
-        tiles = Tiles(outer[:-2], (rows, columns), 1, "", weight, target, len(last), unit)
+        pair, own = (rows, columns), len(last)
+        tiles = Tiles(outer[:-2], pair, 1, "", weight, target, own, unit, fours=fours)
     return tiles if tiles.fits else None
