@@ -53,7 +53,8 @@ def _operands(x: TensorType, weight: TensorType, axes: int) -> tuple[str, int, i
     require_float(x, "x")
     require_same_dtype(x, weight)
     require_ndim(weight, axes, "weight")
-    return x.dtype, *weight.static_shape[-2:]
+    *_, inputs, lanes = weight.static_shape
+    return x.dtype, inputs, lanes
 
 
 @op(axes=_product_axes)
@@ -120,11 +121,12 @@ def packed_conv2d(
     dtype of the result. Raises TypeInferError as `conv2d`.
     """
     require_ndim(x, 4, "x")
-    dtype, channels, lanes = _operands(x, weight, 5)
+    dtype, most, lanes = _operands(x, weight, 5)
+    channels: Dim = most
     blocks, *taps = weight.static_shape[:3]
     image = tuple(x.shape[i] for i in layout_permutation(layout, "NCHW", "layout"))
     of_group = image[1] // groups if isinstance(image[1], int) and groups > 0 else image[1]
-    if weight.ndim == 6 and _fits(of_group, channels, dtype):
+    if weight.ndim == 6 and _fits(of_group, most, dtype):
         channels = of_group
     kernel = (blocks * lanes, channels, *taps)
     shape = conv_shape(image, kernel, stride, padding, dilation, groups)
@@ -163,7 +165,7 @@ def pack_weight(w: Any, lanes: int | None = None) -> Any:
     if w.dtype == "int8" and (w.ndim == 2 or w.shape[1] > 1):
         w = operators.pad(w, ((0, 0), (0, -w.shape[1] % FOUR), *[(0, 0)] * (w.ndim - 2)))
         fours = (n // each, each, w.shape[1] // FOUR, FOUR, *w.shape[2:])
-        order = (0, 2, 1, 3) if w.ndim == 2 else (0, 4, 5, 2, 1, 3)
+        order: tuple[int, ...] = (0, 2, 1, 3) if w.ndim == 2 else (0, 4, 5, 2, 1, 3)
         return operators.permute_dims(operators.reshape(w, fours), order)
     blocks = operators.reshape(w, (n // each, each, *w.shape[1:]))
     order = (0, 2, 1) if w.ndim == 2 else (0, 3, 4, 2, 1)

@@ -57,6 +57,7 @@ from meta.passes.fuse_operators import fuse_operators
 from meta.passes.infer_type import infer_type
 from meta.passes.inline import inline
 from meta.passes.inplace_update import inplace_update
+from meta.passes.integer_products import integer_products
 from meta.passes.join_increments import join_increments
 from meta.passes.join_products import join_products
 from meta.passes.lambda_lift import lambda_lift
@@ -112,6 +113,7 @@ __all__ = [
     "infer_type",
     "inline",
     "inplace_update",
+    "integer_products",
     "join_casts",
     "join_increments",
     "join_products",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from meta import op
 from meta.base.device import Device
 from meta.dialect.core import dialects
 from meta.dialect.core.ir_calls import called_op, tensor_of
@@ -110,6 +111,9 @@ def _load_kinds(device: Device) -> None:
 
 
 def _convolves(function: Function, dtypes: tuple[str, ...]) -> bool:
-    """Whether there is a convolution of one of the dtypes outside of inner blocks."""
-    found = (b.var for b in function.body.bindings if called_op(b.value) in CONVOLUTIONS)
-    return any(tensor_of(var).dtype in dtypes for var in found)
+    """Whether there is a convolution of one of the dtypes outside of inner blocks, or one that has
+    the channels last already.
+    """
+    called = [(called_op(b.value), b.var) for b in function.body.bindings]
+    of_dtypes = (tensor_of(var).dtype in dtypes for o, var in called if o in CONVOLUTIONS)
+    return any(o is op.packed_conv2d for o, _ in called) or any(of_dtypes)

@@ -47,7 +47,7 @@ from meta.passes.alias_analysis import AliasSets
 Range = tuple[int, int]
 """The least and the largest value that there may be."""
 
-_MOVES = frozenset(
+MOVES = frozenset(
     [
         *(op.reshape, op.permute_dims, op.batch_flatten, op.expand_dims, op.squeeze, op.swapaxes),
         *(op.split, op.strided_slice, op.broadcast_to, op.repeat, op.tile, op.diagonal),
@@ -56,7 +56,7 @@ _MOVES = frozenset(
     ]
 )
 """Operators whose results hold elements of their first argument only (or zeros: `triu`, `tril`)."""
-_ZEROS = frozenset([op.triu, op.tril])
+ZEROS = frozenset([op.triu, op.tril])
 
 
 class IndexRanges:
@@ -137,9 +137,9 @@ class IndexRanges:
 
     def _of_call(self, called: Op, call: Call, part: int) -> Range | None:
         args = named_args(called, call)
-        if called in _MOVES:
+        if called in MOVES:
             found = self.of(flat_atoms(call.args[0])[0])
-            if found is not None and called in _ZEROS:
+            if found is not None and called in ZEROS:
                 return min(found[0], 0), max(found[1], 0)
             return found
         if called in (op.concat, op.stack):

@@ -122,7 +122,7 @@ class _Packing:
         for operator, args in plan.before:
             given = operator.infer((given, *args))
         x = Var("x", given) if plan.before else plan.x
-        if not self._pays(Call(plan.op, (x, weight, *plan.options))):
+        if not pays(Call(plan.op, (x, weight, *plan.options)), self.device):
             return False
         atom = self._weight(plan, more, lanes, weight, binding.span)
         steps = [*plan.before, (plan.op, (atom, *plan.options)), *plan.behind]
@@ -146,17 +146,6 @@ class _Packing:
         type_ = tensor_type(atom)
         fixed = isinstance(atom, Constant) or atom in self.fixed
         return fixed and type_ is not None and type_.is_static and type_.size > 0
-
-    def _pays(self, value: Call) -> bool:
-        assert isinstance(value.callee, Op)
-        call, preference = declared_call(value.callee, value, self.device), current()
-        able = (
-            one
-            for one in candidates(call.op, preference, self.device, call=call)
-            if preference.refusal(one.dialect.name) is None
-        )
-        first = next(able, None)
-        return first is not None and first.plevel(self.device, call) > LIBRARY
 
     def of_images(self, plan: _Plan) -> _Plan:
         """Return the plan of a product of images that are flattened: of those with the channels
@@ -226,6 +215,19 @@ class _Packing:
         add("blocks", op.reshape, ((shape[0] + more) // lanes, lanes, *shape[1:]))
         add("packed", op.permute_dims, (0, 2, 1) if len(shape) == 2 else (0, 3, 4, 2, 1))
         return atom
+
+
+def pays(value: Call, device: Device) -> bool:
+    """Whether the best kernel of a call is better than a library's."""
+    assert isinstance(value.callee, Op)
+    call, preference = declared_call(value.callee, value, device), current()
+    able = (
+        one
+        for one in candidates(call.op, preference, device, call=call)
+        if preference.refusal(one.dialect.name) is None
+    )
+    first = next(able, None)
+    return first is not None and first.plevel(device, call) > LIBRARY
 
 
 def _type(argument: Any) -> Any:

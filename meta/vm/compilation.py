@@ -215,7 +215,7 @@ def lower(
     return LoweredProgram(found, program.arrays, program.convention, history, cuda_graph, recipe)
 
 
-FREEZING = "channels_last", "pack_weights"
+FREEZING = "integer_products", "channels_last", "pack_weights"
 """The passes that do more for a frozen program."""
 
 

@@ -180,7 +180,7 @@ def scheduled(sch: s_tir.Schedule, function: tirx.PrimFunc, target: Target) -> t
     stores = [(stage, sch.get(stage.block).body.value) for stage in epilogue]
     with IRBuilder() as builder:
         read = [_in_fours(buffer) if tiles.fours else buffer for buffer in (x, weight)]
-        tiles.loops(*read, _Results(sums.buffer, stored, stores))
+        tiles.loops(read[0], read[1], _Results(sums.buffer, stored, stores))
         body = builder.get()
     if tiles.fours:
         named = [tirx.DeclBuffer(a, data=b.data) for a, b in zip(read, (x, weight), strict=True)]

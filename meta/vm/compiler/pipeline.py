@@ -72,6 +72,7 @@ STEPS = (
     PassStep(2, passes.attention_layout),  # heads where projections leave them
     PassStep(1, passes.simplify),  # identities, chains of views
     PassStep(2, passes.fold_batch_norm),  # into the weights before it
+    PassStep(2, passes.integer_products),  # of frozen programs, where tensors are quantised
     PassStep(1, passes.fold_constant),  # what does not depend on the inputs
     PassStep(1, passes.deduplicate),  # functions and constants that are there twice
     PassStep(2, passes.fuse_composites),  # activations and norms that are written out
