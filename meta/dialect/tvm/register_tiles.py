@@ -176,17 +176,18 @@ def scheduled(sch: s_tir.Schedule, function: tirx.PrimFunc, target: Target) -> t
     tiles = tiles_of(shapes[0], shapes[1], shapes[2], window, layout, target)
     if tiles is None:
         return None
-    stored = sums.buffer in set(function.params)
+    outputs = frozenset(function.params)
     stores = [(stage, sch.get(stage.block).body.value) for stage in epilogue]
     with IRBuilder() as builder:
         read = [_in_fours(buffer) if tiles.fours else buffer for buffer in (x, weight)]
-        tiles.loops(read[0], read[1], _Results(sums.buffer, stored, stores))
+        tiles.loops(read[0], read[1], _Results(sums.buffer, outputs, stores))
         body = builder.get()
     if tiles.fours:
         named = [tirx.DeclBuffer(a, data=b.data) for a, b in zip(read, (x, weight), strict=True)]
         body = tirx.SeqStmt([*named, body])
     root = sch.mod["main"].body.block
-    left = [b for b in root.alloc_buffers if not b.same_as(sums.buffer)]
+    gone = {stage.buffer for stage in (sums, *epilogue)}
+    left = [b for b in root.alloc_buffers if b not in gone]
     return with_root(sch.mod["main"], body, left).with_attr(SCHEDULED, 1)
 
 
@@ -217,28 +218,41 @@ def _is_elementwise(first: Stage, rest: Sequence[Stage]) -> bool:
 
 @dataclass(frozen=True)
 class _Results:
-    """What is stored of sums: themselves, if ``stored``, and the values of elementwise stages."""
+    """What is computed of sums, by elementwise stages, and stored, if it is among ``outputs``."""
 
     sums: Any
-    stored: bool
+    outputs: frozenset[Any]
     stages: Sequence[tuple[Stage, Any]]
 
     def store(self, vector: Any, front: Sequence[Any], channel: Any, lanes: int) -> None:
-        """Store a vector of sums, those of some channels of a place."""
-        if self.stored:
+        """Store what is made of a vector of sums, those of some channels of a place."""
+        known = {self.sums: vector}
+        if self.sums in self.outputs:
             with T.vectorized(0, lanes) as lane:
                 T.buffer_proxy(self.sums)[(*front, channel + lane)] = vector[lane]
-        for stage, value in self.stages:
-            with T.vectorized(0, lanes) as lane:
-                index = (*front, channel + lane)
-                T.buffer_proxy(stage.buffer)[index] = self._value(stage, value, index, vector[lane])
+        for i, (stage, value) in enumerate(self.stages):
+            if any(stage.buffer in later.loads for later, _ in self.stages[i + 1 :]):
+                own = T.buffer_proxy(T.alloc_buffer((lanes,), str(stage.buffer.dtype)))
+                with T.vectorized(0, lanes) as lane:
+                    index = (*front, channel + lane)
+                    own[lane] = self._value(stage, value, index, known, lane)
+                known[stage.buffer] = own
+            if stage.buffer in self.outputs:
+                with T.vectorized(0, lanes) as lane:
+                    index, own = (*front, channel + lane), known.get(stage.buffer)
+                    found = (
+                        self._value(stage, value, index, known, lane) if own is None else own[lane]
+                    )
+                    T.buffer_proxy(stage.buffer)[index] = found
 
-    def _value(self, stage: Stage, value: Any, index: Sequence[Any], number: Any) -> Any:
+    def _value(
+        self, stage: Stage, value: Any, index: Sequence[Any], known: Mapping[Any, Any], lane: Any
+    ) -> Any:
         pairs = zip(stage.axes, index, strict=True)
         places = {axis: cast(tirx.convert(i), str(axis.ty.dtype)) for axis, i in pairs}
 
         def load(node: Any) -> Any:
-            return number if node.source.same_as(self.sums) else node
+            return known[node.source][lane] if node.source in known else node
 
         computed = tvm_ffi.structural_map(value, [(tvm.ir.TensorLoad, load)], order="post")
         return tvm_ffi.structural_map(computed, (tvm.ir.Var, lambda var: places.get(var, var)))

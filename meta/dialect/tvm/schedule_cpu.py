@@ -114,7 +114,7 @@ def schedule(function: tirx.PrimFunc, target: Target, knobs: Knobs | None = None
 def _schedule(function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     sch = s_tir.Schedule(function, error_render_level="none")
     in_place = not no_alias(function)
-    inline(sch, function)
+    inline(sch, function, register_tiles.WINDOW)
     tiled = register_tiles.scheduled(sch, function, target)
     if tiled is not None:
         return tiled

@@ -201,18 +201,27 @@ REPEATED_COST = 64
 more than this: LLVM computes them once."""
 
 
-def inline(sch: s_tir.Schedule, function: tirx.PrimFunc) -> None:
-    """Inline every elementwise stage whose recomputation is free or cheap."""
+def inline(sch: s_tir.Schedule, function: tirx.PrimFunc, tiled: str = "") -> None:
+    """Inline every elementwise stage whose recomputation is free or cheap. Behind a stage with the
+    annotation ``tiled`` one that is read in several places is named instead: its value is in a
+    register, and expressions of many such stages would grow by powers.
+    """
     blocks = blocks_of(sch)
     if len(blocks) == 1:
         return
     stages = [stage_of(sch, block) for block in blocks]
+    sums = [s for s in stages if s is not None and tiled in sch.get(s.block).annotations]
+    named = {s.buffer for s in sums}
     parameters = set(function.params)
     outputs = [i for i, s in enumerate(stages) if s is None or s.buffer in parameters]
     for i, stage in enumerate(stages):
         if stage is None or stage.reduce or stage.buffer in parameters:
             continue
         readers = {j: s for j, s in enumerate(stages) if s and stage.buffer in s.loads}
+        if not named.isdisjoint(stage.loads) and stage.spatial == sums[0].spatial:
+            if sum(len(reader.loads[stage.buffer]) for reader in readers.values()) > 1:
+                named.add(stage.buffer)
+                continue
         if not readers or not _worth_inlining(stage, list(readers.values())):
             continue
         if NAMED in stage.traits and any(_repeats(r, stage.buffer) for r in readers.values()):
