@@ -265,7 +265,10 @@ class Walker:
         if any(isinstance(v, Subgraph) for v in attributes.values()):
             result = convert()
         else:
-            result = fold_constants(convert, inputs, site.device, SMALL, _carriers)
+            # Products of a frozen program read the integers of a weight.
+            is_weight = name == "DequantizeLinear" and inputs[0].ndim > 1
+            most = 0 if is_weight else SMALL
+            result = fold_constants(convert, inputs, site.device, most, _carriers)
         if result is not NotImplemented:
             return result
         body = body_of(name, opset, _with_attributes(node, attributes), inputs)
