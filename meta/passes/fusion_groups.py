@@ -177,15 +177,28 @@ class FusionGroups:
 
     def _rounds_a_reduction(self, own: _Fusable) -> bool:
         """Whether a call is a cast to fewer bytes of what a reduction computes, which stores that
-        then, and not the wide numbers: as it cannot be in a group that moves elements.
+        then, and not the wide numbers: as it cannot be in a group that moves elements, nor, where
+        others compute elementwise calls behind it, in one that reduces them.
         """
         binding = self.items[own.position]
         if _growth(binding) >= 0:
             return False
         assert isinstance(binding.value, Call)
-        place = self._places.get(binding.value.args[0])
-        source = None if place is None else self._fusable(place)
-        return source is not None and source.dialect == own.dialect and source.rank == _REDUCE
+        behind = False
+        waiting, seen = [binding.value.args[0]], set[Expr]()
+        while waiting:
+            atom = waiting.pop()
+            place = None if atom in seen else self._places.get(atom)
+            seen.add(atom)
+            source = None if place is None else self._fusable(place)
+            if place is None or source is None or source.dialect != own.dialect:
+                continue
+            if source.rank > _REDUCE or (source.rank == _REDUCE and not behind):
+                return True
+            if source.rank <= _BROADCAST and _growth(self.items[place]) >= 0:
+                waiting += [a for a in operands(self.items[place].value) if isinstance(a, Var)]
+            behind = True
+        return False
 
     def _may_leave(self, own: _Fusable, group: FusionGroup, needed: int) -> bool:
         """Whether a call in a group may have a result that others read, the first at ``needed``.

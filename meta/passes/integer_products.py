@@ -27,9 +27,12 @@ from meta.passes.channels_last_rules import FIRST, LAST
 from meta.passes.fold_constant import compute
 from meta.passes.index_ranges import MOVES, ZEROS
 from meta.passes.pack_weights import PRODUCTS, pays
+from meta.passes.simplify.shapes import VIEWS
 from meta.runtime.ndarray import ndarray
 
 _MOVES = MOVES - ZEROS
+_LARGEST = 1e37
+"""Of a scale and its reciprocal."""
 HALF = 128
 """What is added to an int8 to make a uint8 of it: x's numbers have no sign in a kernel."""
 
@@ -157,7 +160,7 @@ class _Walk:
         if call.op is not op.multiply:
             return None
         cast, scale = self._call(call.args[0], op.astype), self._number(call.args[1])
-        if cast is None or scale is None or not np.finfo("float32").tiny <= scale < np.inf:
+        if cast is None or scale is None or not 1 / _LARGEST < scale < _LARGEST:
             return None
         atom = cast.args[0]
         number = self.found.get(atom)
@@ -220,51 +223,65 @@ class _Walk:
             real = self._add("shifted", op.subtract, real, float(number.zero))
         self._bind(var, op.multiply, real, number.scale)
 
-    def _quantised(self, var: Var, cast: OpCall, dtype: str) -> bool:
-        """Rewrite ``astype(minimum(where(greater(y, low), y, low), high))`` of ``y = round(x /
-        scale) + zero``.
-        """
-        if cast.op is op.astype and (inner := self._call(cast.args[0], op.minimum)) is not None:
-            range_ = limits(dtype)
-            chosen = self._call(inner.args[0], op.where)
-            test = self._call(chosen.args[0], op.greater) if chosen is not None else None
-            if test is None or chosen is None or test.args[0] is not chosen.args[1]:
-                return False
-            bounds = [self._number(a) for a in (test.args[1], chosen.args[2], inner.args[1])]
-            if bounds != [range_.min, range_.min, range_.max]:
-                return False
-            same = self._quantised_again(test.args[0], dtype)
-            if same is None and dtype == "uint8":
-                return False
-            if same is None:
-                higher = self._add("higher", op.add, cast.args[0], float(HALF))
-                same = self._add("unsigned", op.astype, higher, "uint8")
-        elif cast.op in _MOVES and dtype == "int8" and cast.args[0] in self.unsigned:
-            same = self._add("moved", cast.op, self.unsigned[cast.args[0]], *cast.args[1:])
+    def _quantised(self, var: Var, call: OpCall, dtype: str) -> bool:
+        """Rewrite what quantises by constants, and what moves elements of int8."""
+        if call.op in _MOVES and call.args[0] in self.unsigned:
+            made = self._add("moved", call.op, self.unsigned[call.args[0]], *call.args[1:])
+        elif (rounded := self._rounded(call, dtype)) is not None:
+            x, scale, zero = rounded
+            made = self._integers(x, scale, zero + (HALF if dtype == "int8" else 0))
         else:
             return False
         if dtype == "uint8":
-            self.same[var] = self.same.get(same, same)
+            self.same[var] = self.same.get(made, made)
             return True
-        self.unsigned[var] = same
-        wrapped = self._add("wrapped", op.bitwise_xor, same, HALF)
+        self.unsigned[var] = made
+        wrapped = self._add("wrapped", op.bitwise_xor, made, HALF)
         self._bind(var, op.astype, wrapped, "int8")
         return True
 
-    def _quantised_again(self, y: Expr, dtype: str) -> Expr | None:
-        """Return the integers, in uint8, of what is quantised by its own scale and zero point."""
-        zero: float | None = 0.0
+    def _rounded(self, cast: OpCall, dtype: str) -> tuple[Expr, float, int] | None:
+        """Read ``astype(minimum(where(greater(y, low), y, low), high))`` of ``y = round(x / scale)
+        + zero``: x, the scale and the zero point.
+        """
+        below = self._call(cast.args[0], op.minimum) if cast.op is op.astype else None
+        chosen = self._call(below.args[0], op.where) if below is not None else None
+        test = self._call(chosen.args[0], op.greater) if chosen is not None else None
+        if below is None or chosen is None or test is None or test.args[0] is not chosen.args[1]:
+            return None
+        range_ = limits(dtype)
+        bounds = [self._number(a) for a in (test.args[1], chosen.args[2], below.args[1])]
+        if bounds != [range_.min, range_.min, range_.max]:
+            return None
+        y, zero = test.args[0], np.float64(0)
         added = self._call(y, op.add)
         if added is not None:
             y, zero = added.args[0], self._number(added.args[1])
         rounded = self._call(y, op.round)
         divided = self._call(rounded.args[0], op.divide) if rounded is not None else None
-        number = self.found.get(divided.args[0]) if divided is not None else None
-        if number is None or divided is None or zero is None or number.scale is None:
+        scale = self._number(divided.args[1]) if divided is not None else None
+        if divided is None or zero is None or scale is None or not 1 / _LARGEST < scale < _LARGEST:
             return None
-        own = int(zero) + (HALF if dtype == "int8" else 0)
-        same = self._number(divided.args[1]) == number.scale and own == number.zero
-        return number.q if same else None
+        return divided.args[0], scale, int(zero)
+
+    def _integers(self, x: Expr, scale: float, zero: int) -> Expr:
+        """Return x quantised to uint8: in front of views, where a kernel may have it at hand."""
+        number = self.found.get(x)
+        if number is not None and (number.scale, number.zero) == (scale, zero):
+            return number.q
+        viewed = self._call(x, *VIEWS)
+        if viewed is not None:
+            return self._add(
+                "moved", viewed.op, self._integers(viewed.args[0], scale, zero), *viewed.args[1:]
+            )
+        y = self._add("scaled", op.multiply, x, float(np.float32(1) / np.float32(scale)))
+        y = self._add("whole", op.round, y)
+        if zero:
+            y = self._add("shifted", op.add, y, float(zero))
+        positive = self._add("positive", op.greater, y, 0.0)
+        y = self._add("least", op.where, positive, y, 0.0)
+        y = self._add("most", op.minimum, y, 255.0)
+        return self._add("q", op.astype, y, "uint8")
 
     # Products -----------------------------------------------------------------------------------
 

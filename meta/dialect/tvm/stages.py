@@ -218,10 +218,10 @@ def inline(sch: s_tir.Schedule, function: tirx.PrimFunc, tiled: str = "") -> Non
         if stage is None or stage.reduce or stage.buffer in parameters:
             continue
         readers = {j: s for j, s in enumerate(stages) if s and stage.buffer in s.loads}
-        if not named.isdisjoint(stage.loads) and stage.spatial == sums[0].spatial:
-            if sum(len(reader.loads[stage.buffer]) for reader in readers.values()) > 1:
-                named.add(stage.buffer)
-                continue
+        behind = not named.isdisjoint(stage.loads) and stage.spatial == sums[0].spatial
+        if behind and sum(len(reader.loads[stage.buffer]) for reader in readers.values()) > 1:
+            named.add(stage.buffer)
+            continue
         if not readers or not _worth_inlining(stage, list(readers.values())):
             continue
         if NAMED in stage.traits and any(_repeats(r, stage.buffer) for r in readers.values()):

@@ -327,3 +327,5 @@ for _name, _functions in _RULES.items():
 
 # TVM takes a vector of it apart, though not one of the others.
 register_op_attr("tirx.erf", "TVectorizable", True)
+# LLVM compares vectors as it does numbers; without this TVM takes a loop of lanes apart.
+register_op_attr("tirx.isnan", "TVectorizable", True)
