@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from meta.base.device import Device
+from meta.base.dtype import bits, is_float
 from meta.dialect.core import DIALECTS, FUSED, IN_PLACE, DialectOp
 from meta.dialect.core.fused import CONFIG, KERNEL
-from meta.dialect.core.ir_calls import has_effect
+from meta.dialect.core.ir_calls import has_effect, tensor_of
 from meta.dialect.core.openv import config_text
 from meta.ir import (
     Binding,
@@ -146,7 +147,7 @@ class _InplaceRewriter:
     def _may(self, function: Function, which: int) -> bool:
         """Whether the kernel of a function may write over one of its parameters."""
         if _is_elementwise(function):
-            return True
+            return self.device.kind != "cpu" or not _widens(function)
         if (function, which) not in self._known:
             changed = replace(function, attrs={**function.attrs, IN_PLACE: which})
             dialect = DIALECTS[function.attrs[FUSED]]
@@ -200,3 +201,12 @@ def _dying_arguments(args: tuple[Expr, ...], result: Var, live: Liveness) -> Ite
         fits = isinstance(arg, Var) and arg.type == type_
         if fits and live.overwritable(number, args, which) is not None:
             yield which
+
+
+def _widens(function: Function) -> bool:
+    """Whether a function of bytes computes wider numbers: of buffers that overlap, LLVM leaves such
+    loops scalar.
+    """
+    made = [tensor_of(b.var) for b in function.body.bindings if isinstance(b.var.type, TensorType)]
+    narrow = isinstance(function.result_type, TensorType) and bits(function.result_type.dtype) == 8
+    return narrow and any(is_float(type_.dtype) for type_ in made)

@@ -42,7 +42,7 @@ from meta.dialect.tvm.access import (
     vector_width,
 )
 from meta.dialect.tvm.configs import knobs_of
-from meta.dialect.tvm.lower import OVERWRITTEN, element_aligned, no_alias
+from meta.dialect.tvm.lower import element_aligned, no_alias
 from meta.dialect.tvm.stages import (
     PARALLEL_WORK,
     REDUCE,
@@ -136,9 +136,7 @@ def _schedule(function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
         grouped = _share_rows(sch, pieces)
         if grouped is not None:
             return grouped.mod["main"]
-    places = [] if not in_place else function.attrs.get(OVERWRITTEN, range(len(function.params)))
-    shared = {function.params[int(i)] for i in places}
-    joined = None if not in_place else _single_sweep(sch, [stage for _, stage in stages], shared)
+    joined = None if not in_place else _single_sweep(sch, [stage for _, stage in stages])
     if joined is not None:
         sch, loop = joined
         if _is_big(sum(piece.work for piece in pieces)):
@@ -357,34 +355,15 @@ def _common_rows(pieces: list[Piece]) -> int:
 # Updates in place: one pass over memory for sgd's velocity and parameter, say ------------------
 
 
-def _at_place(indices: list[Any], stage: Stage) -> bool:
-    """Whether an access is at the element that is written, or at a constant place; along an axis of
-    one element that is 0.
-    """
-    walked = [i for i, extent in enumerate(stage.spatial) if extent != 1]
-    if len(indices) != len(stage.axes) or not walked:
-        return same_address(indices, stage.axes)
-    places = [indices[i] for i in walked]
-    return same_address(places, [stage.axes[i] for i in walked])
-
-
-def _in_lanes(stage: Stage) -> bool:
-    """Whether a stage reads and writes vectors: of floats and bytes, along the last axis."""
-    known = all(str(b.dtype) in ("float32", "int8", "uint8") for b in (stage.buffer, *stage.loads))
-    whole = [_at_place(at, stage) for places in stage.loads.values() for at in places]
-    return known and (all(whole) or along_last(stage, LANES))
-
-
 def _single_sweep(
-    sch: s_tir.Schedule, stages: Sequence[Stage | None], shared: set[Any]
+    sch: s_tir.Schedule, stages: Sequence[Stage | None]
 ) -> tuple[s_tir.Schedule, Any] | None:
     """Return a schedule in which all stages share one outer loop, and that loop; None if they may
-    not. shared: the inputs whose memory is overwritten.
+    not.
 
-    They may if they have one shape and every element depends on those at its own place only, of
-    what is computed or ``shared``: what is overwritten is then read by nobody else. Each also has
-    to read what another one computes: TVM would run all of an unrelated stage, and of what reads
-    it, for every element.
+    They may if they have one shape and every element depends on those at its own place only: what
+    is overwritten is then read by nobody else. Each also has to read what another one computes:
+    TVM would run all of an unrelated stage, and of what reads it, for every element.
 
     LLVM finds that the buffers overlap and would leave the loop scalar, so each stage is a loop
     over the lanes of a vector of its own. TVM 0.27 leaves a buffer that is allocated inside of a
@@ -395,20 +374,17 @@ def _single_sweep(
     if not found or len(found) < len(stages):
         return None
     first, *others = found
-    computed = {stage.buffer for stage in found}
     for stage in found:
         if not stage.static or stage.reduce or stage.spatial != first.spatial:
             return None
         if not all(
-            _at_place(at, stage)
-            for buffer, places in stage.loads.items()
-            for at in places
-            if buffer in shared or buffer in computed
+            same_address(at, stage.axes) for places in stage.loads.values() for at in places
         ):
             return None
+    computed = {stage.buffer for stage in found}
     if any(not computed & stage.loads.keys() for stage in others):
         return None
-    width = vector_width(first, LANES) if all(map(_in_lanes, found)) else None
+    width = vector_width(first, LANES) if all(map(is_float32, found)) else None
     trial = sch.copy()
     loops = []
     try:
