@@ -122,7 +122,7 @@ def packed_conv2d(
     """
     require_ndim(x, 4, "x")
     dtype, most, lanes = _operands(x, weight, 5)
-    channels: Dim = most
+    channels: Any = most
     blocks, *taps = weight.static_shape[:3]
     image = tuple(x.shape[i] for i in layout_permutation(layout, "NCHW", "layout"))
     of_group = image[1] // groups if isinstance(image[1], int) and groups > 0 else image[1]

@@ -225,6 +225,7 @@ class _Walk:
 
     def _quantised(self, var: Var, call: OpCall, dtype: str) -> bool:
         """Rewrite what quantises by constants, and what moves elements of int8."""
+        made: Expr
         if call.op in _MOVES and call.args[0] in self.unsigned:
             made = self._add("moved", call.op, self.unsigned[call.args[0]], *call.args[1:])
         elif (rounded := self._rounded(call, dtype)) is not None:
@@ -253,7 +254,8 @@ class _Walk:
         bounds = [self._number(a) for a in (test.args[1], chosen.args[2], below.args[1])]
         if bounds != [range_.min, range_.min, range_.max]:
             return None
-        y, zero = test.args[0], np.float64(0)
+        y: Expr = test.args[0]
+        zero: float | None = 0.0
         added = self._call(y, op.add)
         if added is not None:
             y, zero = added.args[0], self._number(added.args[1])
@@ -300,16 +302,16 @@ class _Walk:
         if plan is None:
             return False
         given = tensor_of(number.q)
-        for operator, args in plan.before:
-            given = operator.infer((given, *args))
+        for operator, options in plan.before:
+            given = operator.infer((given, *options))
         if not pays(Call(plan.op, (Var("x", given), plan.weight, *plan.options)), self.device):
             return False
-        value = number.q
+        value: Expr = number.q
         steps = [*plan.before, (plan.op, (plan.weight, *plan.options)), *plan.behind]
-        for operator, args in steps[:-1]:
-            value = self._add(var.name, operator, value, *args)
-        operator, args = steps[-1]
-        self._bind(var, operator, value, *args)
+        for operator, options in steps[:-1]:
+            value = self._add(var.name, operator, value, *options)
+        operator, options = steps[-1]
+        self._bind(var, operator, value, *options)
         return True
 
     def _weight(self, atom: Any) -> _Weight | None:
@@ -364,14 +366,15 @@ class _Weight:
         """Return what is done with the sums: corrections by zero points, scales, outputs cut off;
         None if scales are not those of outputs.
         """
-        outputs, steps = len(self.kernel), []
+        outputs, steps = len(self.kernel), list[tuple[Op, tuple[Any, ...]]]()
         if number.zero:
             sums = -number.zero * self.kernel.reshape(outputs, -1).sum(1, dtype=np.int64)
             steps.append((op.add, (_constant(np.pad(sums, (0, more)).astype(np.int32)),)))
         if self.scales is not None and number.scale is not None:
             if any(extent != 1 for extent in self.scales.shape[1:]):
                 return None
-            scales = np.broadcast_to(self.scales.reshape(-1) * np.float32(number.scale), (outputs,))
+            scales = (self.scales.reshape(-1).astype(np.float64) * number.scale).astype(np.float32)
+            scales = np.broadcast_to(scales, (outputs,))
             steps.append((op.astype, ("float32",)))
             steps.append((op.multiply, (_constant(np.pad(scales, (0, more))),)))
         return tuple(steps)
@@ -408,7 +411,7 @@ def _product(number: _Quantised, weight: _Weight, axes: tuple[int, int]) -> _Pla
     columns = weight.kernel.shape[1]
     ndim = tensor_of(number.q).ndim
     widths = (*[0] * (2 * ndim - 1), -columns % FOUR)
-    before = ((op.pad, (widths,)),) if columns % FOUR else ()
+    before = ((op.pad, (widths, 0.0, "constant")),) if columns % FOUR else ()
     return _Plan(
         op.packed_matmul,
         packed[0],
@@ -433,7 +436,7 @@ def _convolution(number: _Quantised, weight: _Weight, args: dict[str, Any]) -> _
     around = (top, left, bottom, right)
     if more or (number.zero and any(around)):
         widths = (0, 0, 0, more, top, bottom, left, right)
-        before, around = ((op.pad, (widths, float(number.zero))), *before), (0, 0, 0, 0)
+        before, around = ((op.pad, (widths, float(number.zero), "constant")), *before), (0, 0, 0, 0)
     options = args["stride"], around, args["dilation"], groups, "NHWC"
     end = (*_cut(packed[1], len(weight.kernel), 4), (op.permute_dims, (FIRST,)))
     return _Plan(op.packed_conv2d, packed[0], options, before, (*behind, *end))
