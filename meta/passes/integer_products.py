@@ -23,6 +23,7 @@ from meta.ir import Binding, Block, Call, Constant, Expr, Module, Var, substitut
 from meta.op.core import Op
 from meta.op.core.window import KERNEL, pads
 from meta.op.packed import FOUR, LANES, lanes_of, pack_weight
+from meta.passes.alias_analysis import AliasSets, AliasSummaries, owning_tuple
 from meta.passes.channels_last_rules import FIRST, LAST
 from meta.passes.fold_constant import compute
 from meta.passes.index_ranges import MOVES, ZEROS
@@ -103,10 +104,17 @@ class _Walk:
     unsigned: dict[Expr, Expr] = field(default_factory=dict)
     # Tensors that are others.
     same: dict[Expr, Expr] = field(default_factory=dict)
+    # Those that are written at some time, and so are read where the program does.
+    written: set[Var] = field(default_factory=set)
     span: Span | None = None
 
     def bindings(self) -> list[Binding]:
         """Return its bindings with integer products."""
+        main = self.module.main
+        buffers = AliasSets(main, AliasSummaries(self.module))
+        written = {owning_tuple(buffer) for buffer in buffers.written}
+        atoms = (*main.params, *(b.var for b in main.body.bindings))
+        self.written = {a for a in atoms if owning_tuple(buffers.of(a)) in written}
         for binding in self.module.main.body.bindings:
             self.span = binding.span
             self.known[binding.var] = binding.value
@@ -181,7 +189,9 @@ class _Walk:
     def _bytes(self, atom: Expr, scale: float | None) -> _Quantised | None:
         """Return the numbers of a tensor of 8 bits."""
         type_ = tensor_type(atom)
-        if type_ is None or isinstance(atom, Constant) or type_.dtype not in ("int8", "uint8"):
+        if type_ is None or isinstance(atom, Constant) or atom in self.written:
+            return None
+        if type_.dtype not in ("int8", "uint8"):
             return None
         if type_.dtype == "uint8":
             return _Quantised(atom, scale, 0)
@@ -262,7 +272,9 @@ class _Walk:
         rounded = self._call(y, op.round)
         divided = self._call(rounded.args[0], op.divide) if rounded is not None else None
         scale = self._number(divided.args[1]) if divided is not None else None
-        if divided is None or zero is None or scale is None or not 1 / _LARGEST < scale < _LARGEST:
+        if divided is None or divided.args[0] in self.written:
+            return None
+        if zero is None or scale is None or not 1 / _LARGEST < scale < _LARGEST:
             return None
         return divided.args[0], scale, int(zero)
 
@@ -272,7 +284,7 @@ class _Walk:
         if number is not None and (number.scale, number.zero) == (scale, zero):
             return number.q
         viewed = self._call(x, *VIEWS)
-        if viewed is not None:
+        if viewed is not None and viewed.args[0] not in self.written:
             return self._add(
                 "moved", viewed.op, self._integers(viewed.args[0], scale, zero), *viewed.args[1:]
             )

@@ -257,3 +257,19 @@ def test_a_network_that_onnxruntime_quantised(activations: str, tmp_path: Any) -
     most = float(numpy_helper.to_array(step[0])) * 1.01
     difference = run(x).numpy() - meta.vm.compile(imported, x)(x).numpy()
     assert np.abs(difference).max() <= most
+
+
+def test_integers_that_are_written_are_read_where_the_program_does() -> None:
+    program = meta.ir.parse("""
+    func @main(%q: uint8[4], %v: uint8[4]) -> (float32[2, 2], uint8[4]) {
+      %0: float32[4] = astype(%q, dtype="float32")
+      %1: float32[4] = multiply(%0, x2=0.5)
+      %2: uint8[4] = assign(%q, %v)
+      %3: float32[2, 2] = reshape(%1, shape=(2, 2))
+      return (%3, %2)
+    }""")
+    found = meta.passes.integer_products(program, device=CPU, frozen=True)
+    assert str(found) == str(program)
+    kept = str(program).replace("assign(%q", "bitwise_and(%q")
+    moved = meta.passes.integer_products(meta.ir.parse(kept), device=CPU, frozen=True)
+    assert "uint8[2, 2] = reshape(%q" in str(moved)
