@@ -3,6 +3,7 @@ run.
 
     python benchmarks/serving_cpu.py [--models resnet18,bert] [--batches 1,4,16] [--threads 2]
     python benchmarks/serving_cpu.py --files FOLDER     # also ONNX files of packages, kept there
+    python benchmarks/serving_cpu.py --quantised        # the models, quantised by onnxruntime
     python benchmarks/serving_cpu.py --json | --check
 
 It needs onnxruntime and torchvision. All contenders compute the same PyTorch module with the same
@@ -12,10 +13,14 @@ weights, and their results are compared before anything is timed:
 - *inductor* is torch.compile with ``freezing``; *eager* is PyTorch;
 - *meta* is compiled by ``freeze=True`` for the batch, *symbolic* once for all batches.
 
+With ``--quantised``, onnxruntime and `meta` run the same file: what `quantize_static` makes of the
+export with random images, in QDQ form, the weights by channel. Results are compared with those of
+the program that is not frozen.
+
 The contenders take turns; a figure is the median of all calls, in milliseconds: of one thread those
 of CPU time, of several of the clock. The goals, which ``--check`` holds: the geometric mean of
-`meta`'s time over that of ONNX Runtime is at most 1, none is above 1.25, and a symbolic batch takes
-at most 1.1 of a fixed one.
+`meta`'s time over that of ONNX Runtime is at most 1, none is above 1.25, a symbolic batch takes at
+most 1.1 of a fixed one, and a quantised file at most 1.1 of ONNX Runtime's time.
 """
 
 from __future__ import annotations
@@ -42,9 +47,11 @@ import meta
 from tools.client_models.onnx_table import ROWS
 from tools.client_models.wheels import file_of_wheel
 
-MOST, MOST_MEAN, MOST_SYMBOLIC = 1.25, 1.0, 1.1
+MOST, MOST_MEAN, MOST_SYMBOLIC, MOST_QUANTISED = 1.25, 1.0, 1.1, 1.1
 LARGEST = 64
 """Of a symbolic batch."""
+MOST_ERROR = 0.1
+"""Of the norm of a quantised network's results: what is rounded to other steps adds up."""
 PEERS = ("onnxruntime", "inductor", "eager")
 
 
@@ -258,11 +265,60 @@ def of_file(
     return batch[0] if batch else 1, {n: call for n, call in calls.items() if n in names}
 
 
-def record(name: str, batch: int | None, ms: dict[str, float]) -> dict[str, Any]:
+QUANTISED = "resnet18", "mobilenet_v2", "minilm"
+ACTIVATIONS = "QUInt8", "QInt8"
+
+
+def of_quantised(
+    name: str, activations: str, batches: list[int], threads: int, folder: str
+) -> dict[int, dict[str, Callable[[], Any]]]:
+    """Return, by batch, the contenders of a quantised model, whose results were compared."""
+    from onnxruntime import quantization
+
+    build, inputs = MODELS[name]
+    torch.manual_seed(0)
+    module = build()
+    if name not in ("minilm", "bert", "vit"):
+        with torch.no_grad():  # statistics, without which what is behind them fades away
+            for _ in range(4):
+                module(inputs(8))
+    file = exported(module.eval(), inputs(2), folder)
+    (given,) = session(file, threads).get_inputs()
+
+    class Reader(quantization.CalibrationDataReader):  # type: ignore[misc]
+        left = 4
+
+        def get_next(self) -> dict[str, Any] | None:
+            self.left -= 1
+            return {given.name: inputs(2).numpy()} if self.left >= 0 else None
+
+    small = str(Path(folder) / "int8.onnx")
+    kind = getattr(quantization.QuantType, activations)
+    quantization.quantize_static(file, small, Reader(), per_channel=True, activation_type=kind)
+    runtime, model = session(small, threads), meta.frontend.from_onnx(small)
+    found: dict[int, dict[str, Callable[[], Any]]] = {}
+    for size in batches:
+        x = inputs(size)
+        executable = meta.vm.compile(model, meta.array(x), freeze=True)
+        feed = {given.name: x.numpy()}
+        found[size] = {
+            "onnxruntime": lambda feed=feed: runtime.run(None, feed)[0],
+            "meta": _on_array(executable, x),
+        }
+        expected = meta.vm.compile(model, meta.array(x))(meta.array(x)).torch()
+        error = (found[size]["meta"]().torch() - expected).norm() / expected.norm()
+        if not error < MOST_ERROR:
+            raise AssertionError(f"{name} {activations}: off by {error:.3f} of the norm")
+    return found
+
+
+def record(
+    name: str, batch: int | None, ms: dict[str, float], quantised: bool = False
+) -> dict[str, Any]:
     """Return one row: milliseconds by contender, and ratios."""
     found: dict[str, Any] = {"model": name, "batch": batch, "ms": ms}
     if "meta" in ms and "onnxruntime" in ms:
-        found["ratio"] = ms["meta"] / ms["onnxruntime"]
+        found["quantised" if quantised else "ratio"] = ms["meta"] / ms["onnxruntime"]
     if "meta" in ms and "symbolic" in ms:
         found["symbolic"] = ms["symbolic"] / ms["meta"]
     return found
@@ -281,13 +337,21 @@ def missed(rows: list[dict[str, Any]]) -> list[str]:
         for r in rows
         if r.get("symbolic", 0) > MOST_SYMBOLIC
     ]
+    found += [
+        f"{r['model']} {r['batch']}: {r['quantised']:.2f}"
+        for r in rows
+        if r.get("quantised", 0) > MOST_QUANTISED
+    ]
     return found
+
+
+RATIOS = "ratio", "symbolic", "quantised"
 
 
 def line(row: dict[str, Any]) -> str:
     """Return a row as text."""
     ms = "  ".join(f"{name} {value:.3f}" for name, value in row["ms"].items())
-    ratios = "  ".join(f"{name} {row[name]:.2f}" for name in ("ratio", "symbolic") if name in row)
+    ratios = "  ".join(f"{name} {row[name]:.2f}" for name in RATIOS if name in row)
     return f"{row['model']:14s} {row['batch'] or '':>3}  {ms}  {ratios}"
 
 
@@ -299,6 +363,7 @@ def main() -> int:
     add_names(parser, "--contenders", names)
     parser.add_argument("--batches", default="1,4,16", help="comma-separated numbers")
     parser.add_argument("--files", type=Path, help="also ONNX files of packages; their folder")
+    parser.add_argument("--quantised", action="store_true", help="the models, quantised, alone")
     add_threads(parser, rounds=5, threads=1)
     add_outputs(parser, page=False)
     options: argparse.Namespace = parser.parse_args()
@@ -311,7 +376,14 @@ def main() -> int:
         print(line(row), file=sys.stderr, flush=True)
 
     batches = [int(b) for b in options.batches.split(",")]
-    for name in options.models:
+    for name in options.models if options.quantised else ():
+        for kind in ACTIVATIONS if name in QUANTISED else ():
+            with tempfile.TemporaryDirectory() as folder:
+                calls_of = of_quantised(name, kind, batches, options.threads, folder)
+                for batch, calls in calls_of.items():
+                    ms = in_turns(calls, options.rounds, clock=clock)
+                    add(record(f"{name} {kind}", batch, ms, quantised=True))
+    for name in () if options.quantised else options.models:
         with tempfile.TemporaryDirectory() as folder:
             found = contenders(name, batches, options.contenders, options.threads, folder)
             for batch, calls in found.items():

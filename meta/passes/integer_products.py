@@ -69,8 +69,8 @@ def integer_products(module: Module, *, device: Device, frozen: bool = False) ->
     ...   return %8
     ... }'''), device=CPU, frozen=True)))
     func @main(%q: uint8[2, 3]) -> uint8[3, 2] {
-      %8: uint8[3, 2] = permute_dims(%q, axes=(1, 0))
-      return %8
+      %moved: uint8[3, 2] = permute_dims(%q, axes=(1, 0))
+      return %moved
     }
     """
     if not frozen or "main" not in module.functions:
