@@ -272,11 +272,14 @@ class _Walk:
         rounded = self._call(y, op.round)
         divided = self._call(rounded.args[0], op.divide) if rounded is not None else None
         scale = self._number(divided.args[1]) if divided is not None else None
-        if divided is None or divided.args[0] in self.written:
+        if divided is None or zero is None or scale is None or zero != int(zero):
             return None
-        if zero is None or scale is None or not 1 / _LARGEST < scale < _LARGEST:
+        x = divided.args[0]
+        if x in self.written or tensor_of(x).dtype != "float32":
             return None
-        return divided.args[0], scale, int(zero)
+        if not 1 / _LARGEST < scale < _LARGEST:
+            return None
+        return x, scale, int(zero)
 
     def _integers(self, x: Expr, scale: float, zero: int) -> Expr:
         """Return x quantised to uint8: in front of views, where a kernel may have it at hand."""
@@ -376,8 +379,13 @@ class _Weight:
 
     def behind(self, number: _Quantised, more: int) -> _Steps | None:
         """Return what is done with the sums: corrections by zero points, scales, outputs cut off;
-        None if scales are not those of outputs.
+        None if scales are not those of outputs, or sums may leave int32.
         """
+        if (
+            255 * np.abs(self.kernel.astype(np.int64)).sum(tuple(range(1, self.kernel.ndim))).max()
+            >> 31
+        ):
+            return None
         outputs, steps = len(self.kernel), list[tuple[Op, tuple[Any, ...]]]()
         if number.zero:
             sums = -number.zero * self.kernel.reshape(outputs, -1).sum(1, dtype=np.int64)
