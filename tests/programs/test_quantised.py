@@ -162,7 +162,7 @@ def test_products_of_any_number_of_rows() -> None:
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 def test_operators_of_integers_are_exact(dtype: str) -> None:
-    """MatMulInteger, ConvInteger and the convolution of QLinearConv, with zero points of x."""
+    """MatMulInteger and ConvInteger, with zero points of x."""
     info = np.iinfo(dtype)
     q = np.random.default_rng(0).integers(info.min, info.max + 1, (2, 8, 6, 6)).astype(dtype)
     zero, w = np.array(info.min + 5, dtype), _weight(16, 8, 3, 3)
@@ -176,6 +176,29 @@ def test_operators_of_integers_are_exact(dtype: str) -> None:
     found = _compile(_file([node], {"q": rows}, {"y": "int32"}, w=matrix, z=zero), rows)
     exact = (rows.astype("int64") - int(zero)) @ matrix.astype("int64")
     np.testing.assert_array_equal(found, exact)
+
+
+@pytest.mark.parametrize("kind", ["QLinearMatMul", "QLinearConv"])
+@pytest.mark.parametrize(("dtype", "zero"), [("uint8", 0), ("uint8", 131), ("int8", -7)])
+def test_operators_that_quantise_again(kind: str, dtype: str, zero: int) -> None:
+    """Integers in and out: rounded to the nearest, as their definition says in float64."""
+    of_images = kind == "QLinearConv"
+    shape, w = ((2, 8, 6, 5), _weight(16, 8, 3, 3)) if of_images else ((3, 24), _weight(24, 16))
+    info = np.iinfo(dtype)
+    q = np.random.default_rng(3).integers(info.min, info.max + 1, shape).astype(dtype)
+    scales = (0.002 + 0.0001 * np.arange(16)).astype("float32")
+    names = "q sx zx w sw zw sy zy"
+    attributes = {"pads": [1] * 4} if of_images else {}
+    values = _values(dtype, zero, w, scales)
+    model = _file([_node(kind, names, "y", **attributes)], {"q": q}, {"y": dtype}, **values)
+    found = _compile(model, q)
+    x, kernel = (q.astype("float64") - zero) * SCALE, w.astype("float64")
+    if of_images:
+        given = torch.as_tensor(x), torch.as_tensor(kernel * scales[:, None, None, None])
+        exact = F.conv2d(*given, padding=1).numpy()
+    else:
+        exact = x @ (kernel * scales)
+    _check(found, exact, dtype)
 
 
 def test_what_is_quantised_as_it_is_stays_so() -> None:
