@@ -19,7 +19,7 @@ from meta.base.dtype import limits
 from meta.base.source import Span
 from meta.dialect.core import only
 from meta.dialect.core.ir_calls import OpCall, new_call, op_call, tensor_of, tensor_type
-from meta.ir import Binding, Block, Call, Constant, Expr, Module, Var, substitute
+from meta.ir import Binding, Call, Constant, Expr, Module, Var
 from meta.op.core import Op
 from meta.op.core.window import KERNEL, pads
 from meta.op.packed import FOUR, LANES, lanes_of, pack_weight
@@ -28,6 +28,7 @@ from meta.passes.channels_last_rules import FIRST, LAST
 from meta.passes.fold_constant import compute
 from meta.passes.index_ranges import MOVES, ZEROS
 from meta.passes.pack_weights import PRODUCTS, pays
+from meta.passes.rewrite import with_main
 from meta.passes.simplify.shapes import VIEWS
 from meta.runtime.ndarray import ndarray
 
@@ -76,10 +77,7 @@ def integer_products(module: Module, *, device: Device, frozen: bool = False) ->
     if not frozen or "main" not in module.functions:
         return module
     walk = _Walk(module, device)
-    made = tuple(walk.bindings())
-    body = substitute(Block(made, module.main.body.result), walk.same)
-    main = replace(module.main, body=body)
-    return module.with_functions({**module.functions, "main": main})
+    return with_main(module, walk.bindings(), walk.same)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from meta.dialect.core.ir_calls import (
     tensor_type,
 )
 from meta.dialect.core.preference import current
-from meta.ir import Binding, Block, Call, Constant, Expr, Module, TensorType, Var, substitute
+from meta.ir import Binding, Call, Constant, Expr, Module, TensorType, Var
 from meta.op.core import Op
 from meta.op.core.check import pair
 from meta.op.core.window import DATA, KERNEL, layout_permutation, pads, window
@@ -29,6 +29,7 @@ from meta.op.packed import LANES, lanes_of
 from meta.passes.channels_last_rules import FIRST, LAST
 from meta.passes.fold_constant import compute
 from meta.passes.prepare import MAX_GROWTH_BYTES, run_invariant
+from meta.passes.rewrite import with_main
 from meta.runtime.ndarray import ndarray
 
 PRODUCTS = {op.matmul: (1, 0), op.matmul_nt: (0, 1), op.dense: (0, 1)}
@@ -64,7 +65,8 @@ def pack_weights(module: Module, *, device: Device, frozen: bool = False) -> Mod
     """
     if not frozen or "main" not in module.functions:
         return module
-    return _Packing(module, device).rewritten()
+    packing = _Packing(module, device)
+    return with_main(module, packing.bindings(), packing.same)
 
 
 @dataclass
@@ -78,13 +80,6 @@ class _Packing:
     whole: dict[Expr, Expr] = field(default_factory=dict)
     # What is such a result again, by the variables that it had.
     same: dict[Expr, Expr] = field(default_factory=dict)
-
-    def rewritten(self) -> Module:
-        """Return the module with packed weights."""
-        main = self.module.main
-        body = substitute(Block(tuple(self.bindings()), main.body.result), self.same)
-        functions = {**self.module.functions, "main": replace(main, body=body)}
-        return self.module.with_functions(functions)
 
     def bindings(self) -> list[Binding]:
         """Return main's bindings with packed weights."""

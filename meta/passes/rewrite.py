@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from meta.ir import Binding, Block, Expr, Function, Module, Var, substitute, with_operands
@@ -91,8 +92,14 @@ def bound_to(var: Var, block: Block) -> list[Binding]:
     return [Binding(var, b.value, b.span) if b.var is block.result else b for b in renamed]
 
 
-def with_main(module: Module, bindings: Iterable[Binding]) -> Module:
-    """Return the module with other bindings in the outermost block of main."""
+def with_main(
+    module: Module, bindings: Iterable[Binding], same: Mapping[Expr, Expr] = MappingProxyType({})
+) -> Module:
+    """Return the module with other bindings in the outermost block of main. same: what variables
+    that are bound no longer are replaced by, known once all bindings are.
+    """
     main = module.main
     body = Block(tuple(bindings), main.body.result)
+    if same:
+        body = substitute(body, same)
     return module.with_functions({**module.functions, "main": replace(main, body=body)})
