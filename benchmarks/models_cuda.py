@@ -3,6 +3,7 @@ CUDA graphs (mode="reduce-overhead"), in one run.
 
     python benchmarks/models_cuda.py [--rows NAMES] [--contenders meta,eager] [--check]
     python benchmarks/models_cuda.py --rows bert1-train-fp16 --contenders meta --profile
+    python benchmarks/models_cuda.py --symbolic         # any batch beside one, of inference
     python benchmarks/models_cuda.py --markdown         # also replaces the table in
                                                         # docs/performance.md
     python benchmarks/models_cuda.py --tiny --together  # small networks: does all of it run?
@@ -21,17 +22,19 @@ that ends with an error, has "failed", and so has the run. *First call* is cold 
 empty caches on disk, and warm in a second one.
 
 The goals, which ``--check`` holds, are shares of the best torch contender's time (0.9 in each row),
-memory, and cold first call (in rows that state them). ``--records FILE`` keeps what is measured,
-so that a run that was ended goes on.
+memory, and cold first call (in rows that state them); with ``--symbolic``, that a program that was
+compiled for any batch takes at most 1.05 of the time of one for the row's. ``--records FILE`` keeps
+what is measured, so that a run that was ended goes on.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 from itertools import product
 from typing import Any
 
-from models.contenders import NAMES
+from models.contenders import NAMES, SYMBOLIC
 from models.cuda_command import measure, parser_for
 from models.cuda_records import failed, figure, first, share, shares, what
 from models.cuda_rows import ROWS
@@ -40,6 +43,8 @@ from report import write
 BEGIN = "<!-- written by benchmarks/models_cuda.py --markdown -->"
 WARM = ("meta", "compile")
 """The contenders whose warm first call is measured: caches are the same in torch's two modes."""
+MOST_SYMBOLIC = 1.05
+"""Of the time of a program for one batch, at most, that one for any may take."""
 FIRST_CALL = list(product((n for n, r in ROWS.items() if r.first_call is not None), NAMES))
 
 
@@ -87,12 +92,37 @@ def main() -> int:
     """Measure and print; return 1 if ``--check`` finds a goal missed."""
     parser = parser_for(__doc__, ROWS, NAMES)
     parser.add_argument("--no-warm", action="store_true", help="leave warm first calls out")
+    parser.add_argument(
+        "--symbolic",
+        action="store_true",
+        help="measure programs for any batch beside those for one",
+    )
     options = parser.parse_args()
+    if options.symbolic:
+        return any_batch(parser, options)
     warm = () if options.no_warm else WARM
     where, found = measure(parser, options, ROWS, FIRST_CALL, warm)
     records = [result(name, found[name], options.tiny) for name in options.rows]
     write(options, where, {"rows": records}, rows(records), begin=BEGIN)
     return int(failed(records) or (options.check and any(r["missed"] for r in records)))
+
+
+def any_batch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    """Measure and print inference with a symbolic batch; return 1 if ``--check`` finds it slow."""
+    options.rows = [name for name in options.rows if not ROWS[name].training]
+    options.contenders = ["meta", SYMBOLIC]
+    where, found = measure(parser, options, ROWS, ())
+    head = ["work", "precision", "one batch, ms", "any batch, ms", "MB", "MB", "any to one"]
+    lines, ratios = [head], []
+    for name in options.rows:
+        one, any_ = records = [found[name][n] for n in options.contenders]
+        ratio = shares(SYMBOLIC, found[name])["time"]
+        times = [figure(r, key, 3 * (key == "ms")) for key in ("ms", "peak_mb") for r in records]
+        lines.append([what(name, options.tiny), ROWS[name].precision, *times, share(ratio)])
+        ratios.append({"row": name, "one": one, "any": any_, "time": ratio})
+    write(options, where, {"rows": ratios}, lines)
+    slow = any(r["time"] is None or r["time"] > MOST_SYMBOLIC for r in ratios)
+    return int(options.check and slow)
 
 
 if __name__ == "__main__":

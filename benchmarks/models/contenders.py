@@ -30,6 +30,8 @@ STEP = "training_step"
 """The contender of step_cuda.py: PyTorch's model and optimizer, in `meta.interop.torch`."""
 CAPTURED = "captured"
 """Its peer: torch.compile of the loss, a fused optimizer, and the whole step as one CUDA graph."""
+SYMBOLIC = "symbolic"
+"""`meta`, compiled for inference on any batch up to twice the row's."""
 WEIGHT_DECAY = 0.01
 Call = Callable[[], torch.Tensor]
 
@@ -54,14 +56,14 @@ class Contender:
             theirs = task.theirs()
         self.inputs: tuple[Any, ...] | None = None
         self.executable: Any = None
-        if name == "meta":
+        if name in ("meta", SYMBOLIC):
             assert isinstance(task, Task), f"the zoo of meta has no {task.what}"
             with meta.device(device), empty_init():
                 ours = task.ours()
             ours.load_state_dict(state_of(theirs))
             del theirs
             self.state = lambda: {n: a.torch().detach().clone() for n, a in ours.state().items()}
-            self._compiled = self._of_meta(row, task, ours, device)
+            self._compiled = self._of_meta(row, task, ours, device, name == SYMBOLIC)
         else:
             self.state = lambda: state_of(theirs)
             make = training_of_torch if row.training else _inference_of_torch
@@ -72,11 +74,19 @@ class Contender:
         """Return what runs it."""
         return self._compiled()
 
-    def _of_meta(self, row: Row, task: Task, model: Model, device: str) -> Callable[[], Call]:
+    def _of_meta(
+        self, row: Row, task: Task, model: Model, device: str, symbolic: bool
+    ) -> Callable[[], Call]:
         run, inputs = program(row, task, model, device)
+        given, dims = inputs, None
+        if symbolic:
+            assert not row.training, "a step of training has one batch"
+            x = inputs[0]
+            given = (meta.ir.TensorType((meta.ir.SymbolicDim("batch"), *x.shape[1:]), x.dtype),)
+            dims = {"batch": (1, 2 * x.shape[0])}
 
         def compiled() -> Call:
-            executable = self.executable = meta.vm.compile(run, *inputs)
+            executable = self.executable = meta.vm.compile(run, *given, dims=dims)
             return lambda: executable(*inputs).torch()
 
         self.inputs = inputs

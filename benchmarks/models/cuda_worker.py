@@ -33,6 +33,7 @@ from models.contenders import (
     DYNAMO,
     NAMES,
     STEP,
+    SYMBOLIC,
     TUNED_KERNELS,
     Call,
     Contender,
@@ -52,7 +53,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("row", choices=EVERY_ROW)
     parser.add_argument(
-        "contender", choices=(*NAMES, DYNAMO, AUTOTUNED, TUNED_KERNELS, STEP, CAPTURED)
+        "contender", choices=(*NAMES, SYMBOLIC, DYNAMO, AUTOTUNED, TUNED_KERNELS, STEP, CAPTURED)
     )
     parser.add_argument("--first-call-only", action="store_true")
     parser.add_argument("--wait", action="store_true", help="stop and wait for a line twice")

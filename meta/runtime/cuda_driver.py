@@ -43,7 +43,7 @@ def load(cubin: bytes, name: str, device: int, shared: int = 0) -> Function:
         check(library().cuModuleLoadData(ctypes.byref(module), cubin), "cuModuleLoadData")
         found = library().cuModuleGetFunction(ctypes.byref(handle), module, name.encode())
         check(found, "cuModuleGetFunction")
-        if shared > gpu_properties.SHARED_MEMORY:
+        if shared:  # the limit without this counts what the kernel declares, too
             asked = library().cuFuncSetAttribute(handle, _MOST_SHARED, shared)
             check(asked, "cuFuncSetAttribute")
     return Function(handle, module, device, shared)

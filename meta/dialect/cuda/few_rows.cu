@@ -1,167 +1,295 @@
 // Products of a few rows with a matrix (out, in) that is read once, which sets the time.
 //
-// A warp has PER results of each row, or as many pairs of them, one in each half of the matrix
-// (GATES).
+// A thread block has PER tiles of 16 columns of the result, or as many pairs of them, one in each
+// half of the matrix (GATES). Its warps go through the rows of the matrix by turns, in steps of 128
+// bytes of each, and multiply on tensor cores: numbers of 8 and 4 bits become those of DATA
+// exactly, some of them larger by OFFSET, which is taken off the sums.
 //
-// DATA: the dtype, HALF as instructions name it. SCALE: of the scale. ROWS, WIDTH: of x. COLUMNS:
-// of the result. WARPS: of a thread block. AHEAD: how many accesses of a row of the matrix are
-// under way together. NORMALIZES: whether x is normalised by the root mean square first. BIASED,
-// ADDS: whether there is a bias, and what is added at last. ACTIVATES: whether there is an
-// activation, ACTIVATION. EARLY: whether it begins while the kernels before it still run.
-// WEIGHT_BITS: of a number of the matrix; of 8 and 4 it is quantised, as `quantized_matmul` has it:
-// GROUP columns have a scale, of the type GRID, and a zero (ZEROS).
-#define VECTOR 8
+// DATA: the dtype, HALF as instructions name it, BRIEF if it is bfloat16. ROWS, WIDTH: of x.
+// COLUMNS: of the result. WARPS: of a thread block. AHEAD: how many steps of a warp are under way
+// together. NORMALIZES: whether x, of bfloat16, is normalised by the root mean square first; its
+// numbers times the scale are rounded before they are divided. BIASED, ADDS: whether there is a
+// bias, and what is added at last. ACTIVATES: whether there is an activation, ACTIVATION. EARLY:
+// whether it begins while the kernels before it still run. WEIGHT_BITS: of a number of the matrix;
+// of 8 and 4 it is quantised, as `quantized_matmul` has it: GROUP columns have a scale, of the type
+// GRID, and a zero (ZEROS). UNIT: of how many columns the products are summed before they are
+// scaled, the greatest divisor of GROUP and of a step's.
 #include "activation.cuh"
 #include "early.cuh"
-#include "packed.cuh"
 #include "tensor_core.cuh"
 #include "warp.cuh"
 
 #define THREADS (32 * WARPS)
-#define NUMBERS (128 / WEIGHT_BITS)
-#define STEP (32 * NUMBERS)
+#define CHUNK (128 / WEIGHT_BITS)  // numbers of the matrix in 16 bytes
+#define STEP (8 * CHUNK)
 #define STEPS ((WIDTH + STEP - 1) / STEP)
+#define WHOLE (WIDTH % STEP == 0 && STEPS % WARPS == 0)  // all steps of all warps are full
 #define PARTS (GATES ? 2 : 1)
-#define SUMS (PARTS * PER)
+#define TILES (PARTS * PER)
+#define SETS ((ROWS + 7) / 8)                // of rows of x, which an instruction takes together
+#define GIVEN (ROWS + (NORMALIZES ? 1 : 0))  // rows of x, and the scale
+#define EACH (STEP / 8)                      // accesses of each in a step
+#define ACCESSES ((GIVEN * EACH + 31) / 32)  // of them by a lane
+#define SLOT (TILES * 128 + GIVEN * EACH)
+#define GROUPS (WIDTH / GROUP)
+#define UNITS (GROUPS > 1 ? STEP / UNIT : 1)  // of a step
+#define TOGETHER (UNIT == GROUP && GROUPS % UNITS == 0)
 
 struct Parameters {
   const T* x;
   const char* w;
   const GRID* scales;
   const GRID* zeros;
-  const SCALE* scale;
+  const T* scale;
   const T* bias;
   const T* addend;
   T* out;
   float eps;
+  unsigned base;  // of the bytes in front of a number's; a constant would be put into a register for each use
 };
 
-struct Sums {
-  float of[SUMS][ROWS], squares[ROWS];
-};
-
-// The bits of 2^23: a float from there on has an integer in its lowest bits.
-#define ABOVE 1258291200u
-
-// Number j of an access of the matrix.
-inline float number(const Packed<T>& v, int j) {
-#if WEIGHT_BITS == 16
-  return element(v, j);
-#elif WEIGHT_BITS == 8
-  unsigned bits = (v.words[j / 4] ^ 0x80808080u) >> j % 4 * 8 & 255;
-  return __uint_as_float(ABOVE | bits) - 8388736.0f;
+// A byte, or 7 bits of it, behind the byte `base` is a number of T: 1024, or 128, more.
+#if BRIEF
+#define ONE 0x3f803f80u
+#define OFFSET (WEIGHT_BITS == 4 ? 128 : 0)
 #else
-  unsigned bits = v.words[j % 16 / 4] >> (j % 4 * 8 + j / 16 * 4) & 15;
-  return __uint_as_float(ABOVE | bits) - (ZEROS ? 8388608.0f : 8388616.0f);
+#define ONE 0x3c003c00u
+#define OFFSET (WEIGHT_BITS == 4 ? 1024 : 1152)
+#endif
+#define FOLDS (WEIGHT_BITS < 16 && (OFFSET > 0 || ZEROS))
+
+// x * y + z of pairs.
+inline unsigned fused(unsigned x, unsigned y, unsigned z) {
+  unsigned found;
+  asm("fma.rn." HALF "x2 %0, %1, %2, %3;" : "=r"(found) : "r"(x), "r"(y), "r"(z));
+  return found;
+}
+
+// Two pairs of T of the four bytes of a word, OFFSET more: of signed ones, or of some below 16.
+inline void pairs(unsigned (&to)[2], unsigned bytes, unsigned base) {
+#if WEIGHT_BITS == 8 && BRIEF
+  unsigned most = bytes & 0x7f7f7f7fu, sign = bytes & 0x80808080u;
+  unsigned less = base | 0x80808080u;  // with the sign, -128 or -256
+  to[0] = fused(__byte_perm(most, base, 0x4140), ONE, __byte_perm(sign, less, 0x4140));
+  to[1] = fused(__byte_perm(most, base, 0x4342), ONE, __byte_perm(sign, less, 0x4342));
+#else
+  unsigned from = WEIGHT_BITS == 8 ? bytes ^ 0x80808080u : bytes;
+  to[0] = __byte_perm(from, base, 0x4140);
+  to[1] = __byte_perm(from, base, 0x4342);
 #endif
 }
 
-// Adds the products of an access of each row of the matrix, at element k.
-inline void add(Sums& sums, const Parameters& p, const Packed<T> (&weights)[SUMS],
-                const int (&rows)[SUMS], int k) {
-  if (WIDTH % STEP && k >= WIDTH) return;
-  float products[SUMS][ROWS] = {}, all[ROWS] = {};
-  EVERY(v, NUMBERS / VECTOR) {
-    int at = k + v * VECTOR;
-#if NORMALIZES
-    Packed<SCALE> scale = packed(p.scale + at);
-#endif
-    EVERY(r, ROWS) {
-      Packed<T> some = packed(p.x + r * WIDTH + at);
-      FOR_ELEMENTS {
-        float x = element(some, j);
-#if NORMALIZES
-        sums.squares[r] += x * x;
-        x *= element(scale, j);
-#endif
-        if (ZEROS) all[r] += x;
-        EVERY(s, SUMS) products[s][r] += x * number(weights[s], v * VECTOR + j);
-      }
-    }
+// Sums of tiles, and of x alone (FOLDS).
+struct Sums {
+  float of[TILES][SETS][4], all[SETS][4];
+};
+
+// Scales, and what stands for 0, of a step's units, or of all columns: of the rows g and g + 8 of a
+// tile.
+struct Grid {
+  float scales[UNITS][TILES][2], zeros[UNITS][TILES][2];
+};
+struct alignas(UNITS * sizeof(GRID) > 16 ? 16 : UNITS * sizeof(GRID)) Units {
+  GRID of[UNITS];
+};
+
+// Adds to sums what they are without scales.
+inline void scale(Sums& sums, const Sums& plain, const Grid& grid, int unit) {
+  EVERY(s, TILES) EVERY(n, SETS) EVERY(e, 4) {
+    float product = plain.of[s][n][e];
+    if (FOLDS) product -= grid.zeros[unit][s][e / 2] * plain.all[n][e];
+    sums.of[s][n][e] += grid.scales[unit][s][e / 2] * product;
   }
-  EVERY(s, SUMS) {
-#if WEIGHT_BITS < 16
-    long long group = (long long)rows[s] * (WIDTH / GROUP) + k / GROUP;
-    float by = up(p.scales[group]), zero = ZEROS ? up(p.zeros[group]) : 0;
-    EVERY(r, ROWS) sums.of[s][r] += by * (products[s][r] - zero * all[r]);
+}
+
+// Adds the products of a step, whose rows of the matrix lie at `slot`, with those of x behind them;
+// squares: the products of rows of x with one another.
+inline void add(Sums& sums, float (&squares)[SETS][4], const uint4* slot, const Grid& grid,
+                unsigned base) {
+  int lane = threadIdx.x % 32, t = lane % 4, row = lane % 16;
+  // Some of the elements of a row of x, the first of which is at `element` of the step.
+  auto given = [&](int r, int element) {
+    int access = r * EACH + (element / 8 ^ (ROWS > 1 ? r % 4 * 2 : 0));
+    return (const char*)(slot + TILES * 128 + access) + element % 8 * 2;
+  };
+  Sums unit = {};
+  // What a set of rows multiplies 16 columns with, two pairs, `apart` elements from each other.
+  auto factor = [&](unsigned(&b)[2], int n, int element, int apart) {
+    int r = 8 * n + lane / 4 < ROWS ? 8 * n + lane / 4 : ROWS - 1;
+    EVERY(i, 2) b[i] = *(const unsigned*)given(r, element + apart * i);
+#if NORMALIZES
+    unsigned a[4] = {b[0], 0, b[1], 0};
+    multiply_add(squares[n], a, b);
+    EVERY(i, 2) b[i] = fused(b[i], *(const unsigned*)given(ROWS, element + apart * i), 0x80008000u);
+#endif
+#if FOLDS
+    unsigned ones[4] = {ONE, ONE, ONE, ONE};
+    multiply_add((GROUPS > 1 ? unit : sums).all[n], ones, b);
+#endif
+  };
+  EVERY(j, 4) {
+    unsigned words[TILES][4];
+    EVERY(s, TILES)
+      load_matrices(words[s], slot + (s * 128 + row * 8 + ((2 * j + lane / 16) ^ row % 8)));
+#if WEIGHT_BITS == 16
+    EVERY(n, SETS) {
+      unsigned b[2];
+      factor(b, n, 2 * j * CHUNK + 2 * t, CHUNK);
+      EVERY(s, TILES) multiply_add(sums.of[s][n], words[s], b);
+    }
 #else
-    EVERY(r, ROWS) sums.of[s][r] += products[s][r];
+    EVERY(c, 2) {
+      EVERY(q, 8 / WEIGHT_BITS) {
+        unsigned a[TILES][4];
+        EVERY(s, TILES) EVERY(i, 2) {
+          unsigned bytes = words[s][2 * c + i], to[2];
+          pairs(to, WEIGHT_BITS == 8 ? bytes : bytes >> 4 * q & 0x0f0f0f0fu, base);
+          a[s][i] = to[0], a[s][2 + i] = to[1];
+        }
+        EVERY(n, SETS) {
+          unsigned b[2];
+          factor(b, n, (2 * j + c) * CHUNK + 16 * q + 4 * t, 2);
+          EVERY(s, TILES) multiply_add((GROUPS > 1 ? unit : sums).of[s][n], a[s], b);
+        }
+      }
+      int done = (2 * j + c + 1) * CHUNK;
+      if (GROUPS > 1 && done % UNIT == 0) scale(sums, unit, grid, done / UNIT - 1), unit = {};
+    }
 #endif
   }
 }
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
     few_rows(const __grid_constant__ Parameters p) {
-  int lane = threadIdx.x % 32;
-  int first = (blockIdx.x * WARPS + threadIdx.x / 32) * PER;
-  int rows[SUMS];
-  EVERY(s, SUMS) {
-    int column = first + s % PER < COLUMNS ? first + s % PER : COLUMNS - 1;
-    rows[s] = column + s / PER * COLUMNS;
+  int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = blockIdx.x * PER * 16;
+  // The row of the matrix that is row i of a tile; behind the last it is that one again.
+  auto row_of = [&](int s, int i) {
+    int column = first + s % PER * 16 + i;
+    return (long long)(column < COLUMNS ? column : COLUMNS - 1) + s / PER * COLUMNS;
+  };
+  extern __shared__ uint4 memory[];
+  uint4* slots = memory + warp * AHEAD * SLOT;
+  const char* matrix[TILES][4];
+  EVERY(s, TILES) EVERY(r, 4) {
+    long long row = row_of(s, 4 * r + lane / 8);
+    matrix[s][r] = p.w + row * (WIDTH / 8 * WEIGHT_BITS) + warp * 128 + lane % 8 * 16;
   }
+  const T* rows[ACCESSES];
+  EVERY(r, ACCESSES) {
+    int row = (32 * r + lane) / EACH;
+    rows[r] = (row < ROWS ? p.x + row * WIDTH : p.scale) + warp * STEP + lane % EACH * 8;
+  }
+  auto fetch = [&](int i) {
+    uint4* to = slots + i % AHEAD * SLOT;
+    int begin = (i * WARPS + warp) * STEP;
+    bool there = WHOLE || begin + lane % 8 * CHUNK < WIDTH;
+    EVERY(s, TILES) EVERY(r, 4) {
+      int row = 4 * r + lane / 8;
+      const char* from = there ? matrix[s][r] + i * (WARPS * 128) : p.w;
+      begin_copy(to + (s * 128 + row * 8 + (lane % 8 ^ row % 8)), (const T*)from, there);
+    }
+    there = WHOLE || begin + lane % EACH * 8 < WIDTH;
+    EVERY(r, ACCESSES) {
+      int row = (32 * r + lane) / EACH;
+      int at = row * EACH + (lane % EACH ^ (ROWS > 1 ? row % 4 * 2 : 0));
+      const T* from = there ? rows[r] + i * (WARPS * STEP) : p.x;
+      if (row < GIVEN) begin_copy(to + (TILES * 128 + at), from, there);
+    }
+  };
+  constexpr int turns = (STEPS + WARPS - 1) / WARPS;
   await_others();
-  // A lane ends with a row of a column.
-  int own = lane < PER * ROWS ? lane : 0, row = own / PER, column = first + own % PER;
-  bool writes = lane < PER * ROWS && column < COLUMNS;
+  EVERY(i, AHEAD) {
+    if (i < turns) fetch(i);
+    end_batch();
+  }
+  auto read = [&](int i) {
+    Grid found = {};
+#if WEIGHT_BITS < 16
+    int k = (i * WARPS + warp) * STEP;
+    EVERY(s, TILES) EVERY(h, 2) {
+      long long at = row_of(s, lane / 4 + 8 * h) * GROUPS;
+      Units scales = {}, zeros = {};
+      if (TOGETHER) {
+        at += WHOLE || k < WIDTH ? k / GROUP : 0;
+        scales = *(const Units*)(p.scales + at);
+        if (ZEROS) zeros = *(const Units*)(p.zeros + at);
+      } else {
+        EVERY(u, UNITS) {
+          int column = k + u * UNIT;
+          long long own = GROUPS > 1 && column < WIDTH ? at + column / GROUP : at;
+          scales.of[u] = p.scales[own];
+          if (ZEROS) zeros.of[u] = p.zeros[own];
+        }
+      }
+      EVERY(u, UNITS) {
+        found.scales[u][s][h] = up(scales.of[u]);
+        found.zeros[u][s][h] = OFFSET + (ZEROS ? up(zeros.of[u]) : WEIGHT_BITS == 4 ? 8.0f : 0.0f);
+      }
+    }
+#endif
+    return found;
+  };
+  Grid now = read(0), next = now;
+  // A thread ends with a row of a column.
+  int own = threadIdx.x % (16 * PER), result = threadIdx.x / (16 * PER), column = first + own;
+  bool writes = result < ROWS && column < COLUMNS;
   float bias[PARTS] = {}, addend = 0;
 #if BIASED
   EVERY(i, PARTS)
     if (writes) bias[i] = up(p.bias[column + i * COLUMNS]);
 #endif
 #if ADDS
-  if (writes) addend = up(p.addend[(long long)row * COLUMNS + column]);
+  if (writes) addend = up(p.addend[(long long)result * COLUMNS + column]);
 #endif
-  __shared__ uint4 slots[AHEAD * SUMS * THREADS];
-  auto fetch = [&](int i) {
-    int k = i * STEP + lane * NUMBERS;
-    bool there = WIDTH % STEP == 0 || k < WIDTH;
-    EVERY(s, SUMS) {
-      int slot = (i % AHEAD * SUMS + s) * THREADS + threadIdx.x;
-      const char* from = p.w + ((long long)rows[s] * WIDTH + (there ? k : 0)) * WEIGHT_BITS / 8;
-      begin_copy(slots + slot, (const T*)from, there);
-    }
-  };
-  EVERY(i, AHEAD) {
-    if (i < STEPS) fetch(i);
-    end_batch();
-  }
   Sums sums = {};
-#pragma unroll 8
-  for (int i = 0; i < STEPS; ++i) {
+  float squares[SETS][4] = {};
+#pragma unroll 4
+  for (int i = 0; i < turns; ++i) {
+    if (GROUPS > 1 && i + 1 < turns) next = read(i + 1);
     await_copies<AHEAD - 1>();
-    Packed<T> weights[SUMS];  // each lane reads what it has copied itself
-    EVERY(s, SUMS) {
-      uint4 v = slots[(i % AHEAD * SUMS + s) * THREADS + threadIdx.x];
-      weights[s] = {{v.x, v.y, v.z, v.w}};
-    }
-    add(sums, p, weights, rows, i * STEP + lane * NUMBERS);
-    if (i + AHEAD < STEPS) fetch(i + AHEAD);
+    __syncwarp();
+    if (WHOLE || (i * WARPS + warp) * STEP < WIDTH)
+      add(sums, squares, slots + i % AHEAD * SLOT, now, p.base);
+    __syncwarp();
+    if (i + AHEAD < turns) fetch(i + AHEAD);
     end_batch();
+    now = next;
   }
   let_others_begin();
-  float found[PARTS] = {}, square = 0;
-  EVERY(r, ROWS) {
-#if NORMALIZES
-    float all = total(sums.squares[r]);
-    if (row == r) square = all;
-#endif
-    EVERY(s, SUMS) {
-      float sum = total(sums.of[s][r]);
-      if (own == r * PER + s % PER) found[s / PER] = sum;
-    }
+#if WEIGHT_BITS < 16
+  if (GROUPS == 1) {
+    Sums scaled = {};
+    scale(scaled, sums, now, 0);
+    sums = scaled;
   }
-  if (!writes) return;
-#if NORMALIZES
-  float inv = rsqrtf(square * (1.0f / WIDTH) + p.eps);
-#else
-  float inv = 1;
 #endif
-  float y = found[0] * inv + bias[0];
+  __shared__ float found[WARPS * TILES * ROWS * 16];
+  __shared__ float square[WARPS * ROWS];
+  EVERY(n, SETS) EVERY(e, 4) {
+    int r = 8 * n + lane % 4 * 2 + e % 2;
+    EVERY(s, TILES)
+      if (r < ROWS)
+        found[((warp * TILES + s) * ROWS + r) * 16 + lane / 4 + e / 2 * 8] = sums.of[s][n][e];
+    if (NORMALIZES && e < 2 && r < ROWS && r % 8 == lane / 4) square[warp * ROWS + r] = squares[n][e];
+  }
+  __syncthreads();
+  if (!writes) return;
+  float inv = 1, y[PARTS] = {};
+#if NORMALIZES
+  float all = 0;
+  EVERY(w, WARPS) all += square[w * ROWS + result];
+  inv = rsqrtf(all * (1.0f / WIDTH) + p.eps);
+#endif
+  EVERY(i, PARTS) {
+    EVERY(w, WARPS)
+      y[i] += found[((w * TILES + i * PER + own / 16) * ROWS + result) * 16 + own % 16];
+    y[i] = y[i] * inv + bias[i];
+  }
 #if ACTIVATES
-  y = ACTIVATION::value(y);
+  y[0] = ACTIVATION::value(y[0]);
 #endif
 #if GATES
-  y *= found[1] * inv + bias[1];
+  y[0] *= y[1];
 #endif
-  down(p.out[(long long)row * COLUMNS + column], y + addend);
+  down(p.out[(long long)result * COLUMNS + column], y[0] + addend);
 }

@@ -21,7 +21,7 @@ libraries' with a launch for each of the others. Quantised matrices were not tim
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 import torch
@@ -41,12 +41,18 @@ from meta.op.core.check import normalize_axis
 from meta.runtime import gpu_properties
 
 HALVES = tuple(HALF)
-MOST_ROWS = 4
-VECTOR, STEP = 8, 256
-"""Elements of an access, and those of a warp's."""
+MOST_ROWS = 16
+COLUMNS, STEP = 16, 128
+"""Columns of a tile, and bytes of each that a warp multiplies together."""
+SHARED, STATIC = 96 * 1024, 48 * 1024
+"""Bytes of shared memory that a thread block may have, of which two run together, and those of them
+whose extent is known when it is compiled.
+"""
 GATES = ("silu", "gelu", "gelu_tanh")
 AFTER = ("relu", *GATES)
-PARAMETERS = Parameters(("x", "w", "scales", "zeros", "scale", "bias", "addend", "out"), "f4x")
+PARAMETERS = Parameters(("x", "w", "scales", "zeros", "scale", "bias", "addend", "out"), "fI")
+BASE = {"float16": 0x64646464, "bfloat16": 0x43434343}
+"""The bytes in front of those that are small whole numbers then, of a half type."""
 BITS = {"int8": 8, "uint8": 4}
 """Of the numbers of quantised weights, by the dtype that stores them."""
 
@@ -71,8 +77,8 @@ def product(
     """
     decline_if(x.dtype not in HALVES, f"made for half precision, not {x.dtype}")
     decline_if(not (w.is_static and result.is_static), "extents are known at run time only")
-    if scale is not None and scale.dtype not in (x.dtype, "float32"):
-        raise Unsupported(f"a scale of {scale.dtype} beside rows of {x.dtype}")
+    if scale is not None and not scale.dtype == x.dtype == "bfloat16":
+        raise Unsupported(f"{x.dtype} times {scale.dtype} may be too large before it is normalised")
     for name, other in {"the bias": bias, "what is added": addend}.items():
         if other is not None and other.dtype != x.dtype:
             raise Unsupported(f"{name} is of {other.dtype} beside rows of {x.dtype}")
@@ -100,22 +106,31 @@ def product(
     if bias is not None and bias.shape != (all_columns,):
         raise Unsupported(f"the bias, {bias}, is not of {all_columns} columns")
     early = gpu_properties.begins_early(device)
-    per = ask("per", 2 if gates or rows > 2 or columns > width else 1, [1, 2, 4])
-    warps = ask("warps", 4, [2, 8])
-    ahead = ask("ahead", 4 // per, [1, 2, 4, 8])
+    step = STEP * 8 // bits
+    steps = -(-width // step)
+    tiles = 1 + gates
+    per = ask("per", 1, [2])
+    least = -(-per * rows * COLUMNS // 32)
+    blocks = -(-columns // (per * COLUMNS))
+    many = 16 if blocks <= gpu_properties.query(device).processors else 8
+    warps = max(least, ask("warps", min(many, 1 << (steps - 1).bit_length()), [4, 8, 16]))
+    slot = warps * (per * tiles * COLUMNS * STEP + (rows + (scale is not None)) * step * 2)
+    results = 4 * warps * rows * (per * tiles * COLUMNS + 1)
+    ahead = ask("ahead", 2 if 2 * slot + results <= SHARED else 1, [1, 2, 4])
+    over = ahead * slot + results > SHARED or results > STATIC
+    decline_if(over, "more shared memory than a thread block has")
     sizes = {
         "ROWS": rows, "WIDTH": width, "COLUMNS": columns, "PER": per, "WARPS": warps,
         "AHEAD": ahead, "GATES": int(gates), "NORMALIZES": int(scale is not None),
         "BIASED": int(bias is not None), "ADDS": int(addend is not None), "EARLY": int(early),
         "ACTIVATES": int(activation is not None),
-        "WEIGHT_BITS": bits, "GROUP": group, "ZEROS": int(zeros is not None),
-        "HALF": HALF[x.dtype],
+        "WEIGHT_BITS": bits, "GROUP": group, "UNIT": gcd(group, step),
+        "ZEROS": int(zeros is not None), "HALF": HALF[x.dtype],
+        "BRIEF": int(x.dtype == "bfloat16"),
     }  # fmt: skip
     more = {} if activation is None else macros(activation)
-    types = {"DATA": x.dtype, "SCALE": x.dtype if scale is None else scale.dtype}
-    types |= {"GRID": x.dtype if scales is None else scales.dtype}
+    types = {"DATA": x.dtype, "GRID": x.dtype if scales is None else scales.dtype}
     text = source("few_rows", types, {**sizes, **more})
-    grid = -(-columns // (per * warps)), 1
     present = {
         "scales": scales, "zeros": zeros, "scale": scale, "bias": bias, "addend": addend,
     }  # fmt: skip
@@ -128,9 +143,9 @@ def product(
             if name in tensors and tensors[name].data_ptr() % 16:
                 tensors[name] = tensors[name].clone()
         if not launch:
-            how = device.ordinal, grid, 32 * warps, PARAMETERS.size
+            how = device.ordinal, (blocks, 1), 32 * warps, PARAMETERS.size, ahead * slot
             launch.append(cubin.launch(text, "few_rows", *how, early=early))
-        launch[0](PARAMETERS.packed(tensors, eps))
+        launch[0](PARAMETERS.packed(tensors, eps, BASE[x.dtype]))
 
     return cubin.env(run, lambda: [text], device.ordinal)
 

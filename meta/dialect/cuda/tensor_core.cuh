@@ -40,6 +40,14 @@ template <int pending> inline void await_copies() {
   asm volatile("cp.async.wait_group %0;" : : "n"(pending) : "memory");
 }
 
+// Four matrices of 8 x 8 numbers: lane 8 i + r gives the address of row r of the i-th one, lane
+// 4 g + t gets the columns 2 t and 2 t + 1 of row g.
+template <class At> inline void load_matrices(unsigned (&to)[4], At row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(shared_address(row))
+               : "memory");
+}
 // Matrices of 8 x 8 numbers, turned: lane 8 i + r gives the address of row r of the i-th one, lane
 // 4 g + t gets the rows 2 t and 2 t + 1 of column g.
 template <class At> inline void load_turned(unsigned (&to)[4], At row) {

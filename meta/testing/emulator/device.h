@@ -20,6 +20,7 @@
 #define __align__(n) __attribute__((aligned(n)))
 #define __CUDA_ARCH__ 900
 #define __syncthreads() sync_block(__LINE__)
+#define __syncwarp() sync_warp(__LINE__)
 #define __activemask() active_lanes(__LINE__)
 #define __shfl_xor_sync(mask, value, ...) shuffle_xor(__LINE__, mask, value, __VA_ARGS__)
 #define __shfl_down_sync(mask, value, ...) shuffle_down(__LINE__, mask, value, __VA_ARGS__)
@@ -214,6 +215,7 @@ static inline unsigned ballot(int site, unsigned mask, bool value) {
   exchange(site, mask, value, lane(), &found);
   return found;
 }
+static inline void sync_warp(int site) { exchange(site, ~0u, 0, lane(), nullptr); }
 static inline unsigned match_any(int site, unsigned mask, unsigned value) {
   unsigned found = 0, any;
   for (unsigned k = 0; k < 32; ++k)
@@ -297,6 +299,23 @@ static inline void load_turned_in_warp(int site, unsigned (&to)[n], Pointer<uint
     const ushort* odd = all[8 * i + own % 4 * 2 + 1];
     to[i] = even[own / 4] | (unsigned)odd[own / 4] << 16;
   }
+}
+// x * y + z of two halves in a word, rounded once.
+template <class T>
+static inline unsigned fused_pairs(unsigned x, unsigned y, unsigned z) {
+  T of[3][2], found[2];
+  memcpy(of[0], &x, 4), memcpy(of[1], &y, 4), memcpy(of[2], &z, 4);
+  for (int i = 0; i < 2; ++i) down(found[i], fmaf(up(of[0][i]), up(of[1][i]), up(of[2][i])));
+  unsigned both;
+  memcpy(&both, found, 4);
+  return both;
+}
+static inline unsigned __byte_perm(unsigned x, unsigned y, unsigned order) {
+  unsigned long long bytes = x | (unsigned long long)y << 32;
+  unsigned found = 0;
+  for (int i = 0; i < 4; ++i)
+    found |= (unsigned)(bytes >> (order >> 4 * i & 7) * 8 & 255) << 8 * i;
+  return found;
 }
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 static inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }

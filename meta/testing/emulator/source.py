@@ -31,23 +31,22 @@ _BRIEF = "y.bits = nv_bfloat16(single).bits;\n"
 _HALVES = {
     r"mma\.sync\.aligned\.m16n8k16": "multiply_halves_in_warp<T>(__LINE__, c, a, b);\n",
     r"cvta\.to\.shared": "found = 0;\n",
-    r"cp\.async\.cg": "copy_chunk(to, from, there);\n",
+    r"fma\.rn\.\" HALF": "found = fused_pairs<T>(x, y, z);\n",
+    r"cp\.async\.cg": "copy_chunk(Pointer<uint4>(to), from, there);\n",
     r"cp\.async\.commit": "\n",
     r"cp\.async\.wait": "\n",
-    r"ldmatrix.*?x4": "load_turned_in_warp(__LINE__, to, row);\n",
-    r"ldmatrix.*?x2": "load_turned_in_warp(__LINE__, to, row);\n",
+    r"ldmatrix\.sync\.aligned\.m8n8\.x4\.shared": (
+        "load_in_warp(__LINE__, to, Pointer<uint4>(row));\n"
+    ),
+    r"ldmatrix\.sync\.aligned\.m8n8\.x[24]\.trans": (
+        "load_turned_in_warp(__LINE__, to, Pointer<uint4>(row));\n"
+    ),
 }
 
 # Those of `short_attention.cuh`, whose shared memory has a size that is known at launch.
 _SHORT = {
     r"mma\.sync\.aligned\.m16n8k16.*?\(first\), \"r\"\(second\)": (
         "unsigned b[2] = {first, second};\n  multiply_halves_in_warp<T>(__LINE__, c, a, b);\n"
-    ),
-    r"ldmatrix\.sync\.aligned\.m8n8\.x4\.shared": (
-        "load_in_warp(__LINE__, to, Pointer<uint4>(row));\n"
-    ),
-    r"ldmatrix\.sync\.aligned\.m8n8\.x4\.trans\.shared": (
-        "load_turned_in_warp(__LINE__, to, Pointer<uint4>(row));\n"
     ),
     r"\{ \.reg \.u64 wide": "address = 0;\n",
     r"cp\.async\.cg\.shared\.global \[%0\], \[%1\], 16;\"\s*::\s*\"r\""

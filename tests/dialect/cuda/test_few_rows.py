@@ -48,6 +48,8 @@ def types(*tensors: torch.Tensor | None) -> list[Any]:
         ((2, 2), 520, 9, "nba"),
         ((4,), 16, 6, "n"),
         ((2,), 1032, 3, "a"),
+        ((9,), 136, 33, "n"),
+        ((16,), 512, 20, "ba"),
     ],
 )
 @pytest.mark.parametrize(("activation", "gates"), [(None, False), ("silu", True), ("gelu", False)])
@@ -66,8 +68,7 @@ def test_against_float64(
         return torch.randn(shape, generator=generator).to(TO_TORCH[dtype])
 
     x, w = draw(*rows, width), draw(columns * (1 + gates), width) / width**0.5
-    scale = draw(width) if "n" in parts else None
-    scale = scale.float() if scale is not None and "a" in parts else scale
+    scale = draw(width) if "n" in parts and dtype == "bfloat16" else None
     bias = draw(w.shape[0]) if "b" in parts else None
     addend = draw(*rows, columns) if "a" in parts else None
     out = torch.full((*rows, columns), float("nan"), dtype=x.dtype)
@@ -96,7 +97,7 @@ def test_against_float64(
 )
 @pytest.mark.parametrize(
     ("rows", "symmetric", "norm", "gates"),
-    [(1, True, True, False), (1, False, False, True), (3, False, True, False)],
+    [(1, True, True, False), (1, False, False, True), (3, False, True, False), (11, False, True, True)],
 )
 def test_quantised_matrices(
     kind: str,
@@ -115,7 +116,8 @@ def test_quantised_matrices(
     how = {"group": group, "symmetric": symmetric, "scale_dtype": "float16"}
     packed, scales, zeros = op.quantize_weight(meta.array(w), kind, **how)
     exact = op.dequantize_weight(packed, scales, zeros, dtype="float64").torch()
-    scale = torch.randn(width, generator=generator) if norm else None
+    scale = torch.randn(width, generator=generator).bfloat16()
+    scale = scale if norm and dtype == "bfloat16" else None
     out = torch.full((rows, columns), float("nan"), dtype=x.dtype)
     given = [packed.torch(), scales.torch(), None if zeros is None else zeros.torch()]
     tx, tw, ts, tz, to = types(x, *given, out)
@@ -137,7 +139,7 @@ def test_quantised_matrices(
     ("x", "w", "result", "why"),
     [
         (("float32", 1, 8), ("float32", 4, 8), ("float32", 1, 4), "half precision"),
-        (("float16", 5, 8), ("float16", 4, 8), ("float16", 5, 4), "5 rows"),
+        (("float16", 17, 8), ("float16", 4, 8), ("float16", 17, 4), "17 rows"),
         (("float16", 1, 12), ("float16", 4, 12), ("float16", 1, 4), "not read by 8"),
         (("float16", 2, 8), ("float16", 4, 8), ("float16", 1, 8), "no rows of 4"),
         (("float16", 0, 8), ("float16", 4, 8), ("float16", 0, 4), "empty"),
@@ -208,8 +210,8 @@ def test_what_one_kernel_runs(
 def test_what_stands_around_a_quantised_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(cuda.__dict__, "unavailable", None)
     monkeypatch.setattr(gpu_properties, "query", lambda device: gpu_properties.DEFAULT)
-    text = """func @main(%x: float16[1, 1, 32], %s: float16[32], %w: uint8[8, 16],
-%g: float16[8, 1], %b: float16[8], %c: float16[1, 1, 8]) {
+    text = """func @main(%x: bfloat16[1, 1, 32], %s: bfloat16[32], %w: uint8[8, 16],
+%g: float16[8, 1], %b: bfloat16[8], %c: bfloat16[1, 1, 8]) {
   %n = rms_norm(%x, %s)
   %y = quantized_matmul(%n, %w, %g)
   %e = bias_add(%y, %b, axis=2)
@@ -227,7 +229,7 @@ def test_dispatch_chooses_it_for_few_rows(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(cuda.__dict__, "unavailable", None)
     monkeypatch.setattr(gpu_properties, "query", lambda device: gpu_properties.DEFAULT)
     text = "func @main(%x: float16[{n}, 16], %w: float16[6, 16]) {{ %r = dense(%x, %w) return %r }}"
-    for rows, takes in ((4, True), (5, False)):
+    for rows, takes in ((16, True), (17, False)):
         module = infer_type(parse(text.format(n=rows)))
         with meta.dialect.only("cuda", "torch"):
             assert ("cuda.dense(" in str(dispatch(module, device=GPU))) == takes
