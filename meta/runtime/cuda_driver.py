@@ -10,7 +10,6 @@ from functools import cache
 import torch
 
 from meta.base.errors import DeviceError
-from meta.runtime import gpu_properties
 
 LARGE_PARAMETERS = 32764
 """Bytes of parameters that a kernel takes, from CUDA 12.1 and compute capability 7.0 on."""

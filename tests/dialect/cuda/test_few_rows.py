@@ -97,7 +97,12 @@ def test_against_float64(
 )
 @pytest.mark.parametrize(
     ("rows", "symmetric", "norm", "gates"),
-    [(1, True, True, False), (1, False, False, True), (3, False, True, False), (11, False, True, True)],
+    [
+        (1, True, True, False),
+        (1, False, False, True),
+        (3, False, True, False),
+        (11, False, True, True),
+    ],
 )
 def test_quantised_matrices(
     kind: str,
