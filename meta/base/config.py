@@ -92,6 +92,8 @@ KNOBS: dict[str, Knob] = {
          "allow TensorFloat-32 in float32 convolutions and matrix products on CUDA"),
         ("META_CUDA_GRAPH", _flag, True,
          "record compiled programs as CUDA graphs where that can be done"),
+        ("META_SIZES", int, 16,
+         "for how many sizes of its symbolic dimensions a program is compiled anew on CUDA"),
         ("META_TUNE", _choice("off", "cached", "on"), "cached",
          "choose kernels by what was measured of them: off, cached (what is kept), or on (measure "
          "what is not)"),

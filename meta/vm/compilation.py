@@ -13,7 +13,7 @@ from typing import Any
 
 from meta.base import gc_pause
 from meta.base.call_context import Default
-from meta.base.device import require
+from meta.base.device import Device, require
 from meta.base.errors import ArgumentError, DeviceError
 from meta.base.log import LOG
 from meta.cost.chooser import chooser, choosing, measured, tuned, tuning
@@ -158,7 +158,6 @@ def lower(
     takes memory.
     """
     Default.complete()  # the programs are of all that the package can
-    begin = perf_counter()
     with PassContext(opt_level=opt_level):
         program = to_program(model, args, dict(kwargs))
     program.require_end()
@@ -187,10 +186,21 @@ def lower(
     if program.steady and program.arrays and counted and _prepares(passes):
         main = replace(main, attrs={**main.attrs, ARRAYS: len(program.arrays)})
     traced = program.module.with_functions({**program.module.functions, ENTRY: main})
+    bound = partial(_bound, program.convention.name)
+    recipe = Recipe(copy_context(), passes, traced, where, bound)
+    found = bound(passes, traced, where)
+    how = program.convention, passes.history, cuda_graph, recipe
+    return LoweredProgram(found, program.arrays, *how)
+
+
+@gc_pause.gc_paused()
+@compiling()
+def _bound(name: str, passes: Pipeline, traced: Module, where: Device) -> BoundProgram:
+    """Lower a traced program, or take it from the program cache: no pass has a history then."""
+    begin = perf_counter()
+    passes.history = []
     key = program_cache.key_of(traced, passes, where)
     found = None if key is None else program_cache.find(key)
-    history: Sequence[PassRecord] = ()
-    recipe = Recipe(copy_context(), passes, traced, where)
     if found is None:
         # Not before: while TVM reads symbols, no library can be loaded, nor a kept kernel.
         warm_up(where)
@@ -202,17 +212,16 @@ def lower(
         prepares = preparation_of(module)
         preparation = None if prepares is None else lambda: prepares
         found = BoundProgram(code, kernels, where, lambda: module, preparation)
-        history = passes.history
         if key is not None and not chooser().exhausted:  # else a later process goes on measuring
             # What was measured on the way counts from now on.
             program_cache.store(program_cache.key_of(traced, passes, where) or key, found)
             if tuning() == "on":  # complete, so that it is what "cached" would make of the costs
                 with tuned(measures=False):
                     program_cache.store(program_cache.key_of(traced, passes, where) or key, found)
-    how = "compiled" if history else "took from the program cache:"
-    what = program.convention.name, where, len(found.kernels), perf_counter() - begin
+    how = "compiled" if passes.history else "took from the program cache:"
+    what = name, where, len(found.kernels), perf_counter() - begin
     LOG.info(f"{how} %s on %s, %d kernels, in %.3f s", *what)
-    return LoweredProgram(found, program.arrays, program.convention, history, cuda_graph, recipe)
+    return found
 
 
 FREEZING = "integer_products", "channels_last", "pack_weights"

@@ -18,16 +18,12 @@ from meta.ir import (
     Binding,
     Call,
     Expr,
-    Function,
     Module,
     SymbolicDim,
     TensorType,
-    TupleType,
     Type,
-    Var,
     bindings,
     structural_equal,
-    substitute,
     type_of,
 )
 from meta.op.core.check import normalize_axis
@@ -35,9 +31,8 @@ from meta.passes import dead_code, infer_type
 from meta.passes.distributed.sharding import InsertedCollective
 from meta.passes.distributed.tensor_parallel import tensor_parallel
 from meta.passes.rewrite import rewrite_function, with_value
-from meta.vm.compiler.calling_convention import DIMS, DimRange
-from meta.vm.compiler.kernels import evaluated
-from meta.vm.run.verify_values import with_extents
+from meta.vm.compiler.calling_convention import DimRange
+from meta.vm.compiler.static_sizes import of_sizes, with_numbers
 
 ROWS = 16
 """Rows of the larger program: so many share what is read of weights."""
@@ -73,15 +68,10 @@ def _program_of_rank(
 ) -> tuple[Module | None, list[str]]:
     """Return the program of one of so many ranks, which has so many of the rows."""
     main, extents = module.main, {dim: ranks * rows}
-    types = [_with(p.type, extents) for p in main.params]
-    params = tuple(Var(p.name, t) for p, t in zip(main.params, types, strict=True))
-    body = substitute(main.body, dict(zip(main.params, params, strict=True)))
-    attrs = {name: value for name, value in main.attrs.items() if name != DIMS}
-    whole = module.with_functions({**module.functions, "main": Function(params, body, None, attrs)})
     exchanges: list[InsertedCollective] = []
     try:
         made = tensor_parallel(
-            infer_type(with_extents(whole, extents)),
+            infer_type(of_sizes(module, extents)),
             over="rows",
             size=ranks,
             cuts={i: (0, 1) for i, p in enumerate(main.params) if _has_rows(p.type, dim)},
@@ -97,7 +87,7 @@ def _program_of_rank(
             f"needs several rows of {dim} at once: {e.why}{f'  # {e.span}' if e.span else ''}"
             for e in exchanges
         ]
-    if made.main.result_type != _with(main.result_type, {dim: rows}):
+    if made.main.result_type != with_numbers(main.result_type, {dim: rows}):
         return None, [f"a result of {main.result_type} does not follow from rows of {dim}"]
     return dead_code(made), []
 
@@ -135,12 +125,3 @@ def in_rows(type_: TensorType) -> bool:
     first, others = type_.shape[:1], type_.shape[1:]
     named = all(isinstance(d, int) or (isinstance(d, SymbolicDim) and d.name) for d in first)
     return named and all(isinstance(d, int) for d in others)
-
-
-def _with(type_: Type | None, extents: dict[str, int]) -> Type | None:
-    """Return a type with numbers for symbolic extents."""
-    if isinstance(type_, TupleType):
-        return TupleType(tuple(t for f in type_.fields if (t := _with(f, extents)) is not None))
-    if isinstance(type_, TensorType):
-        return type_.with_shape(evaluated(type_.shape, extents))
-    return type_

@@ -17,7 +17,7 @@ from meta.base.device import Device
 from meta.base.errors import ArgumentError, DeviceError, GradientError, OutOfMemory
 from meta.base.registry import OPERATORS
 from meta.dialect.core.preference import current as current_preference
-from meta.ir import Dim, Module, TensorType, TupleType, Type
+from meta.ir import Dim, Module, TensorType, TupleType, Type, structural_equal
 from meta.ir.types import bind_dims
 from meta.runtime import buffer_replacement as replaced
 from meta.runtime import num_threads, view_copies
@@ -37,6 +37,7 @@ from meta.vm.graphs.capture import GraphReport, Graphs, graphs_for, report
 from meta.vm.run.launch_errors import launch_error, passed_on
 from meta.vm.run.link import Linked, link
 from meta.vm.run.preparation import Preparation
+from meta.vm.run.sized_programs import SizedPrograms, is_sized
 from meta.vm.run.workspace import MEMORY_HINT, Workspace
 
 if TYPE_CHECKING:
@@ -146,7 +147,11 @@ class CompiledProgram:
         )
         self._is_shared = several and self._graphs is None
         self._in_order = self.workspace.in_order
-        if self._graphs is not None and not self.cuda_graph:
+        self._sized: SizedPrograms | None = None
+        alone = workspace is None and not any(op.collective for op in kernels)
+        if device.kind == "cuda" and recipe is not None and alone and is_sized(code):
+            self._sized = SizedPrograms(self, recipe, cuda_graph, self._ranges)
+        elif self._graphs is not None and not self.cuda_graph:
             self._graphs.refused(self.cuda_graph.why_not)
 
     @property
@@ -185,7 +190,15 @@ class CompiledProgram:
         program can put there, it puts there at once; the caller looks what it did, and copies the
         rest. None of them is in memory of another one, of an argument, or of an array.
         """
-        tensors = self._tensors(inputs)
+        tensors = None
+        if self._sized is not None:
+            extents = self._sized.extents([a.shape for a in inputs])
+            if extents not in self._sized.found:
+                tensors = self._tensors(inputs)  # raises for what does not fit
+            with self._for_size(extents) as own:
+                if own is not None:
+                    return own.on_arrays(inputs, into)
+        tensors = self._tensors(inputs) if tensors is None else tensors
         if self._shared_arguments:
             self._refuse_copies(inputs)
         verifies = self._verifying if current_overrides() is None else config.get("META_VERIFY")
@@ -198,6 +211,37 @@ class CompiledProgram:
         if self._shared_arguments:
             self._follow_up(inputs, tensors, result)
         return result
+
+    @contextmanager
+    def _for_size(self, extents: tuple[int, ...] | None) -> Iterator[CompiledProgram | None]:
+        """Have the program for extents that fit in a block, while none of another size runs; None
+        if there is none.
+        """
+        assert self._sized is not None
+        linked = self._runs.take()
+        try:
+            found = self._sized.found
+            if extents is None or extents in found:
+                yield None if extents is None else found[extents]
+            else:
+                yield self._sized.compiled(extents)
+        finally:
+            self._runs.give(linked)
+
+    @property
+    def sizes(self) -> list[dict[str, int]]:
+        """The extents of symbolic dimensions that have a program of their own, in the order in
+        which calls brought them; none on the CPU.
+        """
+        return [] if self._sized is None else self._sized.sizes
+
+    def share_preparation(self, other: CompiledProgram) -> None:
+        """Keep what is computed of the arrays alone with another program of them, if it is equal:
+        before the first call.
+        """
+        mine, its = self.program.preparation, other.program.preparation
+        if mine is not None and its is not None and structural_equal(mine(), its()):
+            self._preparation = other._preparation
 
     def _follow_up(self, inputs: list[ndarray], tensors: list[Any], result: Any) -> None:
         """Write back and mark, where arguments were made compact."""
@@ -230,6 +274,12 @@ class CompiledProgram:
         of another result, in `kept_memory`, or, if `plan_memory` was told so, in the workspace. For
         callers that keep to the types.
         """
+        if self._sized is not None:
+            with self._for_size(self._sized.extents([t.shape for t in tensors])) as own:
+                # The caller knows of this program where results may lie.
+                known = own is not None and not own.code.prepared
+                if own is not None and known and own.returned <= self.returned:
+                    return own.on_tensors(tensors)
         return self._in_turn(tensors)
 
     def _in_turn(self, tensors: list[Any], into: Sequence[torch.Tensor | None] = ()) -> Any:
@@ -481,7 +531,9 @@ class CompiledProgram:
 
     def graph_bytes(self) -> int:
         """Return the memory that CUDA graphs keep."""
-        return 0 if self._graphs is None else self._graphs.recorder.pool_bytes()
+        own = 0 if self._graphs is None else self._graphs.recorder.pool_bytes()
+        sized = () if self._sized is None else self._sized.found.values()
+        return own + sum(program.graph_bytes() for program in sized if program)
 
     def prepared(self) -> tuple[torch.Tensor, ...]:
         """Return what the program needs that depends on the arrays alone, as they are now."""

@@ -10,7 +10,7 @@ else, else the instruction whose argument was overwritten.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,17 +22,17 @@ from meta.base.errors import ArgumentError, IRError
 from meta.base.registry import OPERATORS
 from meta.dialect import prefer
 from meta.dialect.core import IN_PLACE
-from meta.ir import Binding, Call, Dim, Module, TensorType, bindings
+from meta.ir import Dim, Module, TensorType, bindings
 from meta.op.core import tree
 from meta.op.core.op import Op, by_schema
 from meta.passes import PassRecord
-from meta.passes.rewrite import rewrite, with_value
 from meta.runtime import random
 from meta.runtime.ndarray import ndarray
 from meta.runtime.no_gradient import no_grad
 from meta.vm.compiler.code import KernelRef
-from meta.vm.compiler.kernels import BoundProgram, concrete_args, evaluated
+from meta.vm.compiler.kernels import BoundProgram, concrete_args
 from meta.vm.compiler.launch_sites import LaunchSite
+from meta.vm.compiler.static_sizes import with_extents
 from meta.vm.eager.kernel_contracts import overlap, same_bits
 from meta.vm.run.interpreter import run_module
 from meta.vm.run.observers import observed, operands
@@ -337,21 +337,6 @@ def copies(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         place = tensor.storage_offset(), tensor.shape, tensor.stride()
         result.append(torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(own, *place))
     return result
-
-
-def with_extents(module: Module, extents: Mapping[str, Dim]) -> Module:
-    """Return a module whose calls have numbers in the place of symbolic extents."""
-    if not extents:
-        return module
-    known = {name: extent for name, extent in extents.items() if isinstance(extent, int)}
-
-    def rule(binding: Binding) -> Binding:
-        value = binding.value
-        if not isinstance(value, Call):
-            return binding
-        return with_value(binding, replace(value, args=evaluated(value.args, known)))
-
-    return rewrite(module, rule)
 
 
 def _arguments(kernel: KernelRef, op: Op, values: list[Any], extents: list[Any]) -> list[Any]:
