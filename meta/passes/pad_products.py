@@ -349,11 +349,9 @@ class _Sweep:
         result = self.main.body.result
         if not self.returned or not isinstance(result, Tuple):
             return result
-        fields = list(result.fields)
-        for i in self.returned:
-            atom = fields[i]
-            if atom in self.wide and atom not in self.there:
-                fields[i] = self.wide[atom].var
+        others = {f for i, f in enumerate(result.fields) if i not in self.returned} | self.there
+        loose = self.wide.keys() - others
+        fields = [self.wide[f].var if f in loose else f for f in result.fields]
         return Tuple(tuple(fields))
 
     def binding(self, binding: Binding) -> None:

@@ -193,11 +193,11 @@ def _padded_product(
     """
     of = problem(x, w, False, True, epilogue="none" if b is None else "bias")
     wide = of.n + widths[1]
-    require_columns(wide, result)
-    decline_if(of.n < LEAST_COLUMNS, f"there are fewer than {LEAST_COLUMNS} columns")
     decline_if(any((*widths[:1], *widths[2:])), "more than columns at the end is padded")
     few = wide % 8 == 0 and widths[1] in range(8)
     decline_if(not few, "the result is not padded to rows of 8 elements")
+    decline_if(of.n < LEAST_COLUMNS, f"there are fewer than {LEAST_COLUMNS} columns")
+    require_columns(wide, result)
     roles = ["x1", "x2", "out"]
     if b is not None:
         require_last(axis, b, result)
