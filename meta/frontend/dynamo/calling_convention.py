@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from operator import attrgetter, itemgetter
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -79,10 +78,10 @@ class Returns:
 
     Parameters
     ----------
-    converted: the graph. copied: results that lie in memory of somebody else. offsets: where others
-    lie in a `TrainingMemory`, if they do. cut: of how many columns those are, the first ones, of
-    which the program has more. gives: outputs, the last, in place of which there is a
-    token. takes: inputs that come from one.
+    converted: the graph. copied: results that lie in memory of somebody else. cut: of how many
+    columns results are, the first ones, of which the program has more. offsets: where others lie in
+    a `TrainingMemory`, if they do. gives: outputs, the last, in place of which there is a token.
+    takes: inputs that come from one.
 
     Attributes
     ----------
@@ -93,8 +92,8 @@ class Returns:
         self,
         converted: ConvertedGraph,
         copied: Collection[int],
+        cut: Mapping[int, int],
         offsets: Sequence[int | None] = (),
-        cut: Mapping[int, int] = MappingProxyType({}),
         gives: SavedTensors | None = None,
         takes: SavedTensors | None = None,
     ) -> None:

@@ -310,7 +310,7 @@ class CompiledGraph:
     def _returning(self, form: _Form, copied: Collection[int]) -> Returns:
         offsets = form.offsets if form is self._forms.get(True) else ()
         cut = {} if form.lowered is None else _cut(self.converted, form.lowered)
-        return Returns(self.converted, copied, offsets, cut, self._gives, self._takes)
+        return Returns(self.converted, copied, cut, offsets, self._gives, self._takes)
 
     def _shared(
         self,
