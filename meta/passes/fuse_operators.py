@@ -39,11 +39,12 @@ def fuse_operators(
     element by element joins anything but an opaque call or a convolution; a reduction or a
     convolution joins users that are elementwise. The result of a group is that of its last call,
     and with it those of elementwise calls of the same shape that others need later, as a backward
-    pass does. So no value is kept in memory that was not before. Casts to a dtype of more bytes are
-    computed by each kernel that reads them, from half the bytes. With ``recompute`` (None: on CUDA)
-    so are other such results of a group: the kernels that need them later compute them again, if
-    what they are computed from is in memory then anyway and no more bytes are read and written than
-    before. They are not kept, then. On the CPU the arithmetic would cost more than the memory.
+    pass does. So no value is kept in memory that was not before. Casts to a dtype of more bytes,
+    and broadcasts, are computed by each kernel that reads them, from fewer bytes. With
+    ``recompute`` (None: on CUDA) so are other such results of a group: the kernels that need them
+    later compute them again, if what they are computed from is in memory then anyway and no more
+    bytes are read and written than before. They are not kept, then. On the CPU the arithmetic would
+    cost more than the memory.
 
     A call never moves behind another that writes what it reads. A group has at most ``max_members``
     calls, those that are computed again included.

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from meta import op
 from meta.base.dtype import bits
 from meta.dialect.core import DialectOp
-from meta.dialect.core.ir_calls import full_view_source, has_effect, tensor_of
+from meta.dialect.core.ir_calls import called_op, full_view_source, has_effect, tensor_of
 from meta.ir import Binding, Block, Call, Expr, TensorType, TupleType, Var, operands, type_bytes
 from meta.ir.visit import uses
 from meta.passes.alias_analysis import AliasSets
@@ -57,15 +57,17 @@ class FusionGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class _CastReader:
-    """Who reads a cast: its position, and those of the views between the two, the last one last."""
+class _Reader:
+    """Who reads a cast or a broadcast: its position, and those of the views of a cast between the
+    two, the last one last.
+    """
 
     position: int
     views: tuple[int, ...]
 
     @property
     def first(self) -> int:
-        """Where the cast has to be known."""
+        """Where it has to be known."""
         return min((*self.views, self.position))
 
 
@@ -73,11 +75,11 @@ class FusionGroups:
     """The groups of one block.
 
     of: the group of each call that is in one, by position. gone: the positions of what nobody needs
-    any more: casts that every reader computes for itself, and their views. indices: by the position
-    of a call, the buffers of its indices that are looked at before it runs, and so in memory:
-    those that ``ranges`` do not know to be in range (None: none is looked at). ``recompute``:
-    whether kernels compute again what another one would have to write for them (`_recompute`).
-    ``symbolic``: whether arrays may have symbolic dimensions.
+    any more: casts and broadcasts that every reader computes for itself, and views of casts.
+    indices: by the position of a call, the buffers of its indices that are looked at before it
+    runs, and so in memory: those that ``ranges`` do not know to be in range (None: none is looked
+    at). ``recompute``: whether kernels compute again what another one would have to write for them
+    (`_recompute`). ``symbolic``: whether arrays may have symbolic dimensions.
     """
 
     def __init__(
@@ -213,10 +215,11 @@ class FusionGroups:
             and self._buffers.of(var) not in self._buffers.written
         )
 
-    # Casts that several kernels read ---------------------------------------------------------
+    # Casts and broadcasts that several kernels read --------------------------------------------
 
     def _shared(self, own: _Fusable) -> bool:
-        """Give a widening cast to each group that reads it; whether it was done.
+        """Give what is smaller before it, as before a widening cast, to each group that reads it;
+        whether it was done.
 
         What cannot compute it shares one wide result: of the first group that may have a second
         one, or of a kernel of its own.
@@ -224,7 +227,7 @@ class FusionGroups:
         if self._buffers.of(self.items[own.position].var) in self._buffers.written:
             return False
         readers = list(self._readers(own.position, ()))
-        wanted: dict[int, tuple[FusionGroup, list[_CastReader]]] = {}
+        wanted: dict[int, tuple[FusionGroup, list[_Reader]]] = {}
         for reader in readers:
             if reader.position in self.of:
                 group = self.of[reader.position]
@@ -255,16 +258,19 @@ class FusionGroups:
         self.gone |= views - {v for r in kept for v in r.views}
         return True
 
-    def _readers(self, position: int, views: tuple[int, ...]) -> Iterator[_CastReader]:
-        """Yield who reads a binding, through views of this block or without."""
+    def _readers(self, position: int, views: tuple[int, ...]) -> Iterator[_Reader]:
+        """Yield who reads a binding, through views of this block or without; of a broadcast, whose
+        views are not those of its operand, without.
+        """
         users = sorted(self._users.get(self.items[position].var, ()))
         if views and not users:
-            yield _CastReader(views[-1], views[:-1])  # nobody reads the view: it stays as it is
+            yield _Reader(views[-1], views[:-1])  # nobody reads the view: it stays as it is
+        through = bool(views) or not _repeats(self.items[position])
         for user in users:
-            if user < len(self.items) and _is_view(self.items[user]):
+            if through and user < len(self.items) and _is_view(self.items[user]):
                 yield from self._readers(user, (*views, user))
             else:
-                yield _CastReader(user, views)
+                yield _Reader(user, views)
 
     # What other kernels compute again ---------------------------------------------------------
 
@@ -368,7 +374,7 @@ class _Fusable:
     position: int
 
 
-def _read(own: _Fusable, reader: _CastReader) -> int:
+def _read(own: _Fusable, reader: _Reader) -> int:
     """Return the position of what a reader names: the cast, or the last view of it."""
     return reader.views[-1] if reader.views else own.position
 
@@ -422,12 +428,26 @@ def _fusable(binding: Binding, position: int, symbolic: bool) -> _Fusable | None
 
 
 def _growth(binding: Binding) -> int:
-    """Return the bits by which a dispatched cast makes elements larger; 0 for other calls."""
+    """Return the bits by which a dispatched cast makes elements larger, 1 for one that repeats
+    them; 0 for other calls.
+    """
     call = binding.value
     assert isinstance(call, Call) and isinstance(call.callee, DialectOp)
+    if _repeats(binding):
+        return 1
     if call.callee.base is not op.astype or not isinstance(call.args[0], Var):
         return 0
     return bits(tensor_of(binding.var).dtype) - bits(tensor_of(call.args[0]).dtype)
+
+
+def _repeats(binding: Binding) -> bool:
+    """Whether a dispatched call has the elements of one array, and more than once."""
+    call = binding.value
+    return (
+        isinstance(call, Call)
+        and called_op(call) is op.broadcast_to
+        and isinstance(call.args[0], Var)
+    )
 
 
 def _is_view(binding: Binding) -> bool:

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -34,7 +34,9 @@ from meta.ir import (
     If,
     Module,
     TensorType,
+    Tuple,
     Var,
+    type_of,
 )
 from meta.ir.visit import uses
 from meta.op.core.axes import product_terms
@@ -182,7 +184,11 @@ SCORES = {
 
 
 def carry_padding(
-    module: Module, *, device: Device, devices: tuple[str, ...] = ("cuda",)
+    module: Module,
+    *,
+    device: Device,
+    devices: tuple[str, ...] = ("cuda",),
+    returned: Collection[int] = (),
 ) -> Module:
     """Cut padded columns off as late as can be, on ``devices``; of scores, never.
 
@@ -192,7 +198,9 @@ def carry_padding(
     many of the columns are classes; the gradient of the others is 0. So scores are written once
     and read twice, and the gradient is written once, padded, and read as it is. A program that is
     given padded scores, or is to return them, is as good: what is padded like that, or cut off such
-    a gradient, is there. To be run after `align_products`.
+    a gradient, is there. Of main's results, those of these numbers are ``returned`` with all
+    columns, where nothing else needs them cut off: who asks for that narrows them. To be run after
+    `align_products`.
 
     >>> from meta.base.device import CPU
     >>> from meta.ir import parse
@@ -228,7 +236,7 @@ def carry_padding(
     if not found:
         return module
     stay = {b.var for b in main.body.bindings if owning_tuple(buffers.of(b.var)) in written}
-    sweep = _Sweep(main, found, stay)
+    sweep = _Sweep(main, found, stay, returned)
     return module.with_functions({**module.functions, "main": sweep.function()})
 
 
@@ -318,8 +326,10 @@ class _Wide:
 class _Sweep:
     """Rewrites main: what is computed of a cut is computed of all columns, unless it is written."""
 
-    def __init__(self, main: Function, cuts: dict[Var, _Cut], written: set[Var]) -> None:
-        self.main, self.cuts, self.written = main, cuts, written
+    def __init__(
+        self, main: Function, cuts: dict[Var, _Cut], written: set[Var], returned: Collection[int]
+    ) -> None:
+        self.main, self.cuts, self.written, self.returned = main, cuts, written, returned
         self.wide: dict[Expr, _Wide] = {}
         self.whole: dict[Var, Expr] = {}  # what was padded to what there is anyway
         self.made: list[Binding] = []
@@ -328,9 +338,21 @@ class _Sweep:
     def function(self) -> Function:
         for binding in self.main.body.bindings:
             self.binding(binding)
-        self.narrow(Binding(Var(""), self.main.body.result))
-        main = replace(self.main, body=Block(tuple(self.made), self.main.body.result))
+        result = self.result()
+        self.narrow(Binding(Var(""), result))
+        body = Block(tuple(self.made), result)
+        main = replace(self.main, body=body, result_type=type_of(result))
         return rewrite_function(main, lambda b: b, self.whole) if self.whole else main
+
+    def result(self) -> Expr:
+        """Return main's result, with all columns of what may be returned so."""
+        result = self.main.body.result
+        if not self.returned or not isinstance(result, Tuple):
+            return result
+        others = {f for i, f in enumerate(result.fields) if i not in self.returned} | self.there
+        loose = self.wide.keys() - others
+        fields = [self.wide[f].var if f in loose else f for f in result.fields]
+        return Tuple(tuple(fields))
 
     def binding(self, binding: Binding) -> None:
         """Add a binding, or what becomes of it."""

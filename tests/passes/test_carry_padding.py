@@ -13,7 +13,7 @@ from meta import op
 from meta.base.config import override
 from meta.base.device import CPU
 from meta.base.errors import IndexOutOfRange
-from meta.ir import Call, Module, TensorType, parse
+from meta.ir import Call, Module, TensorType, parse, type_of, verify
 from meta.model import Model, trace, value_and_grad
 from meta.model.layers import Linear
 from meta.passes import carry_padding, infer_type
@@ -152,6 +152,34 @@ CONFIG = {
     "align_products": {"devices": ("cpu",), "least_work": 1},
     "carry_padding": {"devices": ("cpu",)},
 }
+
+
+@pytest.mark.parametrize(
+    ("result", "returned", "expected"),
+    [
+        ("(%f, %x)", (0,), [WIDE, 8]),
+        ("(%f, %x)", (1,), [CLASSES, 8]),
+        ("(%f, %f)", (0, 1), [WIDE, WIDE]),
+        ("(%f, %f)", (0,), [CLASSES, CLASSES]),
+        ("(%r, %f)", (0, 1), [3, CLASSES]),
+        ("(%v, %f)", (0, 1), [None, WIDE]),
+        ("%f", (0,), [CLASSES]),
+    ],
+)
+def test_what_is_returned_with_all_columns(
+    result: str, returned: tuple[int, ...], expected: list[int | None]
+) -> None:
+    body = """%s = bias_add(%c, %b, 1)
+    %f = astype(%s, "float32")"""
+    body += "\n%r = strided_slice(%f, (0, 0), (6, 3))" if "%r" in result else ""
+    body += "\n%v = cross_entropy(%f, %l)" if "%v" in result else ""
+    module = infer_type(parse(f"func @main({HEAD}) {{\n{PRODUCT}{body}\nreturn {result}\n}}"))
+    found = carry_padding(module, device=CPU, devices=("cpu",), returned=returned)
+    verify(found)
+    types = type_of(found.main.body.result)
+    shapes = [t.shape for t in getattr(types, "fields", (types,))]
+    assert [s[-1] if s else None for s in shapes] == expected
+    assert infer_type(found).main.result_type == found.main.result_type
 
 
 @pytest.mark.parametrize("bias", [True, False])

@@ -1,5 +1,6 @@
-"""A widening cast is computed in each kernel that reads it, and not at all for what reads any
-dtype: what becomes of programs by hand. tests/amp/test_bytes.py counts what that saves.
+"""A widening cast or a broadcast is computed in each kernel that reads it, and a cast not at all
+for what reads any dtype: what becomes of programs by hand. tests/amp/test_bytes.py counts what that
+saves.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import meta
 from meta import op
 from meta.ir import parse, structural_equal
 from meta.passes import bypass_casts, dead_code
+from meta.testing.emulator.operators import emulated_cuda
 from tests.passes.fused_programs import fused, kernels
 
-PARAMETERS = "%h: float16[4, 6], %x: float32[4, 6]"
+PARAMETERS = "%h: float16[4, 6], %x: float32[4, 6], %row: float32[6]"
 CAST = '%a: float32[4, 6] = tvm.astype(%h, dtype="float32")'
+BROADCAST = "%a: float32[4, 6] = tvm.broadcast_to(%row, shape=(4, 6))"
 CASES = {
     "what rounds the result of a reduction stays with it": (
         """{
@@ -133,6 +136,58 @@ CASES = {
         }}""",
         ["relu", "reshape", "astype exp"],
     ),
+    "a broadcast": (
+        f"""{{
+          {BROADCAST}
+          %b: float32[4, 6] = tvm.exp(%a)
+          %c: float32[4] = tvm.sum(%a, axis=1)
+          return (%b, %c)
+        }}""",
+        ["broadcast_to exp", "broadcast_to sum"],
+    ),
+    "a broadcast of what is computed": (
+        f"""{{
+          %s: float32[6] = tvm.sum(%x, axis=0)
+          {BROADCAST.replace("%row", "%s")}
+          %b: float32[4, 6] = tvm.exp(%a)
+          %c: float32[4] = tvm.sum(%a, axis=1)
+          return (%b, %c)
+        }}""",
+        ["sum", "broadcast_to exp", "broadcast_to sum"],
+    ),
+    "a broadcast that a view is of": (
+        f"""{{
+          {BROADCAST}
+          %v: float32[24] = reshape(%a, shape=(24,))
+          %b: float32[24] = tvm.exp(%v)
+          %c: float32[4] = tvm.sum(%a, axis=1)
+          %d: float32[4, 6] = tvm.tanh(%a)
+          return (%b, %c, %d)
+        }}""",
+        ["broadcast_to", "reshape", "exp", "broadcast_to sum", "broadcast_to tanh"],
+    ),
+    "a broadcast that another dialect reads": (
+        f"""{{
+          {BROADCAST}
+          %c: float32[4] = tvm.sum(%a, axis=1)
+          %d: float32[4, 6] = torch.relu(%a)
+          return (%c, %d)
+        }}""",
+        ["broadcast_to", "broadcast_to sum", "torch.relu"],
+    ),
+    "indices that are known to be in range": (
+        """{
+          %n: int64[6] = tvm.astype(%row, dtype="int64")
+          %m: int64[6] = tvm.clip(%n, 0, 5)
+          %a: int64[4, 6] = tvm.broadcast_to(%m, shape=(4, 6))
+          %b: float32[4, 6] = tvm.take_along_axis(%x, %a, axis=1)
+          %c: float32[4, 6] = tvm.exp(%b)
+          %d: float32[4] = tvm.sum(%c, axis=1)
+          %e: float32[4, 6] = tvm.take_along_axis(%c, %a, axis=1)
+          return (%d, %e)
+        }""",
+        ["astype clip", "broadcast_to take_along_axis exp", "sum", "broadcast_to take_along_axis"],
+    ),
     "a narrowing cast is one value": (
         """{
           %a: float16[4, 6] = tvm.astype(%x, dtype="float16")
@@ -189,7 +244,7 @@ def test_what_is_joined(name: str) -> None:
 
 def test_a_kernel_reads_a_view_of_what_was_cast() -> None:
     expected = parse(
-        """func @main(%h: float16[4, 6], %x: float32[4, 6]) {
+        """func @main(%h: float16[4, 6], %x: float32[4, 6], %row: float32[6]) {
           %w: float16[24] = reshape(%h, shape=(24,))
           %b: float32[24] = @fused_astype_exp(%w)
           %c: float32[4] = @fused_astype_sum(%h)
@@ -219,6 +274,33 @@ def test_a_kernel_reads_a_view_of_what_was_cast() -> None:
         }}""",
     )
     assert structural_equal(found, expected), str(found)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("heads", [1, 3])
+def test_layers_that_read_rows_by_shared_positions(heads: int, dtype: str) -> None:
+    """As attention of relative positions does: no kernel writes the positions for each head."""
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(2 * heads, 5, 9, generator=generator).to(getattr(torch, dtype))
+    ids = torch.randint(0, 9, (1, 5, 7), generator=generator)
+
+    def model(x: Any, ids: Any) -> Any:
+        at = op.broadcast_to(op.clip(ids, 0, 8), (2 * heads, 5, 7))
+        first = op.softmax(op.take_along_axis(x, at, 2))
+        return first, op.take_along_axis(op.concat([x, first], 2), at, 2)
+
+    arrays = meta.array(scores), meta.array(ids)
+    with emulated_cuda(), meta.dialect.only("tvm"):
+        executable = meta.vm.compile(meta.model.trace(model), *arrays)
+        found = executable(*arrays)
+    assert "tvm.broadcast_to" not in executable.kernels()
+    assert sum("broadcast_to" in name for name in executable.kernels()) == 2
+    at = ids.expand(2 * heads, 5, 7)
+    first = scores.double().gather(2, at).softmax(2)
+    expected = first, torch.cat([scores.double(), first], 2).gather(2, at)
+    tolerance = 1e-5 if dtype == "float32" else 1e-2
+    for y, z in zip(found, expected, strict=True):
+        torch.testing.assert_close(y.torch().double(), z, rtol=tolerance, atol=tolerance)
 
 
 def bypassed(body: str) -> str:

@@ -40,7 +40,14 @@ from meta.base.device import Device
 from meta.dialect.core import OpEnv, Unsupported, decline_if
 from meta.dialect.core.dialect import overwrites_capture
 from meta.dialect.cublas import cublas as dialect
-from meta.dialect.cublas.product import FusedProduct, Product, UnalignedRows, prepared, problem
+from meta.dialect.cublas.product import (
+    FusedProduct,
+    PaddedRows,
+    Product,
+    UnalignedRows,
+    prepared,
+    problem,
+)
 from meta.ir.types import TensorType
 
 PRODUCTS = {"dense": (op.dense, True), "matmul": (op.matmul, False)}
@@ -175,6 +182,40 @@ def _cut_biased(
 
 dialect.pattern_op(_cut, name="dense_cut")(_cut_product)
 dialect.pattern_op(_cut_biased, name="dense_bias_cut")(_cut_product)
+
+
+def _padded_product(
+    x: TensorType, w: TensorType, widths: Any, result: TensorType, device: Device,
+    b: TensorType | None = None, more: Any = None, axis: Any = -1,
+) -> OpEnv:  # fmt: skip
+    """The scores of a vocabulary with the columns that pad them, as `carry_padding` leaves them:
+    weights and bias are read as they were before they were padded.
+    """
+    of = problem(x, w, False, True, epilogue="none" if b is None else "bias")
+    wide = of.n + widths[1]
+    decline_if(any((*widths[:1], *widths[2:])), "more than columns at the end is padded")
+    few = wide % 8 == 0 and widths[1] in range(8)
+    decline_if(not few, "the result is not padded to rows of 8 elements")
+    decline_if(of.n < LEAST_COLUMNS, f"there are fewer than {LEAST_COLUMNS} columns")
+    require_columns(wide, result)
+    roles = ["x1", "x2", "out"]
+    if b is not None:
+        require_last(axis, b, result)
+        decline_if(more != widths[:2], "the bias is of other columns")
+        roles.insert(2, "vector")
+    return prepared(partial(PaddedRows, replace(of, out_lead=wide), tuple(roles), device.ordinal))
+
+
+def _padded(x: Any, w: Any, widths: Any) -> Any:
+    return rows(op.dense, x, op.pad.plain(w, widths))
+
+
+def _padded_biased(x: Any, w: Any, widths: Any, b: Any, more: Any, axis: Any) -> Any:
+    return op.bias_add(_padded(x, w, widths), op.pad.plain(b, more), axis)
+
+
+dialect.pattern_op(_padded, name="dense_padded")(_padded_product)
+dialect.pattern_op(_padded_biased, name="dense_bias_padded")(_padded_product)
 
 
 LARGE = 2**18

@@ -33,11 +33,11 @@ class Problem:
 
     ``addend``: whether the product is added to another matrix (m, n), stored like ``out``.
     ``alignment``: bytes to which all addresses are aligned. ``tf32``: whether float32 factors may
-    be rounded to 10 bits of mantissa. ``out_step``: elements from one result of the batch to the
-    next, 0 if one begins where the other ends. ``vector_step``: the same of the epilogue's vector,
-    0 for one that all share. ``scales``: how the factors are scaled: "none", "whole" by one number
-    each, or "rows" by one for each row of x1 and column of x2. ``dtypes``: of x1, x2 and the result
-    where they differ.
+    be rounded to 10 bits of mantissa. ``out_lead``: elements from one row of the result to the
+    next, 0 if one begins where the other ends; ``out_step``: the same of the results of the batch.
+    ``vector_step``: the same of the epilogue's vector, 0 for one that all share. ``scales``: how
+    the factors are scaled: "none", "whole" by one number each, or "rows" by one for each row of x1
+    and column of x2. ``dtypes``: of x1, x2 and the result where they differ.
     """
 
     dtype: str
@@ -51,6 +51,7 @@ class Problem:
     addend: bool = False
     alignment: int = ALIGNMENT
     tf32: bool = False
+    out_lead: int = 0
     out_step: int = 0
     vector_step: int = 0
     scales: str = "none"
@@ -65,7 +66,7 @@ class Problem:
     def out(self) -> Matrix:
         """Where the elements of the result are."""
         step = (self.out_step or self.m * self.n) if self.batch > 1 else 0
-        return Matrix(self.n, False, step)
+        return Matrix(self.out_lead or self.n, False, step)
 
     @property
     def has_vector(self) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from math import gcd
 from typing import Any
 
 import torch
@@ -176,6 +177,16 @@ class FusedProduct:
             return None
 
 
+class PaddedRows(FusedProduct):
+    """A product whose result has some columns more, which are zeros, so that its rows begin where
+    cuBLASLt is fast: the weights are as they are.
+    """
+
+    def __call__(self, *tensors: torch.Tensor) -> None:
+        super().__call__(*tensors)
+        tensors[-1][..., self.compact.n :].zero_()
+
+
 ROWS = 512
 """How many rows `UnalignedRows` has at a time: weights are read in the time of the sums then."""
 
@@ -212,13 +223,22 @@ class UnalignedRows:
         for i, part in enumerate(torch.split(out, ROWS)):
             plan = self.plans() if len(part) == len(scratch) else self.last()
             plan.with_vectors(x + i * ROWS * self.of.k * self.size, w, scratch.data_ptr(), bias)
-            part[:, : self.columns].copy_(scratch[: len(part)])
+            self._copy(scratch[: len(part)], part[:, : self.columns])
         if self.behind is not None:
             w += self.columns * self.of.k * self.size
             bias += self.columns * self.size if bias else 0
             scratch = out.new_empty((self.of.m, self.of.n - self.columns))
             self.behind().with_vectors(x, w, scratch.data_ptr(), bias)
-            out[:, self.columns :].copy_(scratch)
+            self._copy(scratch, out[:, self.columns :])
+
+    def _copy(self, source: torch.Tensor, out: torch.Tensor) -> None:
+        """Copy rows in the largest words at which all of them begin and end: ATen's kernel takes
+        as long for a number of two bytes.
+        """
+        begin = out.data_ptr() | int(out.storage_offset()) * self.size
+        word = gcd(begin, self.of.n * self.size, len(source[0]) * self.size, 8)
+        words = {4: torch.int32, 8: torch.int64}.get(word, out.dtype)
+        out.view(words).copy_(source.view(words))
 
 
 def prepared(make: Callable[[Config], Any], **options: Any) -> OpEnv:

@@ -7,7 +7,7 @@ once is found out once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from operator import attrgetter, itemgetter
 from typing import Any
@@ -78,9 +78,10 @@ class Returns:
 
     Parameters
     ----------
-    converted: the graph. copied: results that lie in memory of somebody else. offsets: where others
-    lie in a `TrainingMemory`, if they do. gives: outputs, the last, in place of which there is a
-    token. takes: inputs that come from one.
+    converted: the graph. copied: results that lie in memory of somebody else. cut: of how many
+    columns results are, the first ones, of which the program has more. offsets: where others lie in
+    a `TrainingMemory`, if they do. gives: outputs, the last, in place of which there is a token.
+    takes: inputs that come from one.
 
     Attributes
     ----------
@@ -91,6 +92,7 @@ class Returns:
         self,
         converted: ConvertedGraph,
         copied: Collection[int],
+        cut: Mapping[int, int],
         offsets: Sequence[int | None] = (),
         gives: SavedTensors | None = None,
         takes: SavedTensors | None = None,
@@ -103,7 +105,7 @@ class Returns:
         lent = {i for i, at in enumerate(offsets) if at is not None}.difference(copied)
         self.lent = [o for o in results if o.number in lent]
         others = [o for o in results if o not in self.lent]
-        self._others = [(o.number, _output_adapter(o, copied)) for o in others]
+        self._others = [(o.number, _output_adapter(o, copied, cut.get(o.number))) for o in others]
         bases = [o.base if isinstance(o, View) else o for o in outputs]
         given = [o for o in bases if isinstance(o, InputOutput)]
         self._pick_given = picker([o.number for o in given])
@@ -221,14 +223,18 @@ class SavedTensorsPacker:
         return values
 
 
-def _output_adapter(output: Result, copied: Collection[int]) -> OutputAdapter | None:
+def _output_adapter(
+    output: Result, copied: Collection[int], columns: int | None
+) -> OutputAdapter | None:
     """Return what makes an output of a result; None if nothing is to be done."""
     axes, strides, device = output.axes, output.strides, output.device
     clones = output.number in copied
-    if not clones and axes is None and strides is None and device is None:
+    if not clones and axes is None and strides is None and device is None and columns is None:
         return None
 
     def adapt(tensor: Tensor) -> Tensor:
+        if columns is not None:
+            tensor = tensor.narrow(-1, 0, columns)
         if clones:
             tensor = tensor.clone()
         if axes is not None:

@@ -309,7 +309,8 @@ class CompiledGraph:
 
     def _returning(self, form: _Form, copied: Collection[int]) -> Returns:
         offsets = form.offsets if form is self._forms.get(True) else ()
-        return Returns(self.converted, copied, offsets, gives=self._gives, takes=self._takes)
+        cut = {} if form.lowered is None else _cut(self.converted, form.lowered)
+        return Returns(self.converted, copied, cut, offsets, self._gives, self._takes)
 
     def _shared(
         self,
@@ -343,6 +344,14 @@ class CompiledGraph:
             else:
                 before.add(where)
         return copied
+
+
+def _cut(converted: ConvertedGraph, lowered: LoweredProgram) -> dict[int, int]:
+    """Return the columns of results, by number, of which a program has more (`carry_padding`)."""
+    said, made = converted.module.main.result_type, lowered.bound.code.result
+    assert isinstance(said, TupleType) and isinstance(made, TupleType)
+    pairs: Any = enumerate(zip(said.fields, made.fields, strict=True))
+    return {i: s.shape[-1] for i, (s, m) in pairs if s.is_static and s != m}
 
 
 def _is_token(place: fx.Node) -> bool:

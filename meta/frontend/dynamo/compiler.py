@@ -31,7 +31,7 @@ from meta.frontend.dynamo.fuse_attention import fuse_attention
 from meta.frontend.dynamo.fuse_losses import fuse_losses
 from meta.frontend.dynamo.fx_nodes import fake_value, is_tensor
 from meta.frontend.dynamo.options import Options, read_options
-from meta.frontend.dynamo.outputs import Readers
+from meta.frontend.dynamo.outputs import Readers, Result, View
 from meta.frontend.dynamo.partition import partition, rewrite
 from meta.frontend.dynamo.saved_tensors import bundle_saved_tensors, open_backward, open_forward
 from meta.frontend.dynamo.training import NON_ALIAS_KINDS, TrainingGraph
@@ -308,6 +308,14 @@ class GraphCompiler:
                 self.kept,
             )
 
+    def _loose_results(self, converted: ConvertedGraph) -> list[int]:
+        """Return the results whose rows may lie apart: of what the user gets, no view of anything,
+        torch.compile does not say how it lies in memory.
+        """
+        others = {o.base for o in converted.outputs if isinstance(o, View)}
+        found = [o for i in self._own if isinstance(o := converted.outputs[i], Result)]
+        return [o.number for o in found if o == Result(o.number) and o not in others]
+
     def _lowered(
         self,
         converted: ConvertedGraph,
@@ -321,7 +329,10 @@ class GraphCompiler:
         # What is kept by name here means nothing to another process.
         kept = config.override(META_PROGRAM_CACHE=False) if converted.kept else nullcontext()
         over = {"resident": plan.get("resident", ())}
-        planned = PassContext(config={"plan_memory": plan, "inplace_update": over} if plan else {})
+        steps = {"plan_memory": plan, "inplace_update": over} if plan else {}
+        if not extents.symbolic:
+            steps["carry_padding"] = {"returned": self._loose_results(converted)}
+        planned = PassContext(config=steps)
         with kept, planned, _disable_current_modes(), torch.no_grad(), self.options.in_force():
             program = module_program(converted.module)
             return lower(

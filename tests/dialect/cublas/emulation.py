@@ -50,7 +50,7 @@ class EmulatedPlan:
     def matrix(self, address: int) -> torch.Tensor:
         of = self.problem
         flat = memory(address, extent(of.out, (of.m, of.n), of.batch), of.kinds[2])
-        return flat.as_strided((of.batch, of.m, of.n), (of.out.step, of.n, 1))
+        return flat.as_strided((of.batch, of.m, of.n), (of.out.step, of.out.lead, 1))
 
     def vector(self, address: int) -> torch.Tensor:
         of = self.problem

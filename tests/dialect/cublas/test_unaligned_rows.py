@@ -1,5 +1,5 @@
-"""Products of padded weights without the columns that were added: nothing is in memory as a whole
-but what is wanted.
+"""Products of padded weights, which nobody pads: without the columns that were added, where nothing
+is in memory as a whole but what is wanted, and with them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import torch
 import meta
 from meta import op
 from meta.base.device import CPU
+from meta.dialect.core import Unsupported
 from meta.dialect.cublas import cublas, epilogues
 from meta.dialect.cublas.product import ROWS
 from meta.ir import Module, parse
@@ -79,6 +80,103 @@ def test_weights_that_were_padded_before_and_other_addresses() -> None:
         moved = {n: odd(t) if n == name else t for n, t in given.items()}
         out = odd(out) if name == "out" else out
         check(run("dense_bias_cut", out, CPU, **moved, **slices), expected, 2e-2, 1e-2)
+
+
+@pytest.mark.usefixtures("few_columns")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("columns", [66, 68, 67, 76])
+def test_rows_are_copied_in_words_as_large_as_can_be(columns: int, dtype: torch.dtype) -> None:
+    x, w = tensors(dtype, (ROWS + 3, 16), (columns, 16))
+    expected = x.double() @ w.double().t()
+    for shift in range(9):
+        memory = torch.full(((ROWS + 3) * columns + 16,), 7.0, dtype=dtype)
+        out = memory[shift : shift + expected.numel()].view(expected.shape)
+        given = {"x": x, "w": w, "widths": None, "begin": (0, 0), "end": (ROWS + 3, columns)}
+        check(run("dense_cut", out, CPU, **given), expected, 5e-2, 1e-1)
+        around = memory[:shift], memory[shift + expected.numel() :]
+        assert all((part == 7.0).all() for part in around)
+
+
+def with_padding(x: Any, w: Any, b: Any, model: Any) -> Any:
+    more = -w.shape[0] % 8
+    y = op.dense(x, op.pad(w, ((0, more), (0, 0))))
+    y = op.reshape(y, (3, -1, w.shape[0] + more)) if "rows" in model else y
+    y = y if "alone" in model else op.bias_add(y, op.pad(b, (0, more)), y.ndim - 1)
+    return op.reshape(y, (-1,)) if "flat" in model else y
+
+
+@pytest.mark.usefixtures("few_columns")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("columns", [65, 68, 79])
+@pytest.mark.parametrize("model", ["", "alone", "rows", "rows alone", "rows flat"])
+def test_columns_that_pad_rows_are_zeros(model: str, columns: int, dtype: torch.dtype) -> None:
+    x, w, b = tensors(dtype, (6, 16), (columns, 16), (columns,))
+    arrays = [meta.array(t) for t in (x, w, b)]
+    compiled = meta.vm.compile(meta.model.trace(with_padding), *arrays, model)
+    name = "dense_padded" if "alone" in model else "dense_bias_padded"
+    assert compiled.kernels() == {f"cublas.{name}": 1}
+    expected = x.double() @ w.double().t() + (0 if "alone" in model else b.double())
+    expected = torch.nn.functional.pad(expected, (0, -columns % 8))
+    found = compiled(*arrays, model).torch().view(expected.shape)
+    check(meta.array(found), expected, 5e-2, 5e-2)
+    assert not found[:, columns:].any()
+
+
+@pytest.mark.usefixtures("few_columns")
+def test_padded_rows_at_other_addresses() -> None:
+    x, w, b = tensors(torch.float16, (9, 16), (67, 16), (67,))
+    expected = torch.nn.functional.pad(x.double() @ w.double().t() + b.double(), (0, 5))
+    given = {"x": x, "w": w, "widths": (0, 5, 0, 0), "b": b, "more": (0, 5), "axis": 1}
+    for name in ("x", "w", "b", "out"):
+        moved = {n: odd(t) if n == name else t for n, t in given.items()}
+        out = torch.full((9, 72), torch.nan, dtype=torch.float16)
+        out = odd(out) if name == "out" else out
+        check(run("dense_bias_padded", out, CPU, **moved), expected, 2e-2, 1e-2)
+
+
+@pytest.mark.usefixtures("few_columns")
+@pytest.mark.parametrize(
+    ("widths", "more", "axis", "why"),
+    [
+        ((0, 5, 0, 0), (0, 5), 0, "the bias is not along the last axis"),
+        ((0, 5, 0, 0), (5, 0), 1, "the bias is of other columns"),
+        ((5, 0, 0, 0), (5, 0), 1, "more than columns at the end is padded"),
+        ((0, 5, 8, 0), (0, 5), 1, "more than columns at the end is padded"),
+        ((0, 4, 0, 0), (0, 4), 1, "not padded to rows of 8 elements"),
+        ((0, 13, 0, 0), (0, 13), 1, "not padded to rows of 8 elements"),
+        ((0, -3, 0, 0), (0, -3), 1, "not padded to rows of 8 elements"),
+    ],
+)
+def test_other_padding_stays(
+    widths: tuple[int, ...], more: tuple[int, ...], axis: int, why: str
+) -> None:
+    wide = 67 + widths[0] + widths[1]
+    types = {
+        n: meta.ir.TensorType(s, "float16") for n, s in {"x": (wide, 16), "w": (67, 16)}.items()
+    }
+    types |= {"widths": widths, "b": meta.ir.TensorType((67,), "float16"), "more": more}
+    result = meta.ir.TensorType((wide, wide), "float16")
+    with pytest.raises(Unsupported, match=why):
+        cublas.patterns["dense_bias_padded"].prepare(types | {"axis": axis}, result, CPU)
+
+
+@pytest.mark.usefixtures("few_columns")
+@pytest.mark.parametrize("how", ["pad_value=1.0", 'pad_mode="edge"'])
+def test_padding_with_other_numbers_stays(how: str) -> None:
+    module = parse(
+        f"""
+    func @main(%x: float16[4, 8], %w: float16[67, 8]) -> float16[4, 72] {{
+      %0: float16[72, 8] = pad(%w, pad_width=(0, 5, 0, 0), {how})
+      %1: float16[4, 72] = dense(%x, %0)
+      return %1
+    }}""".replace("'", '"')
+    )
+    x, w = tensors(torch.float16, (4, 8), (67, 8))
+    compiled = meta.vm.compile(module)
+    assert "cublas.dense_padded" not in compiled.kernels()
+    last = torch.ones(5, 8) if "value" in how else w[-1:].expand(5, 8)
+    expected = x.double() @ torch.cat([w.double(), last.double()]).t()
+    check(compiled(meta.array(x), meta.array(w)), expected, 2e-2, 1e-2)
 
 
 def test_memory_of_its_own_is_some_rows() -> None:
