@@ -40,14 +40,7 @@ from meta.base.device import Device
 from meta.dialect.core import OpEnv, Unsupported, decline_if
 from meta.dialect.core.dialect import overwrites_capture
 from meta.dialect.cublas import cublas as dialect
-from meta.dialect.cublas.product import (
-    FusedProduct,
-    PaddedRows,
-    Product,
-    UnalignedRows,
-    prepared,
-    problem,
-)
+from meta.dialect.cublas.product import FusedProduct, Product, UnalignedRows, prepared, problem
 from meta.ir.types import TensorType
 
 PRODUCTS = {"dense": (op.dense, True), "matmul": (op.matmul, False)}
@@ -198,12 +191,10 @@ def _padded_product(
     decline_if(not few, "the result is not padded to rows of 8 elements")
     decline_if(of.n < LEAST_COLUMNS, f"there are fewer than {LEAST_COLUMNS} columns")
     require_columns(wide, result)
-    roles = ["x1", "x2", "out"]
     if b is not None:
         require_last(axis, b, result)
         decline_if(more != widths[:2], "the bias is of other columns")
-        roles.insert(2, "vector")
-    return prepared(partial(PaddedRows, replace(of, out_lead=wide), tuple(roles), device.ordinal))
+    return prepared(partial(UnalignedRows, replace(of, out_lead=wide), device.ordinal))
 
 
 def _padded(x: Any, w: Any, widths: Any) -> Any:

@@ -177,58 +177,59 @@ class FusedProduct:
             return None
 
 
-class PaddedRows(FusedProduct):
-    """A product whose result has some columns more, which are zeros, so that its rows begin where
-    cuBLASLt is fast: the weights are as they are.
-    """
-
-    def __call__(self, *tensors: torch.Tensor) -> None:
-        super().__call__(*tensors)
-        tensors[-1][..., self.compact.n :].zero_()
-
-
 ROWS = 512
 """How many rows `UnalignedRows` has at a time: weights are read in the time of the sums then."""
 
 
 class UnalignedRows:
-    """A product of compact tensors whose rows begin anywhere: a function of x, weights (columns,
-    k), perhaps a bias, and of ``out``.
+    """A product of weights of any number of columns: a function of x, weights (columns, k), perhaps
+    a bias, and of ``out``, all compact.
 
-    As many columns as have rows that cuBLASLt is fast with are computed in memory of the kernel's
-    own, some rows at a time, and copied; the few behind them are a product apart.
+    cuBLASLt is fast with a number of columns that fills accesses: so many are one product, the few
+    behind them another. Where rows of ``out`` begin anywhere, the first is computed in memory of
+    the kernel's own, some rows at a time, and copied. Padded rows (``out_lead``) are written where
+    they are, and what pads them is 0.
     """
 
     def __init__(self, of: Problem, device: int, config: Config = ()) -> None:
         """Prepare for aligned tensors; raises Unsupported if cuBLASLt has no such product."""
         self.of, self.size = of, bits(of.dtype) // 8
         self.columns = of.n - of.n % (ALIGNMENT // self.size)
+        self.together = of.m if of.out_lead else min(of.m, ROWS)
         main, behind = replace(of, n=self.columns), replace(of, n=of.n - self.columns)
-        self.plans = Plans(replace(main, m=min(of.m, ROWS)), device, config)
-        self.last = Plans(replace(main, m=(of.m - 1) % ROWS + 1), device)
+        self.plans = Plans(replace(main, m=self.together), device, config)
+        self.last = Plans(replace(main, m=(of.m - 1) % self.together + 1), device)
         self.behind = Plans(behind, device) if behind.n else None
 
     @property
     def workspace(self) -> int:
         """The bytes of scratch memory."""
-        return self.plans().workspace + min(self.of.m, ROWS) * self.columns * self.size
+        scratch = 0 if self.of.out_lead else self.together * self.columns * self.size
+        return self.plans().workspace + scratch
 
     def __call__(self, *tensors: torch.Tensor) -> None:
-        if any(t.data_ptr() % ALIGNMENT for t in tensors[:-1]):
+        if any(t.data_ptr() % ALIGNMENT for t in tensors[: None if self.of.out_lead else -1]):
             with_copies(self, *tensors, results=(len(tensors) - 1,))
             return
         x, w, bias, *_ = *(t.data_ptr() for t in tensors[:-1]), 0
+        rest = w + self.columns * self.of.k * self.size, self.columns * self.size
+        bias_behind = bias + rest[1] if bias else 0
+        if lead := self.of.out_lead:
+            out = tensors[-1].view(-1, lead)
+            self.plans().with_vectors(x, w, out.data_ptr(), bias)
+            if self.behind is not None:
+                self.behind().with_vectors(x, rest[0], out.data_ptr() + rest[1], bias_behind)
+            out[:, self.of.n :].zero_()
+            return
         out = tensors[-1].view(-1, self.of.n)
-        scratch = out.new_empty((min(self.of.m, ROWS), self.columns))
+        scratch = out.new_empty((self.together, self.columns))
         for i, part in enumerate(torch.split(out, ROWS)):
             plan = self.plans() if len(part) == len(scratch) else self.last()
             plan.with_vectors(x + i * ROWS * self.of.k * self.size, w, scratch.data_ptr(), bias)
             self._copy(scratch[: len(part)], part[:, : self.columns])
         if self.behind is not None:
-            w += self.columns * self.of.k * self.size
-            bias += self.columns * self.size if bias else 0
             scratch = out.new_empty((self.of.m, self.of.n - self.columns))
-            self.behind().with_vectors(x, w, scratch.data_ptr(), bias)
+            self.behind().with_vectors(x, rest[0], scratch.data_ptr(), bias_behind)
             self._copy(scratch, out[:, self.columns :])
 
     def _copy(self, source: torch.Tensor, out: torch.Tensor) -> None:

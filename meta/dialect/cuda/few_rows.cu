@@ -196,12 +196,6 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
       if (row < GIVEN) begin_copy(to + (TILES * 128 + at), from, there);
     }
   };
-  constexpr int turns = (STEPS + WARPS - 1) / WARPS;
-  await_others();
-  EVERY(i, AHEAD) {
-    if (i < turns) fetch(i);
-    end_batch();
-  }
   auto read = [&](int i) {
     Grid found = {};
 #if WEIGHT_BITS < 16
@@ -229,6 +223,12 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
 #endif
     return found;
   };
+  constexpr int turns = (STEPS + WARPS - 1) / WARPS;
+  await_others();
+  EVERY(i, AHEAD) {
+    if (i < turns) fetch(i);
+    end_batch();
+  }
   Grid now = read(0), next = now;
   // A thread ends with a row of a column.
   int own = threadIdx.x % (16 * PER), result = threadIdx.x / (16 * PER), column = first + own;

@@ -109,14 +109,18 @@ def product(
     step = STEP * 8 // bits
     steps = -(-width // step)
     tiles = 1 + gates
-    per = ask("per", 1, [2])
-    least = -(-per * rows * COLUMNS // 32)
+    # Few thread blocks have much under way each, many of them share a processor.
+    processors = gpu_properties.query(device).processors
+    per = ask("per", 2 if columns > 16 * COLUMNS * processors else 1, [1, 2])
     blocks = -(-columns // (per * COLUMNS))
-    many = 16 if blocks <= gpu_properties.query(device).processors else 8
-    warps = max(least, ask("warps", min(many, 1 << (steps - 1).bit_length()), [4, 8, 16]))
+    most = min(16 if blocks <= processors else 8, 1 << (steps - 1).bit_length())
+    warps = max(-(-per * rows * COLUMNS // 32), ask("warps", most, [4, 8, 16]))
+    turns = -(-steps // warps)
     slot = warps * (per * tiles * COLUMNS * STEP + (rows + (scale is not None)) * step * 2)
     results = 4 * warps * rows * (per * tiles * COLUMNS + 1)
-    ahead = ask("ahead", 2 if 2 * slot + results <= SHARED else 1, [1, 2, 4])
+    wanted = turns if blocks <= 2 * processors else 1 + (turns > 2)
+    fitting = (n for n in (4, 2) if n <= wanted and n * slot + results <= SHARED)
+    ahead = ask("ahead", next(fitting, 1), [1, 2, 4])
     over = ahead * slot + results > SHARED or results > STATIC
     decline_if(over, "more shared memory than a thread block has")
     sizes = {

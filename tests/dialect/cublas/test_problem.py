@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 import torch
 
+from meta import op
 from meta.base import config
+from meta.base.device import Device
 from meta.dialect.core import Unsupported
 from meta.dialect.core.openv import config_of, config_text
-from meta.dialect.cublas import cublas, plan
+from meta.dialect.cublas import cublas, gemm, plan
 from meta.dialect.cublas import library as lt
 from meta.dialect.cublas.gemm import ScaledProduct, SplitProduct
 from meta.dialect.cublas.problem import Matrix, Problem, aligned, compact, matrix
@@ -91,6 +93,12 @@ def test_problems() -> None:
 def test_refusals(types: list[TensorType], says: str) -> None:
     with pytest.raises(Unsupported, match=says):
         problem(*types, False, False)
+
+
+def test_a_sum_over_an_extent_that_is_a_name() -> None:
+    types = kinds((SymbolicDim("n"), 3), (SymbolicDim("n"), 4))
+    with pytest.raises(Unsupported, match="extents that are numbers"):
+        gemm._make(op.matmul_tn.call_values(tuple(types), Device("cuda:0")))
 
 
 def test_the_dialect_says_why_it_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
