@@ -7,7 +7,8 @@
 Models have random weights, in bfloat16: *1b* and *8b* have the sizes of Llama 3.2 1B and of Llama 3
 8B, *small* 6 layers of 512. Each text has --context tokens, and is written on by some, greedily.
 Milliseconds a token are the difference of a long and a short call, so that what a call costs once
-is left out. *Prompt* is the time of reading --context tokens and writing one. The bound is that of `meta.language.decoding_bound`. decode_torch.py has the peers.
+is left out. *Prompt* is the time of reading --context tokens and writing one. The bound is that of
+`meta.language.decoding_bound`. decode_torch.py has the peers.
 
 Goals on a GPU, with one text: 0.75 of the bound with 1b, 0.85 with 8b, 0.7 with weights of 8 bits
 and 0.6 with those of 4.
@@ -86,8 +87,8 @@ def measure(size: str, kind: str, batch: int, context: int, options: Any) -> dic
     goal = GOALS.get((size, kind)) if options.device == "cuda" and batch == 1 else None
     return {
         "size": size, "weights": kind, "batch": batch, "context": context, "ms": 1e3 * seconds,
-        "tokens per second": batch / seconds, "prompt ms": 1e3 * read, "bound ms": 1e3 * bound.seconds, "share": share,
-        "goal": goal, "missed": goal is not None and share < goal,
+        "tokens per second": batch / seconds, "bound ms": 1e3 * bound.seconds, "share": share,
+        "prompt ms": 1e3 * read, "goal": goal, "missed": goal is not None and share < goal,
     }  # fmt: skip
 
 

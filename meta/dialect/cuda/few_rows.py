@@ -41,7 +41,7 @@ from meta.op.core.check import normalize_axis
 from meta.runtime import gpu_properties
 
 HALVES = tuple(HALF)
-MOST_ROWS = 16
+MOST_ROWS = 8
 COLUMNS, STEP = 16, 128
 """Columns of a tile, and bytes of each that a warp multiplies together."""
 SHARED, STATIC = 96 * 1024, 48 * 1024
