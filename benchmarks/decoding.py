@@ -112,6 +112,7 @@ def main() -> int:
     add_outputs(parser, page=False)
     options = parser.parse_args()
     set_threads(options.threads)
+    meta.vm.measure_peaks(options.device)
     sizes = options.sizes or (["1b", "8b"] if options.device == "cuda" else ["small"])
     cases = product(sizes, options.quantize, options.batch, options.context)
     rows = [measure(*case, options) for case in cases]

@@ -41,7 +41,7 @@ from meta.op.core.check import normalize_axis
 from meta.runtime import gpu_properties
 
 HALVES = tuple(HALF)
-MOST_ROWS = 8
+MOST_ROWS = 16
 COLUMNS, STEP = 16, 128
 """Columns of a tile, and bytes of each that a warp multiplies together."""
 SHARED, STATIC = 96 * 1024, 48 * 1024
@@ -118,9 +118,9 @@ def product(
     turns = -(-steps // warps)
     slot = warps * (per * tiles * COLUMNS * STEP + (rows + (scale is not None)) * step * 2)
     results = 4 * warps * rows * (per * tiles * COLUMNS + 1)
-    wanted = turns if blocks <= 2 * processors else 1 + (turns > 2)
-    fitting = (n for n in (4, 2) if n <= wanted and n * slot + results <= SHARED)
-    ahead = ask("ahead", next(fitting, 1), [1, 2, 4])
+    together = 2 if turns > 2 or blocks <= 2 * processors else 1
+    fits = together * slot + results <= SHARED
+    ahead = ask("ahead", min(together, turns) if fits else 1, [1, 2, 4])
     over = ahead * slot + results > SHARED or results > STATIC
     decline_if(over, "more shared memory than a thread block has")
     sizes = {
