@@ -86,3 +86,46 @@ def check(device: str, compiled: Any) -> None:
         logging.getLogger("meta").removeHandler(handler)
     assert len(run.sizes) == 4
     assert sum("META_SIZES=4" in text for text in said) == 1
+
+
+class Block(torch.nn.Module):
+    """Attention of a text's words to all of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inputs, self.out = torch.nn.Linear(64, 192), torch.nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        parts = self.inputs(x).unflatten(-1, (3, 4, 16)).permute(2, 0, 3, 1, 4)
+        found = F.scaled_dot_product_attention(*parts.unbind(0), is_causal=True)
+        return x + self.out(found.transpose(1, 2).flatten(2))
+
+
+def check_torch_compile(device: str) -> None:
+    """Compare an encoder of texts of any length, each of which comes often enough."""
+    torch.manual_seed(0)
+    layer = Block().to(device).eval()
+    run = torch.compile(layer, backend="meta", dynamic=True)
+    with torch.no_grad():
+        for length in (5, 9, 16, 9, 5):
+            for _ in range(4):
+                x = torch.randn(2, length, 64, device=device)
+                torch.testing.assert_close(run(x), layer(x), rtol=1e-4, atol=1e-4)
+
+
+def check_training(device: str) -> None:
+    """Compare gradients of any number of rows."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.GELU(), torch.nn.Linear(32, 4))
+    model.to(device)
+    run = torch.compile(model, backend="meta", dynamic=True)
+    for rows in (3, 8, 5, *(3, 8) * 4):
+        x = torch.randn(rows, 16, device=device, requires_grad=True)
+        results = []
+        for called in (run, model):
+            model.zero_grad()
+            x.grad = None
+            called(x).square().sum().backward()
+            assert x.grad is not None
+            results.append([x.grad.clone(), *(p.grad.clone() for p in model.parameters())])
+        torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)

@@ -213,18 +213,16 @@ class CompiledProgram:
         return result
 
     @contextmanager
-    def _for_size(self, extents: tuple[int, ...] | None) -> Iterator[CompiledProgram | None]:
+    def _for_size(
+        self, extents: tuple[int, ...] | None, patience: int = 0
+    ) -> Iterator[CompiledProgram | None]:
         """Have the program for extents that fit in a block, while none of another size runs; None
         if there is none.
         """
         assert self._sized is not None
         linked = self._runs.take()
         try:
-            found = self._sized.found
-            if extents is None or extents in found:
-                yield None if extents is None else found[extents]
-            else:
-                yield self._sized.compiled(extents)
+            yield None if extents is None else self._sized.program(extents, patience)
         finally:
             self._runs.give(linked)
 
@@ -275,7 +273,9 @@ class CompiledProgram:
         callers that keep to the types.
         """
         if self._sized is not None:
-            with self._for_size(self._sized.extents([t.shape for t in tensors])) as own:
+            # Of sizes that TorchDynamo brings, many come once: the lengths of a text that grows.
+            extents = self._sized.extents([t.shape for t in tensors])
+            with self._for_size(extents, patience=2) as own:
                 # The caller knows of this program where results may lie.
                 known = own is not None and not own.code.prepared
                 if own is not None and known and own.returned <= self.returned:

@@ -8,6 +8,7 @@ programs of their own, as many as META_SIZES says; others run on the kernels for
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -58,6 +59,7 @@ class SizedPrograms:
         self._ranges, self._where = ranges, extents_of(program.code)
         self._axes = [type_.ndim for _, type_ in program.code.params]
         self._workspace = program.workspace
+        self._met: Counter[tuple[int, ...]] = Counter()
         self.found: dict[tuple[int, ...], CompiledProgram | None] = {}
 
     @property
@@ -71,8 +73,15 @@ class SizedPrograms:
             return None
         return tuple([shapes[number][axis] for number, axis in self._where.values()])
 
-    def compiled(self, extents: tuple[int, ...]) -> CompiledProgram | None:
-        """Return the program for extents that are new and fit; None if there are too many."""
+    def program(self, extents: tuple[int, ...], patience: int = 0) -> CompiledProgram | None:
+        """Return the program for extents that fit; None if there are too many, and until they were
+        met more often than ``patience`` says.
+        """
+        if extents in self.found:
+            return self.found[extents]
+        if self._met[extents] < patience:
+            self._met[extents] += 1
+            return None
         named, name = dict(zip(self._where, extents, strict=True)), self._program.convention.name
         if any(named[n] not in range_ for n, range_ in self._ranges.items() if n in named):
             return None
