@@ -58,7 +58,8 @@ def compile(
         `meta.model.trace`, a `Program`, or an `ir.Module` whose main takes tensors.
     args, kwargs: example arguments; their shapes, dtypes and Python values are what it is compiled
         for (a module needs none). An `ir.TensorType` stands for an array and may have symbolic
-        dimensions (``meta.ir.parse_type("float32[n, 64]")``): it is compiled once for all of them.
+        dimensions (``meta.ir.parse_type("float32[n, 64]")``): it is compiled once for all of them;
+        on CUDA once more for each of the first sizes that it is called with (META_SIZES).
     device: where to run; by default where the arguments and parameters are.
     opt_level: 0 (only what is needed to run) to 3 (every pass); by default that of the
         `meta.PassContext` in force, or 2.

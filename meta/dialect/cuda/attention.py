@@ -35,10 +35,10 @@ from meta.dialect.core.shared_patterns import THIRDS
 from meta.dialect.cuda import cubin, short_attention
 from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda.source import Parameters, source
+from meta.dialect.cuda.tensor_core import HALF, require_tensor_cores
 from meta.ir.types import TensorType
 from meta.op.attention import HEADS_FIRST, heads_first, mask_repeats, score_scale
 from meta.op.core.call import CallValues
-from meta.runtime import gpu_properties
 
 THREADS = 128
 ROWS = 64
@@ -58,8 +58,6 @@ PARAMETERS = Parameters(
     ),
     f"{SIZES.size}s",
 )
-FIRST_TENSOR_CORES = (8, 0)
-"""The compute capability from which on tensor cores multiply these numbers."""
 
 
 class _Kernels:
@@ -70,8 +68,7 @@ class _Kernels:
         a = call.args
         shared_patterns.require_masks_only(call)
         _require_fits([a.query, a.key, a.value], a.mask, min(WIDEST[n] for n in names))
-        if gpu_properties.query(call.device.ordinal).capability < FIRST_TENSOR_CORES:
-            raise Unsupported("made for tensor cores of compute capability 8.0 or later")
+        require_tensor_cores(call.device)
         query, key = (heads_first(t, a.layout).static_shape for t in (a.query, a.key))
         self.batch, self.heads, self.queries, self.width = query
         self.groups, self.keys = key[1:3]
@@ -163,7 +160,7 @@ def _aligned(tensor: torch.Tensor) -> torch.Tensor:
 @tunable
 def fused_attention(call: CallValues) -> OpEnv:
     """Return the launch of the forward pass."""
-    if call.args.query.dtype in short_attention.HALVES:
+    if call.args.query.dtype in HALF:
         return short_attention.forward(call)
     kernels = _Kernels(call, "forward")
     inputs = 3 + (call.args.mask is not None)
@@ -193,7 +190,7 @@ def fused_attention_dmask(call: CallValues) -> OpEnv:
 
 def backward(call: CallValues, joined: bool = False) -> OpEnv:
     """Return the launches of the gradients; ``joined``: as parts of the rows of one array."""
-    if call.args.query.dtype in short_attention.HALVES:
+    if call.args.query.dtype in HALF:
         return short_attention.backward(call, THIRDS if joined else 1)
     decline_if(_exact(), "gradients in float32 are slower than ATen's; META_TF32 is off")
     names = "backward_query", "backward_key"

@@ -19,8 +19,8 @@ from meta.dialect.core import Launch, OpEnv, Unsupported, decline_if, require_st
 from meta.dialect.core.knobs import ask, tunable
 from meta.dialect.cuda import cubin
 from meta.dialect.cuda import cuda as dialect
-from meta.dialect.cuda.few_rows import HALVES
 from meta.dialect.cuda.source import Parameters, source
+from meta.dialect.cuda.tensor_core import HALF
 from meta.ir.types import TensorType
 from meta.op.attention import score_scale
 from meta.op.attention_cache import slots_of
@@ -57,7 +57,7 @@ def launches(
     """Return the launches for rows (n, 1, (heads + 2 groups) width) of query, key and value."""
     given = {"rows": rows, "keys": keys, "values": values, "positions": positions}
     require_static(*given.values(), result)
-    decline_if(rows.dtype not in HALVES, f"made for half precision, not {rows.dtype}")
+    decline_if(rows.dtype not in HALF, f"made for half precision, not {rows.dtype}")
     texts, steps, heads, width = result.static_shape
     _, groups, size, _ = keys.static_shape
     decline_if(steps != 1, f"{steps} tokens of a text: made for one")

@@ -10,10 +10,10 @@
 // together. NORMALIZES: whether x, of bfloat16, is normalised by the root mean square first; its
 // numbers times the scale are rounded before they are divided. BIASED, ADDS: whether there is a
 // bias, and what is added at last. ACTIVATES: whether there is an activation, ACTIVATION. EARLY:
-// whether it begins while the kernels before it still run. WEIGHT_BITS: of a number of the matrix;
-// of 8 and 4 it is quantised, as `quantized_matmul` has it: GROUP columns have a scale, of the type
-// GRID, and a zero (ZEROS). UNIT: of how many columns the products are summed before they are
-// scaled, the greatest divisor of GROUP and of a step's.
+// whether it begins while the kernels before it still run. BLOCKS: of a processor. WEIGHT_BITS: of
+// a number of the matrix; of 8 and 4 it is quantised, as `quantized_matmul` has it: GROUP columns
+// have a scale, of the type GRID, and a zero (ZEROS). UNIT: of how many columns the products are
+// summed before they are scaled, the greatest divisor of GROUP and of a step's.
 #include "activation.cuh"
 #include "early.cuh"
 #include "tensor_core.cuh"
@@ -45,7 +45,7 @@ struct Parameters {
   const T* addend;
   T* out;
   float eps;
-  unsigned base;  // of the bytes in front of a number's; a constant would be put into a register for each use
+  unsigned base;  // as a constant it would be put into a register for each use
 };
 
 // A byte, or 7 bits of it, behind the byte `base` is a number of T: 1024, or 128, more.
@@ -95,11 +95,13 @@ struct alignas(UNITS * sizeof(GRID) > 16 ? 16 : UNITS * sizeof(GRID)) Units {
 
 // Adds to sums what they are without scales.
 inline void scale(Sums& sums, const Sums& plain, const Grid& grid, int unit) {
-  EVERY(s, TILES) EVERY(n, SETS) EVERY(e, 4) {
-    float product = plain.of[s][n][e];
-    if (FOLDS) product -= grid.zeros[unit][s][e / 2] * plain.all[n][e];
-    sums.of[s][n][e] += grid.scales[unit][s][e / 2] * product;
-  }
+  EVERY(s, TILES)
+    EVERY(n, SETS)
+      EVERY(e, 4) {
+        float product = plain.of[s][n][e];
+        if (FOLDS) product -= grid.zeros[unit][s][e / 2] * plain.all[n][e];
+        sums.of[s][n][e] += grid.scales[unit][s][e / 2] * product;
+      }
 }
 
 // Adds the products of a step, whose rows of the matrix lie at `slot`, with those of x behind them;
@@ -114,7 +116,7 @@ inline void add(Sums& sums, float (&squares)[SETS][4], const uint4* slot, const 
   };
   Sums unit = {};
   // What a set of rows multiplies 16 columns with, two pairs, `apart` elements from each other.
-  auto factor = [&](unsigned(&b)[2], int n, int element, int apart) {
+  auto factor = [&](unsigned (&b)[2], int n, int element, int apart) {
     int r = 8 * n + lane / 4 < ROWS ? 8 * n + lane / 4 : ROWS - 1;
     EVERY(i, 2) b[i] = *(const unsigned*)given(r, element + apart * i);
 #if NORMALIZES
@@ -141,11 +143,12 @@ inline void add(Sums& sums, float (&squares)[SETS][4], const uint4* slot, const 
     EVERY(c, 2) {
       EVERY(q, 8 / WEIGHT_BITS) {
         unsigned a[TILES][4];
-        EVERY(s, TILES) EVERY(i, 2) {
-          unsigned bytes = words[s][2 * c + i], to[2];
-          pairs(to, WEIGHT_BITS == 8 ? bytes : bytes >> 4 * q & 0x0f0f0f0fu, base);
-          a[s][i] = to[0], a[s][2 + i] = to[1];
-        }
+        EVERY(s, TILES)
+          EVERY(i, 2) {
+            unsigned bytes = words[s][2 * c + i], to[2];
+            pairs(to, WEIGHT_BITS == 8 ? bytes : bytes >> 4 * q & 0x0f0f0f0fu, base);
+            a[s][i] = to[0], a[s][2 + i] = to[1];
+          }
         EVERY(n, SETS) {
           unsigned b[2];
           factor(b, n, (2 * j + c) * CHUNK + 16 * q + 4 * t, 2);
@@ -159,7 +162,7 @@ inline void add(Sums& sums, float (&squares)[SETS][4], const uint4* slot, const 
   }
 }
 
-extern "C" __global__ void __launch_bounds__(32 * WARPS)
+extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
     few_rows(const __grid_constant__ Parameters p) {
   int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = blockIdx.x * PER * 16;
   // The row of the matrix that is row i of a tile; behind the last it is that one again.
@@ -170,10 +173,11 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
   extern __shared__ uint4 memory[];
   uint4* slots = memory + warp * AHEAD * SLOT;
   const char* matrix[TILES][4];
-  EVERY(s, TILES) EVERY(r, 4) {
-    long long row = row_of(s, 4 * r + lane / 8);
-    matrix[s][r] = p.w + row * (WIDTH / 8 * WEIGHT_BITS) + warp * 128 + lane % 8 * 16;
-  }
+  EVERY(s, TILES)
+    EVERY(r, 4) {
+      long long row = row_of(s, 4 * r + lane / 8);
+      matrix[s][r] = p.w + row * (WIDTH / 8 * WEIGHT_BITS) + warp * 128 + lane % 8 * 16;
+    }
   const T* rows[ACCESSES];
   EVERY(r, ACCESSES) {
     int row = (32 * r + lane) / EACH;
@@ -183,11 +187,12 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     uint4* to = slots + i % AHEAD * SLOT;
     int begin = (i * WARPS + warp) * STEP;
     bool there = WHOLE || begin + lane % 8 * CHUNK < WIDTH;
-    EVERY(s, TILES) EVERY(r, 4) {
-      int row = 4 * r + lane / 8;
-      const char* from = there ? matrix[s][r] + i * (WARPS * 128) : p.w;
-      begin_copy(to + (s * 128 + row * 8 + (lane % 8 ^ row % 8)), (const T*)from, there);
-    }
+    EVERY(s, TILES)
+      EVERY(r, 4) {
+        int row = 4 * r + lane / 8;
+        const char* from = there ? matrix[s][r] + i * (WARPS * 128) : p.w;
+        begin_copy(to + (s * 128 + row * 8 + (lane % 8 ^ row % 8)), (const T*)from, there);
+      }
     there = WHOLE || begin + lane % EACH * 8 < WIDTH;
     EVERY(r, ACCESSES) {
       int row = (32 * r + lane) / EACH;
@@ -200,26 +205,29 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     Grid found = {};
 #if WEIGHT_BITS < 16
     int k = (i * WARPS + warp) * STEP;
-    EVERY(s, TILES) EVERY(h, 2) {
-      long long at = row_of(s, lane / 4 + 8 * h) * GROUPS;
-      Units scales = {}, zeros = {};
-      if (TOGETHER) {
-        at += WHOLE || k < WIDTH ? k / GROUP : 0;
-        scales = *(const Units*)(p.scales + at);
-        if (ZEROS) zeros = *(const Units*)(p.zeros + at);
-      } else {
+    EVERY(s, TILES)
+      EVERY(h, 2) {
+        long long at = row_of(s, lane / 4 + 8 * h) * GROUPS;
+        Units scales = {}, zeros = {};
+        if (TOGETHER) {
+          at += WHOLE || k < WIDTH ? k / GROUP : 0;
+          scales = *(const Units*)(p.scales + at);
+          if (ZEROS) zeros = *(const Units*)(p.zeros + at);
+        } else {
+          EVERY(u, UNITS) {
+            int column = k + u * UNIT;
+            long long own = GROUPS > 1 && column < WIDTH ? at + column / GROUP : at;
+            scales.of[u] = p.scales[own];
+            if (ZEROS) zeros.of[u] = p.zeros[own];
+          }
+        }
         EVERY(u, UNITS) {
-          int column = k + u * UNIT;
-          long long own = GROUPS > 1 && column < WIDTH ? at + column / GROUP : at;
-          scales.of[u] = p.scales[own];
-          if (ZEROS) zeros.of[u] = p.zeros[own];
+          found.scales[u][s][h] = up(scales.of[u]);
+          found.zeros[u][s][h] = OFFSET + (ZEROS              ? up(zeros.of[u])
+                                           : WEIGHT_BITS == 4 ? 8.0f
+                                                              : 0.0f);
         }
       }
-      EVERY(u, UNITS) {
-        found.scales[u][s][h] = up(scales.of[u]);
-        found.zeros[u][s][h] = OFFSET + (ZEROS ? up(zeros.of[u]) : WEIGHT_BITS == 4 ? 8.0f : 0.0f);
-      }
-    }
 #endif
     return found;
   };
@@ -243,7 +251,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
 #endif
   Sums sums = {};
   float squares[SETS][4] = {};
-#pragma unroll 4
+#pragma unroll AHEAD
   for (int i = 0; i < turns; ++i) {
     if (GROUPS > 1 && i + 1 < turns) next = read(i + 1);
     await_copies<AHEAD - 1>();
@@ -265,13 +273,15 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
 #endif
   __shared__ float found[WARPS * TILES * ROWS * 16];
   __shared__ float square[WARPS * ROWS];
-  EVERY(n, SETS) EVERY(e, 4) {
-    int r = 8 * n + lane % 4 * 2 + e % 2;
-    EVERY(s, TILES)
-      if (r < ROWS)
-        found[((warp * TILES + s) * ROWS + r) * 16 + lane / 4 + e / 2 * 8] = sums.of[s][n][e];
-    if (NORMALIZES && e < 2 && r < ROWS && r % 8 == lane / 4) square[warp * ROWS + r] = squares[n][e];
-  }
+  EVERY(n, SETS)
+    EVERY(e, 4) {
+      int r = 8 * n + lane % 4 * 2 + e % 2;
+      EVERY(s, TILES)
+        if (r < ROWS)
+          found[((warp * TILES + s) * ROWS + r) * 16 + lane / 4 + e / 2 * 8] = sums.of[s][n][e];
+      if (NORMALIZES && e < 2 && r < ROWS && r % 8 == lane / 4)
+        square[warp * ROWS + r] = squares[n][e];
+    }
   __syncthreads();
   if (!writes) return;
   float inv = 1, y[PARTS] = {};

@@ -2,20 +2,22 @@
 network: normalisation by the root mean square before, bias, activation, gate or sum behind.
 
 That is the time of a step of decoding. Libraries make a product of one row as one of many, and what
-stands around it is a launch each, in which memory is idle. One row of bfloat16 on an H200, in us,
-beside cuBLAS's product alone and the time of a copy of as many bytes:
+stands around it is a launch each, in which memory is idle. In us on an H200, beside cuBLAS's
+product of bfloat16 alone, and the time of a copy of as many bytes of bfloat16, of 8 and of 4 bits
+(groups of 64):
 
-==================================  =====  ======  =====
-in -> out                           here   cuBLAS  bytes
-==================================  =====  ======  =====
-2048 -> 3072, normalised              4.8     6.4    2.9
-2048 -> 2048, added                   3.6     6.1    2.0
-2048 -> 8192, normalised, gated      17.0    18.2   15.6
-8192 -> 2048, added                   9.8    13.7    7.8
-==================================  =====  ======  =====
+================================  =====  =====  =====  =====  ======  ===============
+in -> out                         1 row      8   int8   int4  cuBLAS  bytes
+================================  =====  =====  =====  =====  ======  ===============
+2048 -> 3072, normalised            4.8    4.7    4.4    4.2     6.5  2.9, 1.5, 0.8
+2048 -> 2048, added                 3.7    3.9    3.2    2.3     6.1  2.0, 1.0, 0.5
+2048 -> 8192, normalised, gated    17.7   17.3   12.3    9.1    18.2  15.6, 7.8, 4.2
+8192 -> 2048, added                 9.4   10.4    6.0    5.1    13.7  7.8, 3.9, 2.1
+================================  =====  =====  =====  =====  ======  ===============
 
-Of two rows 5.1, 4.0, 19.1 and 10.4; of four the products are bound by arithmetic, and as fast as
-libraries' with a launch for each of the others. Quantised matrices were not timed.
+What holds back the products with fewer bits is not memory: a launch takes 2 us at least, and to
+make halves of the numbers takes as long as to read them. To read the matrix while the kernels
+before are still running gave 3 to 5 % in a step, but needs to know that none of them writes it.
 """
 
 from __future__ import annotations
@@ -33,14 +35,13 @@ from meta.dialect.core.knobs import ask, tunable
 from meta.dialect.cuda import cubin
 from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda.activations import ACTIVATIONS, macros
-from meta.dialect.cuda.grouped import HALF
 from meta.dialect.cuda.source import Parameters, source
+from meta.dialect.cuda.tensor_core import HALF, require_tensor_cores
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 from meta.op.core.check import normalize_axis
 from meta.runtime import gpu_properties
 
-HALVES = tuple(HALF)
 MOST_ROWS = 16
 COLUMNS, STEP = 16, 128
 """Columns of a tile, and bytes of each that a warp multiplies together."""
@@ -75,7 +76,8 @@ def product(
     """Return the launch for x (..., in) and w (out, in), or (2 * out, in) if the first half gates
     the second; with scales, w is quantised.
     """
-    decline_if(x.dtype not in HALVES, f"made for half precision, not {x.dtype}")
+    require_tensor_cores(device)
+    decline_if(x.dtype not in HALF, f"made for half precision, not {x.dtype}")
     decline_if(not (w.is_static and result.is_static), "extents are known at run time only")
     if scale is not None and not scale.dtype == x.dtype == "bfloat16":
         raise Unsupported(f"{x.dtype} times {scale.dtype} may be too large before it is normalised")
@@ -87,7 +89,7 @@ def product(
         bits = BITS.get(w.dtype, 0)
         decline_if(not bits, f"no kernel for weights of {w.dtype}")
         decline_if(not scales.is_static, "extents are known at run time only")
-        fits = scales.dtype in (*HALVES, "float32") and (zeros is None or zeros == scales)
+        fits = scales.dtype in (*HALF, "float32") and (zeros is None or zeros == scales)
         decline_if(not fits, f"scales={scales}, zeros={zeros}: made for one half or float32 type")
     else:
         decline_if(w.dtype != x.dtype, f"a matrix of {w.dtype} beside rows of {x.dtype}")
@@ -110,7 +112,7 @@ def product(
     steps = -(-width // step)
     tiles = 1 + gates
     # Few thread blocks have much under way each, many of them share a processor.
-    processors = gpu_properties.query(device).processors
+    processors = gpu_properties.target_of(device).processors
     per = ask("per", 2 if columns > 16 * COLUMNS * processors else 1, [1, 2])
     blocks = -(-columns // (per * COLUMNS))
     most = min(16 if blocks <= processors else 8, 1 << (steps - 1).bit_length())
@@ -129,6 +131,7 @@ def product(
         "BIASED": int(bias is not None), "ADDS": int(addend is not None), "EARLY": int(early),
         "ACTIVATES": int(activation is not None),
         "WEIGHT_BITS": bits, "GROUP": group, "UNIT": gcd(group, step),
+        "BLOCKS": ask("blocks", 2 if warps <= 8 else 1, [1, 2, 3]),
         "ZEROS": int(zeros is not None), "HALF": HALF[x.dtype],
         "BRIEF": int(x.dtype == "bfloat16"),
     }  # fmt: skip

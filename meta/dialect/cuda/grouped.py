@@ -27,20 +27,17 @@ from meta.dialect.cuda import grouped_plan as planning
 from meta.dialect.cuda.depthwise import with_y
 from meta.dialect.cuda.grouped_plan import CHUNK, Plan, Warps, Windows
 from meta.dialect.cuda.source import Parameters, source
+from meta.dialect.cuda.tensor_core import HALF, require_tensor_cores
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 from meta.op.core.check import pair
 from meta.op.core.window import pads
 from meta.runtime import gpu_properties
 
-HALF = {"float16": '"f16"', "bfloat16": '"bf16"'}
-"""How instructions name the dtypes."""
 MOST_CHANNELS = 24
 """Of a group. On an H100, cuDNN takes 2 to 9 times as long with 24 channels, 1.1 times with 16, but
 half as long with 32, and a third with 64.
 """
-FIRST_TENSOR_CORES = (8, 0)
-"""The compute capability from which on tensor cores multiply these numbers."""
 PARAMETERS = Parameters(("x", "w", "bias", "z", "out", "partial"), "11i4x")
 PAIR = 4
 """Bytes of a pair of elements."""
@@ -133,8 +130,7 @@ def grouped(call: CallValues, x: TensorType, w: TensorType, y: TensorType) -> Gr
     fits = all(n % CHUNK == 0 and n <= MOST_CHANNELS for n in found.channels)
     reason = f"made for groups of multiples of {CHUNK} channels, up to {MOST_CHANNELS}"
     decline_if(not fits, f"{reason}, not {found.channels}")
-    old = gpu_properties.query(call.device.ordinal).capability < FIRST_TENSOR_CORES
-    decline_if(old, "made for tensor cores of compute capability 8.0 or later")
+    require_tensor_cores(call.device)
     return found
 
 

@@ -41,19 +41,17 @@ from meta.dialect.core.shared_patterns import (
 from meta.dialect.cuda import cubin
 from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda.source import Parameters, source
+from meta.dialect.cuda.tensor_core import HALF, require_tensor_cores
 from meta.ir.types import TensorType
 from meta.op.attention import HEADS_FIRST, HEADS_LATER, heads_first, score_scale
 from meta.op.core.call import CallValues
 from meta.op.core.check import normalize_axis
 from meta.runtime import gpu_properties
 
-HALVES = ("float16", "bfloat16")
 LONGEST, WIDEST = 64, 64
 """The most queries, keys, and elements of a head."""
 ALIGNED = 8
 """What the elements of a head are a multiple of: a thread copies 16 bytes."""
-FIRST_TENSOR_CORES = (8, 0)
-"""The compute capability from which on tensor cores multiply these numbers."""
 _SIZES = struct.Struct("<19q8if4x")
 """Of the parameters: strides, extents and the scale, which are those of the call."""
 _PARAMETERS = Parameters(
@@ -107,7 +105,7 @@ class Kernels:
     def __init__(self, call: CallValues, name: str, where: OperandStrides, **variant: int) -> None:
         a = call.args
         require_masks_only(call)
-        _require_fits([a.query, a.key, a.value], a.mask, call.device.ordinal)
+        _require_fits([a.query, a.key, a.value], a.mask, call.device)
         query, key = (heads_first(t, a.layout).static_shape for t in (a.query, a.key))
         self.batches, self.heads, self.queries, width = query
         self.share, self.keys = self.heads // key[1], key[2]
@@ -156,17 +154,16 @@ class Kernels:
         self.kernel()(_PARAMETERS.packed(tensors, self.sizes))
 
 
-def _require_fits(types: list[TensorType], mask: TensorType | None, device: int) -> None:
+def _require_fits(types: list[TensorType], mask: TensorType | None, device: Device) -> None:
     given = [*types, *([mask] if mask is not None else [])]
-    if any(t.dtype not in HALVES for t in types) or not all(t.is_static for t in given):
+    if any(t.dtype not in HALF for t in types) or not all(t.is_static for t in given):
         raise Unsupported(f"made for half precision of extents that are numbers, not {types[0]}")
     decline_if(not all(t.size for t in given), "there is an empty tensor")
     own, other = types[0].static_shape[3], types[2].static_shape[3]
     decline_if(own != other, f"values are {other} wide and keys {own}: made for one width")
     if own % ALIGNED or own > WIDEST:
         raise Unsupported(f"made for heads of multiples of {ALIGNED} elements, up to {WIDEST}")
-    if gpu_properties.query(device).capability < FIRST_TENSOR_CORES:
-        raise Unsupported("made for tensor cores of compute capability 8.0 or later")
+    require_tensor_cores(device)
 
 
 def require_short(call: CallValues) -> None:

@@ -27,9 +27,10 @@ from meta.ir import (
     type_of,
 )
 from meta.op.core.check import normalize_axis
-from meta.passes import dead_code, infer_type
+from meta.passes.dead_code import dead_code
 from meta.passes.distributed.sharding import InsertedCollective
 from meta.passes.distributed.tensor_parallel import tensor_parallel
+from meta.passes.infer_type import infer_type
 from meta.passes.rewrite import rewrite_function, with_value
 from meta.vm.compiler.calling_convention import DimRange
 from meta.vm.compiler.static_sizes import of_sizes, with_numbers
