@@ -15,8 +15,9 @@ from tvm.target import Target
 import meta
 from meta.base.device import CPU
 from meta.dialect.tvm.packed import window_of
-from meta.dialect.tvm.register_tiles import multiplies, tiles_of
+from meta.dialect.tvm.register_tiles import multiplies
 from meta.dialect.tvm.target import for_device
+from meta.dialect.tvm.tile_choice import tiles_of
 
 
 def _numbers(*shape: int) -> torch.Tensor:
@@ -116,6 +117,7 @@ def test_tiles_lie_along_the_longer_axis_of_a_narrow_image(width: int, layout: s
     test_convolutions.hypothesis.inner_test({**case, "behind": "bias add"})
 
 
+@pytest.mark.product
 @pytest.mark.parametrize(
     "rows", [(1,), (3,), (7, 1), (2, 33), (2, 3, 5), (2, 3, 5, 1, 1), (1, 4, 1), ()]
 )
