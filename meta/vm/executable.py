@@ -104,10 +104,10 @@ class Executable(CompiledProgram):
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the program to a folder: code, constants, parameters and compiled kernels.
 
-        `meta.vm.load` reads it in any process. The folder is made, or replaced if it was saved to
-        before: nobody sees half of a program. Raises ArgumentError for a folder of other things,
-        for a Python argument of the model that is no literal, and for parameters that share memory
-        to which the program writes.
+        `meta.vm.load` reads it in any process, with the programs of `sizes`. The folder is made, or
+        replaced if it was saved to before: nobody sees half of a program. Raises ArgumentError for
+        a folder of other things, for a Python argument of the model that is no literal, and for
+        parameters that share memory to which the program writes.
         """
         save(self, folder)
 
@@ -186,4 +186,5 @@ def load(
             saved.convention,
             cuda_graph=cuda_graph,
             prepared=saved.prepared,
+            sized=saved.sized,
         )

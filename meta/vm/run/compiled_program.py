@@ -65,7 +65,8 @@ class CompiledProgram:
     empty for a program that was loaded or found in the cache. recipe: how it is compiled again,
     None for a program that was loaded.
     preference: the choice of dialects that it was compiled with. prepared: what the program needs
-    that depends on the arrays alone, as they are, if it was computed before.
+    that depends on the arrays alone, as they are, if it was computed before. sized: programs of
+    sizes of symbolic dimensions, of one that was loaded.
 
     What the program needs that depends on the arrays of a model in infer mode alone, such as casts
     of its weights, is computed before the first call and kept, and computed again after an array
@@ -83,6 +84,7 @@ class CompiledProgram:
         recipe: Recipe | None = None,
         workspace: Workspace | None = None,
         prepared: Sequence[torch.Tensor] = (),
+        sized: Sequence[BoundProgram] = (),
     ) -> None:
         self.program, self.history = program, list(history)
         self.recipe = recipe
@@ -149,8 +151,8 @@ class CompiledProgram:
         self._in_order = self.workspace.in_order
         self._sized: SizedPrograms | None = None
         alone = workspace is None and not any(op.collective for op in kernels)
-        if device.kind == "cuda" and recipe is not None and alone and is_sized(code):
-            self._sized = SizedPrograms(self, recipe, cuda_graph, self._ranges)
+        if (recipe is not None or sized) and alone and is_sized(code, device):
+            self._sized = SizedPrograms(self, recipe, cuda_graph, self._ranges, sized)
         elif self._graphs is not None and not self.cuda_graph:
             self._graphs.refused(self.cuda_graph.why_not)
 
@@ -225,6 +227,10 @@ class CompiledProgram:
             yield None if extents is None else self._sized.program(extents, patience)
         finally:
             self._runs.give(linked)
+
+    def sized_programs(self) -> list[CompiledProgram]:
+        """Return the programs of `sizes`."""
+        return [] if self._sized is None else list(filter(None, self._sized.found.values()))
 
     @property
     def sizes(self) -> list[dict[str, int]]:
@@ -532,8 +538,7 @@ class CompiledProgram:
     def graph_bytes(self) -> int:
         """Return the memory that CUDA graphs keep."""
         own = 0 if self._graphs is None else self._graphs.recorder.pool_bytes()
-        sized = () if self._sized is None else self._sized.found.values()
-        return own + sum(program.graph_bytes() for program in sized if program)
+        return own + sum(program.graph_bytes() for program in self.sized_programs())
 
     def prepared(self) -> tuple[torch.Tensor, ...]:
         """Return what the program needs that depends on the arrays alone, as they are now."""

@@ -13,22 +13,28 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from meta.base import config
+from meta.base.device import Device
 from meta.base.errors import MetaError
 from meta.base.log import LOG
 from meta.ir import SymbolicDim
 from meta.vm.compiler import bytecode as bc
 from meta.vm.compiler.calling_convention import DimRange
 from meta.vm.compiler.code import Code
-from meta.vm.compiler.recipe import Recipe
+from meta.vm.compiler.kernels import BoundProgram
 from meta.vm.compiler.specialize import extents_of
 from meta.vm.run.workspace import Workspace
 
 if TYPE_CHECKING:
+    from meta.vm.compiler.recipe import Recipe
     from meta.vm.run.compiled_program import CompiledProgram
 
 
-def is_sized(code: Code) -> bool:
-    """Whether the inputs of a program tell all extents of its parameters, and one is symbolic."""
+def is_sized(code: Code, device: Device) -> bool:
+    """Whether programs of sizes pay: on CUDA, where inputs tell all extents of its parameters, of
+    which one is symbolic.
+    """
+    if device.kind != "cuda":
+        return False
     told = extents_of(code).keys()
     dims = (d for _, type_ in code.params for d in type_.shape if isinstance(d, SymbolicDim))
     return bool(told) and all(d.symbols() <= told for d in dims)
@@ -40,8 +46,9 @@ class SizedPrograms:
 
     Parameters
     ----------
-    program: for all extents, for which `is_sized` holds. recipe: how it is compiled. cuda_graph: as
-    of `compile`. ranges: that extents have to be in.
+    program: for all extents, for which `is_sized` holds. recipe: how it is compiled; None if it was
+    loaded, with programs of the sizes that were ``saved``. cuda_graph: as of `compile`. ranges:
+    that extents have to be in.
 
     Attributes
     ----------
@@ -51,16 +58,22 @@ class SizedPrograms:
     def __init__(
         self,
         program: CompiledProgram,
-        recipe: Recipe,
+        recipe: Recipe | None,
         cuda_graph: bool | None,
         ranges: Mapping[str, DimRange],
+        saved: Sequence[BoundProgram] = (),
     ) -> None:
         self._program, self._recipe, self._cuda_graph = program, recipe, cuda_graph
         self._ranges, self._where = ranges, extents_of(program.code)
         self._axes = [type_.ndim for _, type_ in program.code.params]
         self._workspace = program.workspace
+        self._said = False
         self._met: Counter[tuple[int, ...]] = Counter()
         self.found: dict[tuple[int, ...], CompiledProgram | None] = {}
+        for bound in saved:
+            extents = self.extents([type_.static_shape for _, type_ in bound.code.params])
+            assert extents is not None
+            self.found[extents] = self._of(bound)
 
     @property
     def sizes(self) -> list[dict[str, int]]:
@@ -86,24 +99,29 @@ class SizedPrograms:
         if any(named[n] not in range_ for n, range_ in self._ranges.items() if n in named):
             return None
         most = config.get("META_SIZES")
-        if len(self.found) >= most:
-            if len(self.found) == most > 0:
-                self.found[extents] = None
+        if self._recipe is None or len(self.found) >= most:
+            if not self._said and most > 0:
+                self._said = True
+                why = (
+                    f"META_SIZES={most:d} have programs of their own"
+                    if self._recipe is not None
+                    else f"it was saved with programs for {self.sizes}"
+                )
                 LOG.warning(
-                    "%s: %s, and further sizes, run on kernels for all sizes, which take several "
-                    "times as long: META_SIZES=%d have programs of their own", name, named, most,
+                    "%s: %s, and other sizes, run on kernels for all sizes, which take several "
+                    "times as long: %s", name, named, why,
                 )  # fmt: skip
             return None
         own = None
         try:
-            own = self._lowered(named)
+            own = self._of(self._recipe.of_sizes(named))
         except MetaError as error:
             LOG.warning("%s has no program of its own for %s: %s", name, named, error)
         self.found[extents] = own
         return own
 
-    def _lowered(self, extents: dict[str, int]) -> CompiledProgram | None:
-        program, bound = self._program, self._recipe.of_sizes(extents)
+    def _of(self, bound: BoundProgram) -> CompiledProgram:
+        program = self._program
         instructions = [i for f in bound.code.functions.values() for i in f.instructions()]
         sizes = [i.size for i in instructions if isinstance(i, bc.AllocateStorage)]
         fits = sum(sizes) <= self._workspace.size

@@ -326,16 +326,21 @@ def _environments(code: Code, kernels: Sequence[OpEnv], device: Device) -> dict[
 ARRAYS, PREPARED = "arrays.safetensors", "prepared.safetensors"
 """Parameters and running statistics, by their number among the executable's arrays; what is
 prepared, by its number among the results."""
+SIZES = "sizes"
+"""Of programs of sizes of their own, a folder each."""
 
 
 @dataclass(frozen=True)
 class SavedExecutable:
-    """What `save` wrote: the program, its arrays, what is prepared, and how it is called."""
+    """What `save` wrote: the program, its arrays, what is prepared, how it is called, and programs
+    of sizes of symbolic dimensions.
+    """
 
     program: BoundProgram
     arrays: list[ndarray]
     prepared: list[torch.Tensor]
     convention: Convention
+    sized: list[BoundProgram]
 
 
 def read_executable(folder: Path, *, rebuild: bool, mmap: bool) -> SavedExecutable:
@@ -358,7 +363,9 @@ def read_executable(folder: Path, *, rebuild: bool, mmap: bool) -> SavedExecutab
         if code.prepared and (folder / PREPARED).exists():  # no folder of the program cache has it
             prepared = _numbered(folder / PREPARED, device, mmap)
             _require_types(folder / PREPARED, prepared, code.params[last:])
-    return SavedExecutable(program, arrays, prepared, convention_from_json(more))
+    folders = sorted((folder / SIZES).glob("*"))
+    sized = [read_folder(own, rebuild=rebuild)[0] for own in folders]
+    return SavedExecutable(program, arrays, prepared, convention_from_json(more), sized)
 
 
 def _numbered(path: Path, device: Device, mmap: bool) -> list[torch.Tensor]:
@@ -392,7 +399,9 @@ def save(executable: CompiledProgram, folder: str | os.PathLike[str]) -> None:
             expected="a new folder, or one that was saved to before",
         )
     _check_sharing(executable)
-    _check_kernels(executable)
+    sized = executable.sized_programs()
+    for program in (executable, *sized):
+        _check_kernels(program)
     arrays = [array.tensor for array in executable.arrays]
     files = {ARRAYS: arrays, PREPARED: executable.prepared()}
     write_folder(
@@ -403,8 +412,15 @@ def save(executable: CompiledProgram, folder: str | os.PathLike[str]) -> None:
             name: partial(write_tensors, tensors={str(i): t for i, t in enumerate(tensors)})
             for name, tensors in files.items()
             if tensors or name == ARRAYS
-        },
+        }
+        | {f"{SIZES}/{i}/{MANIFEST}": partial(_write_sized, own) for i, own in enumerate(sized)},
     )
+
+
+def _write_sized(program: CompiledProgram, manifest: Path) -> None:
+    """Write a program of a size to the folder of its manifest, which says what else is there."""
+    manifest.parent.parent.mkdir(mode=0o700, exist_ok=True)
+    write_folder(manifest.parent, program.program)
 
 
 def _check_kernels(executable: CompiledProgram) -> None:
