@@ -113,9 +113,10 @@ def first_call(contender: Contender) -> tuple[Call, float]:
 
 
 def values_of(result: torch.Tensor) -> list[float]:
-    """Return a few elements of a result, spread evenly."""
-    flat = result.detach().reshape(-1)
-    return flat[:: max(1, flat.numel() // SAMPLES)].float().cpu().tolist()
+    """Return a few elements of a result, spread evenly; rows that lie apart are not copied."""
+    count = result.numel()
+    places = torch.arange(0, count, max(1, count // SAMPLES), device=result.device)
+    return result.detach()[torch.unravel_index(places, result.shape)].float().cpu().tolist()
 
 
 if __name__ == "__main__":
