@@ -116,7 +116,8 @@ def values_of(result: torch.Tensor) -> list[float]:
     """Return a few elements of a result, spread evenly; rows that lie apart are not copied."""
     count = result.numel()
     places = torch.arange(0, count, max(1, count // SAMPLES), device=result.device)
-    return result.detach()[torch.unravel_index(places, result.shape)].float().cpu().tolist()
+    found = result.detach()[torch.unravel_index(places, result.shape)]
+    return found.reshape(-1).float().cpu().tolist()
 
 
 if __name__ == "__main__":
