@@ -2,21 +2,25 @@
 
 Of one row of x, a block has some rows of the weight, goes along their bytes, and adds up in float32
 what the threads have at its end. Of more rows it has a tile of the result, and products of halves:
-what was unpacked is rounded to the dtype of x. The bytes of 4 bits hold two columns, 16 apart.
+what was unpacked is rounded to the dtype of x. For many rows the weight is written down in that
+dtype, in one pass, for a product of a library. The bytes of 4 bits hold two columns, 16 apart.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 
 from meta import op
 from meta.dialect.core import HANDWRITTEN, OpEnv, Unsupported, ask, require_static, tunable
+from meta.dialect.torch.operands import in_float32
 from meta.dialect.triton import triton_dialect as dialect
 from meta.dialect.triton.dialect import INTERPRETED
 from meta.dialect.triton.sequence import TritonLaunch, launch_sequence
+from meta.ir.types import TensorType, type_bytes
 from meta.op.core.call import CallValues
 from meta.op.quantized import BLOCK, MIDDLE
 
@@ -100,6 +104,29 @@ def tile_product(
     tl.store(place, total.to(out.dtype.element_ty), mask=(i < m)[:, None] & (rows < n)[None, :])
 
 
+@triton.jit
+def write_down(
+    weight, scales, zeros, out, n,
+    BYTES: tl.constexpr, GROUPS: tl.constexpr, GROUP: tl.constexpr, MIDDLE: tl.constexpr,
+    HALVES: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Write BLOCK_N rows of the weight as they are without scales."""
+    rows = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    r = tl.minimum(rows, n - 1).to(tl.int64)
+    at = tl.program_id(1) * BLOCK_K + tl.arange(0, BLOCK_K)
+    inside = at < BYTES
+    stored = tl.load(weight + r[:, None] * BYTES + at[None, :], mask=inside[None, :], other=0)
+    for half in tl.static_range(HALVES):
+        number, column = _numbers(
+            stored, scales, zeros, r, at, inside, half, GROUPS, GROUP, MIDDLE, HALVES
+        )
+        place = out + r[:, None] * (BYTES * HALVES) + column[None, :]
+        tl.store(place, number.to(out.dtype.element_ty), mask=(rows < n)[:, None] & inside[None, :])
+
+
+_mm = in_float32(torch.mm, torch.backends.cuda.matmul)
+
+
 @dialect.op(op.quantized_matmul, plevel=LEVELS)
 @tunable
 def quantized_matmul(call: CallValues) -> OpEnv:
@@ -112,16 +139,31 @@ def quantized_matmul(call: CallValues) -> OpEnv:
     rows = x.size // max(k, 1)
     if 0 in (rows, k, n):
         raise Unsupported("nothing is multiplied, or summed")
-    if rows > MANY:
-        raise Unsupported(f"of {rows} rows, products of libraries are faster")
-    if rows * n >= 1 << 31:
+    if min(rows, MANY) * n >= 1 << 31:
         raise Unsupported(f"{rows} rows of {n}: places have 32 bits")
     groups = scales.static_shape[1]
     given: dict[str, Any] = {
-        "x": x, "weight": weight, "scales": scales, "zeros": zeros, "out": call.out, "n": n,
+        "weight": weight, "scales": scales, "zeros": zeros, "out": call.out, "n": n,
         "BYTES": bytes_, "GROUPS": groups, "GROUP": k // groups,
         "MIDDLE": MIDDLE[weight.dtype], "HALVES": 1 + (weight.dtype == "uint8"),
     }  # fmt: skip
+    if rows > MANY:
+        block, step = ask("BLOCK_N", 4, (8, 16)), min(512, triton.next_power_of_2(bytes_))
+        tiles = triton.cdiv(n, block), triton.cdiv(bytes_, step)
+        given["out"] = TensorType((n, k), x.dtype)
+        written = TritonLaunch(
+            write_down, call.device, tiles, **given, BLOCK_N=block, BLOCK_K=step,
+            num_warps=ask("num_warps", 4, (2, 8)),
+        )  # fmt: skip
+
+        def run(x: torch.Tensor, *more: torch.Tensor) -> None:
+            *stored, out = more
+            w = x.new_empty((n, k))
+            written(*stored, w)
+            _mm(x.view(rows, k), w.t(), out=out.view(rows, n))
+
+        return launch_sequence(run, written, workspace=type_bytes(given["out"]))
+    given["x"] = x
     if rows == 1:
         block = ask("BLOCK_N", 8, (4, 16))
         step = min(ask("BLOCK_K", 512, (256, 1024)), triton.next_power_of_2(bytes_))
