@@ -82,6 +82,9 @@ def check_layouts(case: OpCase, one: Sample, dialects: list[str], device: str = 
     leaves, structure = tree.flatten(one.make(widest(case)))
     written = _written(case, leaves, structure)
     call = of_tensors(called(case), structure)
+    # A program is of shapes and dtypes, so one takes all layouts.
+    compiled = compile(trace(call), *(ndarray(t.to(device)) for t in leaves), device=device)
+    runs = {**{dialect: only(dialect)(call) for dialect in dialects}, "compiled": compiled}
     for name, layout in LAYOUTS.items():
         if layout is expanded and not case.expanded:
             continue
@@ -89,8 +92,6 @@ def check_layouts(case: OpCase, one: Sample, dialects: list[str], device: str = 
             sliced if layout is expanded and i in written else layout for i in range(len(leaves))
         ]
         tensors = [view(t.to(device)) for view, t in zip(views, leaves, strict=True)]
-        runs = {dialect: only(dialect)(call) for dialect in dialects}
-        runs["compiled"] = compile(trace(call), *map(ndarray, tensors), device=device)
         for who, run in runs.items():
             given = [ndarray(view(t)) for view, t in zip(views, tensors, strict=True)]
             compact = [ndarray(t.clone(memory_format=torch.contiguous_format)) for t in tensors]
