@@ -261,6 +261,15 @@ def deselect_slow(config: pytest.Config, items: list[pytest.Item]) -> None:
         items[:] = kept
 
 
+def leave_guards_unmeasured() -> None:
+    """Each time that torch compiles, it measures how long its guards take, for its log alone, and
+    writes over the processor's caches before: that takes a tenth of what tests of it take.
+    """
+    guards: Any = sys.modules.get("torch._dynamo.guards")
+    if guards is not None:
+        guards.profile_guard_manager = lambda *_: 0.0
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
     """What is collected stays: the collector of garbage does not look at it, now or in a test. It
@@ -271,6 +280,7 @@ def pytest_collection() -> Iterator[None]:
     try:
         return (yield)
     finally:
+        leave_guards_unmeasured()
         gc.freeze()
         gc.set_threshold(20_000, 20, 50)
         gc.enable()
