@@ -14,6 +14,9 @@ Tests marked ``long`` compile much, or start processes, for what they find. An o
 them out, too; of 4 parts, ``--slow-part auto`` takes one: 4 days' runs of continuous integration
 cover all.
 
+A test marked ``product`` has its parameters from n lists. Each choice of values from n - 1 of them
+is in a call that every run takes; the other calls are ``long``.
+
 Those marked ``sweep`` take hours in all, and run by ``-m sweep`` alone.
 
 ``-m quick`` runs the tests of the folders in ``QUICK``, and collects no others. Tests marked
@@ -30,6 +33,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import datetime, timezone
 from functools import cache
+from itertools import compress
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -203,7 +207,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 QUICK = ("analysis", "base", "grad", "ir", "optim", "runtime")
-NOT_QUICK = ("heavy", "slow", "long", "sweep", "cuda")
+NOT_PLAIN = ("slow", "long", "sweep", "cuda")
+NOT_QUICK = ("heavy", *NOT_PLAIN)
 TESTS = Path(__file__).parent
 
 
@@ -219,6 +224,22 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None
 
 
+def beyond_cover(places: Sequence[Collection[int]]) -> list[bool]:
+    """Return which of all combinations of n lists' values are not needed for each choice of values
+    from n - 1 lists to be in one that is left: all whose places do not add up to a multiple of the
+    shortest list's length. Where one list is left out, its value follows from the others' places.
+
+    places: of each combination, the places of its values in their lists, once or several times.
+    """
+    lists = {column for column in zip(*places, strict=True) if len(set(column)) > 1}
+    if len(lists) < 2:
+        return [False] * len(places)
+    values = [sorted(set(column)) for column in lists]
+    ranks = [map(v.index, column) for v, column in zip(values, lists, strict=True)]
+    shortest = min(map(len, values))
+    return [sum(of_one) % shortest != 0 for of_one in zip(*ranks, strict=True)]
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
     """Make no test of parameters that do not run: to make one and leave it out costs as much as to
@@ -231,6 +252,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
         return
     definition, selection = metafunc.definition, metafunc.config.stash[SELECTION]
     shared = {mark.name for mark in definition.iter_markers()}
+    if "product" in shared:
+        plain = [call for call in calls if not {mark.name for mark in call.marks} & set(NOT_PLAIN)]
+        beyond = beyond_cover([call.indices.values() for call in plain])
+        for call in compress(plain, beyond):
+            call.marks.append(pytest.mark.long.mark)
     every, skipped = selection.on_gpu or selection.by_name, False
     made = [
         (call, shared.union(mark.name for mark in call.marks), f"{definition.nodeid}[{call.id}]")

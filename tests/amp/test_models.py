@@ -111,6 +111,7 @@ def check_step(name: str, half: str, found: Any, expected: Any) -> None:
     assert distance(gradients, expected_gradients) < gradient_limit(name, half)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("half", HALVES)
 @pytest.mark.parametrize("name", ZOO)
 def test_a_zoo_model_and_a_step_of_its_training(name: str, half: str) -> None:
@@ -130,6 +131,7 @@ def test_a_zoo_model_and_a_step_of_its_training(name: str, half: str) -> None:
     assert distance(changes[1], changes[0]) < gradient_limit(name, half)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("half", HALVES)
 @pytest.mark.parametrize("name", each_model(FAST))
 def test_a_model_and_its_gradients(name: str, half: str) -> None:
@@ -172,6 +174,7 @@ def check_compiled(name: str, half: str) -> None:
         assert all_casts(final)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("half", HALVES)
 @pytest.mark.parametrize("name", each_model(COMPILED))
 def test_compiled(name: str, half: str) -> None:

@@ -29,6 +29,7 @@ def distance(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) ->
     return float((a - b).norm() / b.norm())
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("half", ["float16", "bfloat16"])
 @pytest.mark.parametrize("name", ["resnet", "resnet with bottlenecks"])
 def test_no_worse_than_torch(name: str, half: str, tmp_path: Path) -> None:

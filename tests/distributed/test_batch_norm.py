@@ -55,6 +55,7 @@ def layer(shape: tuple[int, ...], affine: bool, compiled: bool, count: int) -> l
     return [a.numpy() for a in (*joined, *summed, norm.running_mean, norm.running_var)]
 
 
+@pytest.mark.product
 @pytest.mark.parametrize(
     "compiled, count, affine",
     [

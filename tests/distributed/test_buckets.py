@@ -16,6 +16,7 @@ from meta.vm import PassContext
 from tests.distributed.training import MAKERS, trained
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("count", [1, 2, pytest.param(3, marks=pytest.mark.slow), 4])
 @pytest.mark.parametrize("name", MAKERS)
 def test_steps_are_the_same_bit_for_bit(

@@ -31,6 +31,7 @@ def same(found: list[Any], expected: list[Any]) -> None:
             np.testing.assert_array_equal(value, other[key], err_msg=key)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("count", [2, pytest.param(3, marks=pytest.mark.slow), 4])
 @pytest.mark.parametrize("name", MAKERS)
 def test_steps_are_the_same_bit_for_bit(name: str, count: int) -> None:
@@ -49,6 +50,7 @@ def test_steps_are_the_same_bit_for_bit(name: str, count: int) -> None:
     same(found, dist.simulate(count).run(rank, "schedule_collectives"))
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("limit", [0.0, 1e-4, 1024.0])
 @pytest.mark.parametrize("seed", range(4))
 def test_random_programs(seed: int, limit: float) -> None:

@@ -64,6 +64,7 @@ MAKERS = {
 }
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("name", MAKERS)
 @pytest.mark.parametrize("count", [2, 3])

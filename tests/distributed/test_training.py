@@ -14,6 +14,7 @@ from meta.optim import with_sgd
 from tests.distributed.training import MAKERS, trained
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("compiled", [False, True], ids=["interpreted", "compiled"])
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 @pytest.mark.parametrize("name", MAKERS)

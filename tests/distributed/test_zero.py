@@ -24,6 +24,7 @@ SPLIT = STAGES[1:]
 slow = pytest.mark.slow
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("count", [2, *(pytest.param(n, marks=slow) for n in (1, 3, 4))])
 @pytest.mark.parametrize("zero", SPLIT)
 @pytest.mark.parametrize("name", MAKERS)

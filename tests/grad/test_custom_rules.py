@@ -143,6 +143,7 @@ def derivatives_of_torch(f: Any, args: Any, vectors: Any) -> tuple[Any, Any]:
     return [g.detach() for g in gradients], products
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("shape", [(2, 3), (0,)], ids=str)
 @pairs
@@ -178,6 +179,7 @@ def test_hessians_forward_over_reverse_and_reverse_over_reverse(
     close(run(mode, jacrev(jacrev(of)), *ours((x, y))), expected)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("mode", ["eager", "compiled"])
 @pytest.mark.parametrize("axes", [(0, 0), (0, None), (None, 0)], ids=str)
 @pairs

@@ -58,6 +58,7 @@ def leaf(values: torch.Tensor) -> meta.ndarray:
 
 
 @pytest.mark.heavy
+@pytest.mark.product
 @pytest.mark.parametrize("transposed", [False, True], ids=["plain", "transposed"])
 @pytest.mark.parametrize("count", [1, 2, 3])
 @settings(max_examples=60)

@@ -142,6 +142,7 @@ def test_vjp_called_twice(mode: str, both: Any) -> None:
     close(run(mode, call, *ours(ARGS), ours(dy)), expected)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("transform", ["jacrev", "jacfwd", "jacobian", "hessian"])
 def test_matrices(mode: str, transform: str, both: Any) -> None:

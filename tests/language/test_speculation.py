@@ -36,6 +36,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("guess", ["ngram", "like", "itself"])
 @pytest.mark.parametrize("name", OPTIONS)
 def test_the_tokens_are_those_without_a_draft(

@@ -87,6 +87,7 @@ def check_same_bits(found: dict[str, np.ndarray], expected: dict[str, np.ndarray
 POLICIES = ["nothing", "products"]
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("network", NETWORKS)

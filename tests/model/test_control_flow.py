@@ -282,6 +282,7 @@ def test_scan_without_rows_or_results() -> None:
     assert both_gradients(f, meta.array(2.0))[0] == 32.0
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("count", [64, 65, 67, 81, 100])
 def test_long_scans_run_in_blocks(count: int, reverse: bool) -> None:

@@ -177,6 +177,7 @@ def traced(f: Callable[..., Any], order: int) -> Any:
     return meta.model.trace(lambda x: gradient(Ours, f, order)(x))
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("order", [2, 3])
 @pytest.mark.parametrize("f", FUNCTIONS, ids=lambda f: f.__name__)
 def test_as_traced_and_compiled(f: Callable[..., Any], order: int) -> None:

@@ -69,6 +69,7 @@ def test_on_torch(shape: tuple[int, ...], axis: int, dtype: str, device: str) ->
 
 
 # What is compiled depends on the axis, not on how it is counted: fewer cases do.
+@pytest.mark.product
 @pytest.mark.parametrize("device", get_testable_devices())
 @pytest.mark.parametrize(
     ("shape", "axis", "dtype"),

@@ -188,6 +188,7 @@ def lone(m: Any, w: Any, x: Any) -> Any:
 S, R = randn(3, 3, seed=8) * 0.5, randn(4, 5, 3, seed=9)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("f", [recurrent, lone])
 def test_gradients_of_a_loop_of_each_example(f: Any, mode: str) -> None:

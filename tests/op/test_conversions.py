@@ -49,6 +49,7 @@ def on_cuda() -> Iterator[None]:
         yield
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("to", BITS)
 @pytest.mark.parametrize("dtype", sorted(FLOATS))
 def test_floats_beyond_the_integers(dtype: str, to: str) -> None:
@@ -63,6 +64,7 @@ def test_floats_beyond_the_integers(dtype: str, to: str) -> None:
         assert meta.array(x).to(dtype=to).torch().tolist() == expected
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("to", ["int8", "uint8", "int16", "int32", "int64", "uint16", "uint32"])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_floats_beyond_the_integers_in_programs(dtype: str, to: str) -> None:

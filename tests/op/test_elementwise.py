@@ -81,6 +81,7 @@ def test_tvm_is_accurate_over_the_whole_range(name, dtype):
 NEAR_ZERO = ["sin", "tan", "asin", "atan", "sinh", "asinh", "atanh", "log1p", "expm1"]
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("name", [*NEAR_ZERO, "cos", "cosh", "acos", "acosh", "log2", "log10"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_tvm_is_accurate_for_tiny_and_for_large_arguments(name, dtype):

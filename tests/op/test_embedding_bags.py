@@ -57,6 +57,7 @@ OFFSETS = np.array([0, 3, 3, 4])
 WEIGHTS = torch.randn(8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 @pytest.mark.parametrize(
     ("indices", "options"),

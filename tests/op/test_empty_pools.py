@@ -55,6 +55,7 @@ def test_there_are_such_calls() -> None:
     assert len(EMPTY) >= 30
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("dialect", ["tvm", "torch"])
 @pytest.mark.parametrize(("pool", "n", "x", "shape"), EMPTY)
 def test_arrays(pool: Any, n: int, x: Any, shape: Any, dialect: str) -> None:

@@ -79,6 +79,7 @@ def test_every_index(name: str, index: Any) -> None:
     compare(name, index, "float64", compiled=False)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
 @pytest.mark.parametrize("name", ["set", *METHODS])
 def test_every_method(name: str, dtype: str) -> None:
@@ -90,6 +91,7 @@ def test_every_method(name: str, dtype: str) -> None:
             compare(name, index, dtype, compiled=False)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("name", ["set", *METHODS])
 @pytest.mark.parametrize("index", [(slice(None), 1), (R0, slice(None), R1)], ids=str)
 def test_compiled(name: str, index: Any) -> None:

@@ -53,6 +53,7 @@ def options(kind: str) -> Iterator[dict[str, Any]]:
         yield {"weight": weight, "ignore_index": index, "label_smoothing": smoothing}
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("kind", TARGETS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_cross_entropy(shape: tuple[int, ...], kind: str) -> None:
@@ -200,6 +201,7 @@ def sides(row: Row, reduction: str) -> tuple[Callable, Callable, list[torch.Tens
 
 
 @pytest.mark.filterwarnings("ignore:Using a target size")
+@pytest.mark.product
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]}-{[*row[2]]}-{row[1][0].ndim}")
 def test_losses(row: Row, reduction: str) -> None:

@@ -19,6 +19,7 @@ SHARED = [
 ]
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("size", [(16, 20), (3, 5)])
 @pytest.mark.parametrize("dialect", ["tvm", "torch"])
 @pytest.mark.parametrize(("ours", "theirs"), SHARED)

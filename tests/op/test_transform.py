@@ -155,6 +155,7 @@ def test_a_reshape_with_and_without_a_copy() -> None:
         meta.reshape(turned, -1, copy=False)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("dialect", ["tvm", "torch"])
 @pytest.mark.parametrize(
     "dtype", ["bool", "uint8", "int8", "int32", "int64", "float16", "bfloat16"]

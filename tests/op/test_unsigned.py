@@ -103,6 +103,7 @@ ONE: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 }
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("dtype", UNSIGNED)
 @pytest.mark.parametrize("name", [*TWO, *ONE])

@@ -26,6 +26,7 @@ def state(step: Any) -> dict[str, torch.Tensor]:
 
 @pytest.mark.heavy
 @MAKERS
+@pytest.mark.product
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_a_gradient_that_is_not_finite_changes_nothing(maker: Any, mode: str, dtype: str) -> None:

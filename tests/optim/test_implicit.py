@@ -55,6 +55,7 @@ DERIVATIVES: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", DERIVATIVES)
 def test_a_root_has_the_derivatives_of_the_theorem(mode: str, name: str) -> None:
@@ -134,6 +135,7 @@ def equilibrium(w: Any, b: Any, **options: Any) -> Any:
     return fixed_point(layer, meta.zeros(5, "float64"), w, b, rtol=1e-13, **options)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("forwards", [False, True])
 def test_an_implicit_layer(mode: str, forwards: bool) -> None:

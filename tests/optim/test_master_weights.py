@@ -85,6 +85,7 @@ def masters(optimizer: Any) -> list[torch.Tensor]:
 
 
 @pytest.mark.heavy
+@pytest.mark.product
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a: a[0].__name__)
 @pytest.mark.parametrize("mode", ["eager", "interpreter", "compiled"])

@@ -35,6 +35,7 @@ MAKERS = [getattr(meta.optim, name) for name in dir(meta.optim) if name.startswi
 
 
 @pytest.mark.heavy
+@pytest.mark.product
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("maker", MAKERS, ids=lambda m: m.__name__)
 @pytest.mark.parametrize(

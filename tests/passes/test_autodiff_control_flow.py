@@ -366,6 +366,7 @@ def optimized(program: Module) -> Module:
     return program
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("result", ["inline", "closure"])
 @pytest.mark.parametrize(("text", "values"), PROGRAMS.values(), ids=PROGRAMS)
 def test_gradients_are_those_of_the_tape(text: str, values: list[object], result: str) -> None:

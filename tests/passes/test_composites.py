@@ -75,6 +75,7 @@ RUNS = [
 ]
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("frontend, dtype", RUNS)
 @pytest.mark.parametrize("name", FORMS)
 def test_a_form_is_one_call_each_way(name: str, frontend: str, dtype: str) -> None:
@@ -109,6 +110,7 @@ def test_a_form_is_one_call_each_way(name: str, frontend: str, dtype: str) -> No
         torch.testing.assert_close(found, grad, rtol=close["rtol"], atol=close["atol"] * 30)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("frontend", ["traced", "torch"])
 @pytest.mark.parametrize("name", OTHERS)
 def test_others_stay(name: str, frontend: str) -> None:

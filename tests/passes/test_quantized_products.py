@@ -38,6 +38,7 @@ class Form(torch.nn.Module):
         return self.form(x, self.w, self.s, self.b)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", FORMS)
 def test_a_model_that_is_imported(name: str, dtype: torch.dtype) -> None:

@@ -164,6 +164,7 @@ def no_loss(result: Any, target: Any) -> Any:
 NUMBERS = [n for n, (make, *_) in CASES.items() if make().is_number]
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("executor", ["interpreter", "vm"])
 @pytest.mark.parametrize("name", NUMBERS)
 def test_in_an_evaluation(name: str, executor: str) -> None:

@@ -46,6 +46,7 @@ def test_by_an_array(name: str, run: str, dialect: str) -> None:
     assert caught.value.op == name
 
 
+@pytest.mark.product
 @pytest.mark.parametrize(
     ("dtype", "dialect"),
     [(dtype, d) for dtype in DTYPES for d in ("tvm", "torch") if (dtype, d) != ("uint64", "torch")],

@@ -76,6 +76,7 @@ def worker(code: str, *arguments: object) -> str:
     return run_python("-c", BEGIN + code, *arguments)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("mapped", [(), ("mmap",)])
 @pytest.mark.parametrize("name", ["cnn", "bert"])
 def test_it_imports_what_it_runs(saved: Path, name: str, mapped: tuple[str, ...]) -> None:

@@ -64,6 +64,7 @@ def expected(tensors, mask, causal, scale):
 
 
 @pytest.mark.usefixtures("emulated")
+@pytest.mark.product
 @pytest.mark.parametrize("tf32", [False, True])
 @pytest.mark.parametrize(
     ("sizes", "mask", "causal", "scale", "layout"),

@@ -170,6 +170,7 @@ HARDER = {
 }
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("name", HARDER)
 @pytest.mark.parametrize(("dtype", "shape", "at"), SHAPES)
 def test_with_other_activations(

@@ -118,6 +118,7 @@ CASES = [
 
 
 @pytest.mark.usefixtures("emulated")
+@pytest.mark.product
 @pytest.mark.parametrize("parts", [1, 4])
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize(

@@ -99,6 +99,7 @@ FOLLOWING = {
 
 
 @pytest.mark.usefixtures("emulated")
+@pytest.mark.product
 @pytest.mark.parametrize("name", FOLLOWING)
 @pytest.mark.parametrize(
     ("extents", "kernel", "stride", "dtype", "parameters"),

@@ -38,6 +38,7 @@ def types(*tensors: torch.Tensor | None) -> list[Any]:
 
 
 @pytest.mark.usefixtures("emulated")
+@pytest.mark.product
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize(
     ("rows", "width", "columns", "parts"),
@@ -90,6 +91,7 @@ def test_against_float64(
 
 
 @pytest.mark.usefixtures("emulated")
+@pytest.mark.product
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize(
     ("kind", "width", "group"),

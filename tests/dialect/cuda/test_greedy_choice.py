@@ -25,6 +25,7 @@ def made(rows: int, columns: int, dtype: str):
 
 
 @pytest.mark.usefixtures("emulated")
+@pytest.mark.product
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize(("rows", "columns"), [(1, 5000), (3, 1024), (2, 1027), (5, 2051)])
 def test_against_float64(rows: int, columns: int, dtype: str) -> None:

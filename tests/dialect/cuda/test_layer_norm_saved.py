@@ -188,6 +188,7 @@ def test_gradients(dtype: str, shape: tuple[int, ...], more: bool, adds: bool, k
         torch.testing.assert_close(found.double(), correct, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("width", [72, 400, 33])
 @pytest.mark.parametrize("adds", [False, True])
 def test_root_mean_squares(width: int, adds: bool) -> None:

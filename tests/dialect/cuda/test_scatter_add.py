@@ -25,6 +25,7 @@ def call(types: Iterable[TensorType], axis: int = -1) -> CallValues:
 
 
 @pytest.mark.usefixtures("emulated")
+@pytest.mark.product
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize(
     ("outer", "width", "count", "more", "distinct"),

@@ -60,6 +60,7 @@ def program(rows: str, result: str, mask: str) -> Any:
     return infer_type(parse(f"func @main({head}, %k: int64[1]) {{\n{body}\n}}"))
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("mask", ["None", "%m"])
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("result", KERNELS)

@@ -23,6 +23,7 @@ MORE = [(2, 3, 4, 5), (3, 16, 8, 16), (2, 1, 1, 4)]
 SHAPES = [(1, 7, 3, 2), *(pytest.param(shape, marks=pytest.mark.slow) for shape in MORE)]
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", BEHIND)
 def test_results(name: str, shape: tuple[int, int, int, int], on_cuda: None) -> None:

@@ -56,6 +56,7 @@ FUNCTIONS_OF_FUNCTIONS = {
 }
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", FUNCTIONS_OF_FUNCTIONS)
 def test_functions_of_functions(name: str, dtype: str) -> None:
@@ -69,6 +70,7 @@ def test_functions_of_functions(name: str, dtype: str) -> None:
     torch.testing.assert_close(found, oracle(x.double()), rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("name", ["i0", "i0e", "i1", "i1e", "digamma", "trigamma", "erfinv"])
 @pytest.mark.parametrize("shape", [(), (1,), (33,)])
 @pytest.mark.parametrize("first", ["double", "mean"])

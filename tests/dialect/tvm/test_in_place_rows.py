@@ -52,6 +52,7 @@ def test_planes(plane: tuple[int, int], vectors: bool) -> None:
     torch.testing.assert_close(values, expected, rtol=0, atol=0)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("held", [True, False], ids=["in registers", "in several sweeps"])
 @pytest.mark.parametrize(
     ("rows", "classes"),

@@ -18,6 +18,7 @@ from tests.dialect.tvm.functions import tensor
 TARGET = for_device(CPU)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("dtype", [d for d in DTYPES if d not in FLOAT8 | COMPLEX])
 @pytest.mark.parametrize("shape", [(), (5,), (3, 130)])
 def test_dtypes(dtype, shape):

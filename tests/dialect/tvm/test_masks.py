@@ -36,6 +36,7 @@ def numbers(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
     )
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("dtype", ["float32", "uint8", "int64"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_tiles(shape: tuple[int, ...], dtype: str) -> None:

@@ -11,6 +11,7 @@ from meta import op
 from meta.dialect import only
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
 @pytest.mark.parametrize("shape", [(16, 56, 56, 8), (3, 1, 7, 5), (2, 9, 4)], ids=str)
 def test_precision(shape: tuple[int, ...], last: bool) -> None:

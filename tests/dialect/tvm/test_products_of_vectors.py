@@ -69,6 +69,7 @@ def test_a_choice_of_the_user_goes_first() -> None:
     assert re.search(r"tvm +plevel 16", str(meta.explain(op.dense, x, w)))
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
 @pytest.mark.parametrize("queries", [1, 2])
 @pytest.mark.parametrize("layout", ["BSHD", "BHSD"])

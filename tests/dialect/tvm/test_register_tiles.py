@@ -116,6 +116,7 @@ def test_tiles_lie_along_the_longer_axis_of_a_narrow_image(width: int, layout: s
     test_convolutions.hypothesis.inner_test({**case, "behind": "bias add"})
 
 
+@pytest.mark.product
 @pytest.mark.parametrize(
     "rows", [(1,), (3,), (7, 1), (2, 33), (2, 3, 5), (2, 3, 5, 1, 1), (1, 4, 1), ()]
 )

@@ -18,6 +18,7 @@ from meta.testing.emulator import compiler
 from meta.testing.emulator.operators import emulated_cuda
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("resident", [0, 96])
 @pytest.mark.parametrize(
     ("run", "expected"),
@@ -44,6 +45,7 @@ def test_results_are_those_of_two_sweeps(
     torch.testing.assert_close(found.double(), expected(x.double(), labels), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("apart", [False, True], ids=["from scores alone", "by statistics"])
 @pytest.mark.parametrize("most", [0, None], ids=["in two sweeps", "in registers"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -47,6 +47,7 @@ def test_unaligned_views(offset):
     assert not result[:offset].any() and not result[offset + 1024 :].any()
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("n", [65537, 131 * 127, 1031, 2 * 65537, 64 * 1031])
 @pytest.mark.parametrize("rows", [1, 3])
 def test_sums_are_as_good_for_every_extent(n: int, rows: int) -> None:

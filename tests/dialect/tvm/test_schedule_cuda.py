@@ -48,6 +48,7 @@ def test_source(name):
     assert source == "" or PROLOGUE in cuda_source.complete(source)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("arch", ["sm_80", "sm_100"])
 @pytest.mark.parametrize("name", ["softmax", "sum_few", "layer_norm_outputs"])
 def test_other_architectures(name, arch):

@@ -38,6 +38,7 @@ def loss(rows: int, columns: int, dtype: str, classes: int | None) -> str:
     }}"""
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
 @pytest.mark.parametrize(
     ("rows", "columns", "classes"), [(5, 33, None), (1, 1, None), (8, 520, 517), (3, 5000, None)]

@@ -61,6 +61,7 @@ def test_compiled_is_eager(dtype: torch.dtype) -> None:
         torch.testing.assert_close(one, wanted, rtol=0, atol=0, equal_nan=True, msg=name)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("dialect", ["tvm", "torch"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_dialects_agree(dtype: torch.dtype, dialect: str) -> None:

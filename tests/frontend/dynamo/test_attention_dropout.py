@@ -32,6 +32,7 @@ def operands(dtype: torch.dtype, heads: int = H) -> list[Tensor]:
     return [numbers(*s, seed=i).to(dtype).requires_grad_() for i, s in enumerate(shapes)]
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("heads", [H, 2])
 @pytest.mark.parametrize("masked", [False, True])
 def test_gradients_are_the_numeric_ones(masked: bool, heads: int) -> None:
@@ -70,6 +71,7 @@ FORMS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("heads", [H, 2, 1])
 @pytest.mark.parametrize("autocast", [True, False], ids=["autocast", "bfloat16"])
 @pytest.mark.parametrize("form", FORMS)

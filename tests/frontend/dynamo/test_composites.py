@@ -67,6 +67,7 @@ def programs(
 HALF = pytest.param(torch.float16, marks=pytest.mark.slow)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, HALF])
 @pytest.mark.parametrize("name", WRITTEN)
 def test_it_is_what_is_written(name: str, dtype: torch.dtype) -> None:
@@ -86,6 +87,7 @@ def test_it_is_what_is_written(name: str, dtype: torch.dtype) -> None:
         assert_close(one.double(), right, rtol=CLOSE[dtype], atol=bound)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("name", ["gpt2", "erf"])
 @pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
 def test_in_mixed_precision(name: str, half: torch.dtype) -> None:
@@ -301,6 +303,7 @@ def step(model: nn.Module, call: Any, x: Tensor) -> list[Tensor]:
     return found
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("shape", [(3, 5, 8), (8,), (0, 8)], ids=str)
 @pytest.mark.parametrize("norm", NORMS)

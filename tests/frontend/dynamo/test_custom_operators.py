@@ -208,6 +208,7 @@ WINDOWS = [
 ]
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 @pytest.mark.parametrize("batch", [(2,), ()], ids=["batch", "one"])
 def test_windows(window: Any, batch: tuple[int, ...]) -> None:

@@ -97,6 +97,7 @@ def a_part_of_it(cache: Tensor, where: Tensor, rows: Tensor) -> Tensor:
     return cache.sum(-1)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("step", [*IN_PLACE, rolled, old_is_returned, a_part_of_it])
 def test_updates(step: Callable[..., Any], dynamic: bool) -> None:

@@ -42,6 +42,7 @@ MASKS = {
 }
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("scale", [None, 0.3])
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
 def test_it_is_torchs(mask: torch.Tensor, scale: float | None) -> None:
@@ -63,6 +64,7 @@ def test_it_is_torchs(mask: torch.Tensor, scale: float | None) -> None:
     assert not any("softmax" in p for p in programs)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("shape", [(5, 5), (1, 2, 5, 5), (3, 1, 1, 5), (2, 1, 5)], ids=str)
 @pytest.mark.parametrize("autocast", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -116,6 +118,7 @@ class Masked(Attention):
         return super().forward(x, seen)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("trains", [True, False], ids=["train", "infer"])
 @pytest.mark.parametrize(
     ("mask", "stays"),
@@ -224,6 +227,7 @@ def programs_of(
     return [str(g.for_all.executable.module) for g in graphs]
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("repeat", REPEATS)
 def test_heads_that_are_shared_are_not_repeated(repeat: str, causal: bool) -> None:
@@ -234,6 +238,7 @@ def test_heads_that_are_shared_are_not_repeated(repeat: str, causal: bool) -> No
         assert not any("3, 2, 3, 5, 4" in p or "repeat" in p for p in programs)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("dtype", [None, torch.bfloat16], ids=["float32", "autocast"])
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
 def test_shared_heads_with_a_mask(mask: torch.Tensor, dtype: torch.dtype | None) -> None:
@@ -258,6 +263,7 @@ class Windowed(Grouped):
         return super().forward(x, torch.where(seen, 0.0, -1e9) if self.numbers else seen)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("numbers", [False, True])
 @pytest.mark.parametrize(
     ("back", "ahead", "option"),

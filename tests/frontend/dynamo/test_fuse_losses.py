@@ -135,6 +135,7 @@ def test_it_is_torchs(name: str, dtype: torch.dtype) -> None:
     assert ("cross_entropy_train_dpred(" in backward) == plain
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("name", ["rows", "by hand, sum", "planes", "widened", "rows, weights"])
 @pytest.mark.parametrize(
     "labels",
@@ -153,6 +154,7 @@ def test_rows_that_do_not_count(name: str, labels: Tensor) -> None:
     check(model, found, x, labels)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("name", ["rows", "successors", "rows, none", "by hand", "planes"])
 @pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
 def test_half_precision(name: str, half: torch.dtype) -> None:
@@ -196,6 +198,7 @@ class Vocabulary(nn.Module):
             return self.loss(self.last(x), labels)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("name", ["rows", "successors", "widened", "rows, sum", "rows, none"])
 def test_padded_scores_go_from_one_program_to_the_other(
@@ -360,6 +363,7 @@ TRANSFORMS: dict[str, Callable[[Loss], Callable[[Tensor, Tensor], Tensor]]] = {
 }
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("trained", [False, True])
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_transforms_of_functorchs(name: str, trained: bool) -> None:

@@ -28,6 +28,7 @@ def close(found: torch.Tensor, expected: torch.Tensor) -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=tolerance * scale)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", MODELS)
 def test_inference_is_torchs(name: str, dtype: str) -> None:

@@ -84,6 +84,7 @@ def test_autograd_gets_one_token() -> None:
     assert all(t.data_ptr() in known or t.shape == batch(0).shape for t in others)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("role", ["forward", "backward", "both"])
 @pytest.mark.parametrize("hooked", [False, True])
 def test_graphs_that_run_in_torch(role: str, hooked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,6 +108,7 @@ def test_graphs_that_run_in_torch(role: str, hooked: bool, monkeypatch: pytest.M
     assert done == ["forward", "backward"]
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("hook", ["clone", "moved", "half"])
 @pytest.mark.parametrize("first", [0, 2])
 def test_hooks_get_all_bytes(hook: str, first: int) -> None:

@@ -129,6 +129,7 @@ STEPS = [
 ]
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("step", STEPS)
 def test_gradients_are_torchs(step: Step, kind: str, tape: TapeRecorder) -> None:

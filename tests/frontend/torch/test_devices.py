@@ -31,6 +31,7 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[torch.Tensor, ...]]] = {
 }
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
 @pytest.mark.parametrize("name", MODULES)
 def test_what_was_exported_on_the_cpu_is_a_program_for_cuda(name: str, training: bool) -> None:

@@ -267,6 +267,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("dialect", ["torch", "mirror", "tvm"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bfloat16], ids=str)
 def test_numbers_and_promotion(dtype: torch.dtype, dialect: str) -> None:

@@ -193,6 +193,7 @@ OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("accumulate", [1, 3])
 @pytest.mark.parametrize("name", OPTIONS)
 def test_options(name: str, accumulate: int) -> None:
@@ -208,6 +209,7 @@ def test_options(name: str, accumulate: int) -> None:
     assert_same(ours, theirs, **bounds)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("accumulate", [1, 2])
 @pytest.mark.parametrize("init", [8.0, 2.0**127])
 def test_a_scaler_does_what_it_does(init: float, accumulate: int) -> None:
@@ -331,6 +333,7 @@ def test_steps_of_torch_in_between_compile_nothing_anew() -> None:
     assert_same(ours, theirs)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("name", ["momentum", "adafactor"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_models_and_losses_of_other_dtypes(dtype: torch.dtype, name: str) -> None:

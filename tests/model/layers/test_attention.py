@@ -131,6 +131,7 @@ def test_dropout_of_weights_in_train_mode() -> None:
     assert (first == second).all()
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("norm_first", [True, False])
 @pytest.mark.parametrize("batch_first", [True, False])
 def test_encoder_and_decoder(norm_first: bool, batch_first: bool) -> None:

@@ -35,6 +35,7 @@ def flat(result: Any) -> list[Any]:
     return [y, *(state if isinstance(state, tuple) else (state,))]
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_lengths(kind: str, options: dict[str, Any]) -> None:
