@@ -311,7 +311,7 @@ def test_workers_share_a_port_and_are_replaced(folders: Path) -> None:
 def test_following_the_page(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "howto" / "serve.md").read_text("utf-8")
     save, log = re.findall(r"```python\n(.*?)```", page, re.S)
-    run_python("-c", save, cwd=tmp_path)
+    run_python("-c", save, cwd=tmp_path, tvm=True)
     run_python("-c", log)
     with served(tmp_path / "net") as (_, port):
         (asked,) = re.findall(r"```bash\n(.*?)```", page, re.S)

@@ -34,9 +34,9 @@ def stranger(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(code: str, site: Path) -> str:
+def run(code: str, site: Path, tvm: bool = False) -> str:
     prelude = f"import sys; sys.path.insert(0, {str(site)!r})\n"
-    return run_python("-c", prelude + textwrap.dedent(code))
+    return run_python("-c", prelude + textwrap.dedent(code), tvm=tvm)
 
 
 def test_an_installed_package_is_found_when_it_is_needed(stranger: Path) -> None:
@@ -98,6 +98,7 @@ def test_a_package_that_cannot_be_imported_is_unavailable(before: str, stranger:
             print(error)
         """,
         stranger,
+        tvm=True,
     )
     line = text.splitlines().index(BROKEN_PACKAGE) + 1
     why = (
@@ -119,6 +120,7 @@ def test_a_package_may_not_take_the_name_of_another_dialect(stranger: Path) -> N
         "import meta; print(meta.explain(meta.relu, meta.array([-1.0]))); "
         "print(meta.relu(meta.array([-1.0])).item())",
         stranger,
+        tvm=True,
     )
     assert "the dialect 'torch' is defined twice" in out and out.endswith("0.0\n")
 

@@ -45,7 +45,7 @@ def start(
     """Run Python in a process of its own that keeps its caches in a folder."""
     variables = {"META_CACHE_DIR": str(cache), "META_PROGRAM_CACHE": "1", "OMP_NUM_THREADS": "1"}
     if limit is None:
-        return python_process(*arguments, cwd=cwd, **variables)
+        return python_process(*arguments, cwd=cwd, tvm=True, **variables)
 
     def limited() -> None:
         import resource

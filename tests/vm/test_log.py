@@ -47,7 +47,7 @@ print(meta.vm.compile(meta.model.Linear(3, 2), meta.ones((4, 3)))(meta.ones((4, 
 import logging
 print(logging.getLogger("meta").handlers, logging.getLogger("meta").level)
 """
-    assert run_python("-c", code).splitlines() == ["(4, 2)", "[<NullHandler (NOTSET)>] 0"]
+    assert run_python("-c", code, tvm=True).splitlines() == ["(4, 2)", "[<NullHandler (NOTSET)>] 0"]
 
 
 def test_what_is_compiled_and_why_not_from_a_cache(

@@ -35,4 +35,4 @@ def test_the_page_runs(tmp_path: Path) -> None:
     script = tmp_path / "page.py"
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     script.write_text("\n\n".join(blocks), "utf-8")
-    assert "['w']" in run_python(script)
+    assert "['w']" in run_python(script, tvm=True)
