@@ -34,12 +34,14 @@ for shape in ((3, 5), (), (0, 2), (70_001,)):
 """
 
 
+@pytest.mark.long
 def test_an_operator_in_one_file() -> None:
     lines = run_python("-c", PROGRAM).splitlines()
     chosen = [line.split()[1] for line in lines if line.startswith("->")]
     assert chosen == ["example" if d == "cuda" else "torch" for d in get_testable_devices()]
 
 
+@pytest.mark.long
 def test_attention_by_tasks() -> None:
     """The example compares results and gradients with torch's itself."""
     text = run_python("examples/attention_by_tasks.py")

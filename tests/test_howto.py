@@ -135,6 +135,7 @@ def _follow(page: str, folder: Path) -> set[str]:
     return {name for name, *_ in (*BLOCK.findall(page), *inserted)}
 
 
+@pytest.mark.long
 def test_following_the_node_page_adds_a_node_kind(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "howto" / "node.md").read_text("utf-8")
     _copy(tmp_path, "meta")
@@ -151,6 +152,7 @@ def _run(folder: Path, *arguments: str, package: Path | None = None) -> str:
     return run_python(*arguments, cwd=folder, first=package or folder, tvm=True)
 
 
+@pytest.mark.long
 def test_the_tuning_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("META_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("META_TUNE", "cached")
@@ -184,6 +186,7 @@ def test_the_triton_page_runs(tmp_path: Path) -> None:
     assert printed.endswith("[0.0, 2.0, 3.0]\n[-0.5, 2.0]\n3000.0\n")
 
 
+@pytest.mark.long
 def test_the_page_on_many_devices_runs(tmp_path: Path) -> None:
     printed = _run_page("../distributed.md", tmp_path, cwd=tmp_path)
     assert (tmp_path / "net.json").exists()
@@ -209,6 +212,7 @@ def test_the_control_flow_page_runs(tmp_path: Path) -> None:
     assert "Python decides here" in printed
 
 
+@pytest.mark.long
 def test_the_derivatives_page_runs(tmp_path: Path) -> None:
     printed = _run_page("../derivatives.md", tmp_path)
     page = (ROOT / "docs" / "derivatives.md").read_text("utf-8")
@@ -228,6 +232,7 @@ def test_the_layers_page_runs(tmp_path: Path) -> None:
     assert "85 parameters, 0 other numbers, 340 B" in printed
 
 
+@pytest.mark.long
 def test_the_weights_page_runs(tmp_path: Path) -> None:
     printed = _run_page("weights.md", tmp_path)
     assert "missing: '4.weight'" in printed
@@ -256,6 +261,7 @@ def test_the_page_on_compiled_modules_runs(tmp_path: Path) -> None:
     assert "1 to 32" in printed and "a call on cpu" in printed
 
 
+@pytest.mark.long
 def test_the_page_on_frozen_programs_runs(tmp_path: Path) -> None:
     printed = _run_page("frozen.md", tmp_path, cwd=tmp_path)
     assert printed.count("packed_conv2d") == 2 and "packed_matmul" in printed
@@ -328,6 +334,7 @@ def test_the_page_on_cuda_graphs_runs(tmp_path: Path) -> None:
     assert printed.startswith(("no CUDA graph: the device is cpu", "runs as CUDA graphs")), printed
 
 
+@pytest.mark.long
 def test_the_gpu_page_runs(tmp_path: Path) -> None:
     """Without what is for a GPU only."""
     printed = _run_page("../gpu.md", tmp_path)
@@ -393,6 +400,7 @@ def test_pages_about_programs_of_torch_run(page: str, count: int) -> None:
         exec(compile(code, f"docs/howto/{page}.md", "exec"), names)
 
 
+@pytest.mark.long
 def test_the_page_of_the_emulator(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "howto" / "emulator.md").read_text("utf-8")
     (tmp_path / "test_kernels.py").write_text(

@@ -109,6 +109,7 @@ def run(code: str, site: Path) -> str:
     return run_python("-c", program, tvm=True)
 
 
+@pytest.mark.long
 def test_it_is_fuzzed(acme: Path) -> None:
     """In programs of every executor, also differentiated."""
     summary = json.loads(run(FUZZED, acme))

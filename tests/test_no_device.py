@@ -9,6 +9,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import importlib, pkgutil
 from importlib.util import find_spec
@@ -55,6 +57,7 @@ assert main(["env"]) == 0
 """
 
 
+@pytest.mark.long
 def test_no_device() -> None:
     found = subprocess.run(
         [sys.executable, "-c", PROGRAM],

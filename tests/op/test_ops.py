@@ -2,7 +2,8 @@
 records beside this file.
 
 An ordinary run takes the first sample of each case, which should be the one that shows most; the
-others are marked slow, for each compiles kernels of its own.
+others are marked slow, for each compiles kernels of its own. Of checks of what runs kernels, rather
+than of kernels, it takes the first case of each operator; those of the others are marked long.
 """
 
 from collections.abc import Callable, Iterable
@@ -49,6 +50,20 @@ RESHAPED = [
 ]
 # One sample per case shows whether its kernels read memory as its strides say.
 LAID_OUT = params(lambda case, one: one.is_smooth, most=1)
+
+
+def long_after_first(samples: list[Any]) -> list[Any]:
+    """Return the same, marked long where an operator has one before that is not slow."""
+    first: dict[str, Any] = {}
+    for one in samples:
+        if not one.marks:
+            first.setdefault(one.values[0].op, one)
+    return [
+        one
+        if one.marks or one is first[one.values[0].op]
+        else pytest.param(*one.values, id=one.id, marks=pytest.mark.long)
+        for one in samples
+    ]
 
 
 def compiled_calls(case: OpCase, samples: Iterable[Sample]) -> list[tuple[Sample, str, str]]:
@@ -101,12 +116,12 @@ def test_elementwise_operators_are(case: OpCase, one: Sample) -> None:
     opcheck.check_elementwise(case, one, (case.dtypes or ("float32",))[0])
 
 
-@pytest.mark.parametrize(("case", "one"), SAMPLES)
+@pytest.mark.parametrize(("case", "one"), long_after_first(SAMPLES))
 def test_eager_interpreter_and_vm_agree(case: OpCase, one: Sample) -> None:
     opcheck.check_executors(case, one)
 
 
-@pytest.mark.parametrize(("case", "one"), LAID_OUT)
+@pytest.mark.parametrize(("case", "one"), long_after_first(LAID_OUT))
 def test_layouts_in_memory_do_not_matter(case: OpCase, one: Sample) -> None:
     opcheck.check_layouts(case, one, opcheck.accepting(case, one, opcheck.widest(case)))
 

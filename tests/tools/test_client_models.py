@@ -166,6 +166,7 @@ def test_the_command_for_files(
     assert text.startswith("before\n") and text.endswith("\nafter\n")
 
 
+@pytest.mark.long
 def test_a_file_has_a_process_of_its_own(
     cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

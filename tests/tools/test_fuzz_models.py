@@ -286,6 +286,7 @@ def test_no_memory_is_kept() -> None:
     assert alive[2] <= alive[1] + 5
 
 
+@pytest.mark.long
 def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     arguments = ["--quick", "--face", "models", "--dialect", "torch", "--executor", "eager,vm2"]
     assert main([*arguments, "--cases", "4", "--json", "--out", str(tmp_path)]) == 0

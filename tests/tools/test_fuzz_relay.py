@@ -77,6 +77,7 @@ def ends(connection: Connection, folder: Path, seed: int) -> None:
     answer_all(connection, answer)
 
 
+@pytest.mark.long
 def test_a_case_that_ends_its_process(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -214,6 +214,7 @@ def test_minimise_and_script(capsys: pytest.CaptureFixture[str]) -> None:
     assert "meta" in shown
 
 
+@pytest.mark.long
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--face", "torch_compile", "--quick", "--seed", "3"]
     assert main([*arguments, "--cases", "2", "--json"]) == 0

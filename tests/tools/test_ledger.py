@@ -64,6 +64,7 @@ def test_budgets() -> None:
     assert "5 of 6" in ledger.table(rows, {"meta": {"lines": 6}})
 
 
+@pytest.mark.long
 def test_the_tree_is_within_its_budgets(capsys: pytest.CaptureFixture[str]) -> None:
     code = ledger.main(["--json"])
     found = json.loads(capsys.readouterr().out)

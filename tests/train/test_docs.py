@@ -12,6 +12,7 @@ from tests.conftest import run_python
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.long
 def test_the_page_runs(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "training.md").read_text("utf-8")
     script = tmp_path / "page.py"
