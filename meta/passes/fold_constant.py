@@ -17,8 +17,8 @@ from meta.passes.alias_analysis import AliasSets, map_functions_with_aliases
 from meta.passes.rewrite import rewrite_function
 from meta.runtime.ndarray import ndarray
 
-# A constant may take at most this much memory more than what it is computed from.
 MAX_GROWTH_BYTES = 1 << 16
+"""What is computed and kept may take at most this much memory more than what it is made of."""
 
 
 def fold_constant(module: Module) -> Module:

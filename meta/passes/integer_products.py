@@ -19,7 +19,7 @@ from meta.base.dtype import limits
 from meta.base.source import Span
 from meta.dialect.core import only
 from meta.dialect.core.ir_calls import OpCall, new_call, op_call, tensor_of, tensor_type
-from meta.ir import Binding, Call, Constant, Expr, Module, Var
+from meta.ir import Binding, Constant, Expr, Module, Var
 from meta.op.core import Op
 from meta.op.core.window import KERNEL, pads
 from meta.op.packed import FOUR, LANES, lanes_of, pack_weight
@@ -27,7 +27,7 @@ from meta.passes.alias_analysis import AliasSets, AliasSummaries, owning_tuple
 from meta.passes.channels_last_rules import FIRST, LAST
 from meta.passes.fold_constant import compute
 from meta.passes.index_ranges import MOVES, ZEROS
-from meta.passes.pack_weights import PRODUCTS, pays
+from meta.passes.packed_calls import PRODUCTS, Step, bindings, cut_off, pays, typed
 from meta.passes.rewrite import with_main
 from meta.passes.simplify.shapes import VIEWS
 from meta.runtime.ndarray import ndarray
@@ -314,17 +314,12 @@ class _Walk:
             plan = _convolution(number, weight, args)
         if plan is None:
             return False
-        given = tensor_of(number.q)
-        for operator, options in plan.before:
-            given = operator.infer((given, *options))
-        if not pays(Call(plan.op, (Var("x", given), plan.weight, *plan.options)), self.device):
+        packed = plan.op, (plan.weight, *plan.options)
+        if not pays(typed(tensor_of(number.q), plan.before), packed, self.device):
             return False
-        value: Expr = number.q
-        steps = [*plan.before, (plan.op, (plan.weight, *plan.options)), *plan.behind]
-        for operator, options in steps[:-1]:
-            value = self._add(var.name, operator, value, *options)
-        operator, options = steps[-1]
-        self._bind(var, operator, value, *options)
+        made = bindings(number.q, [*plan.before, packed, *plan.behind], var, self.span)
+        self.known.update((b.var, b.value) for b in made)
+        self.made.extend(made)
         return True
 
     def _weight(self, atom: Any) -> _Weight | None:
@@ -375,7 +370,7 @@ class _Weight:
         with use(Default.handler), only("torch"):
             return Constant(pack_weight(ndarray(torch.as_tensor(kernel)), lanes).tensor), more
 
-    def behind(self, number: _Quantised, more: int) -> _Steps | None:
+    def behind(self, number: _Quantised, more: int) -> tuple[Step, ...] | None:
         """Return what is done with the sums: corrections by zero points, scales, outputs cut off;
         None if scales are not those of outputs, or sums may leave int32.
         """
@@ -384,7 +379,7 @@ class _Weight:
             >> 31
         ):
             return None
-        outputs, steps = len(self.kernel), list[tuple[Op, tuple[Any, ...]]]()
+        outputs, steps = len(self.kernel), list[Step]()
         if number.zero:
             sums = -number.zero * self.kernel.reshape(outputs, -1).sum(1, dtype=np.int64)
             steps.append((op.add, (_constant(np.pad(sums, (0, more)).astype(np.int32)),)))
@@ -398,9 +393,6 @@ class _Weight:
         return tuple(steps)
 
 
-_Steps = tuple[tuple[Op, tuple[Any, ...]], ...]
-
-
 @dataclass(frozen=True)
 class _Plan:
     """A packed call, and what is done with x before it and with the sums behind it: operators, and
@@ -410,8 +402,8 @@ class _Plan:
     op: Op
     weight: Constant
     options: tuple[Any, ...]
-    before: _Steps
-    behind: _Steps
+    before: tuple[Step, ...]
+    behind: tuple[Step, ...]
 
 
 def _constant(values: Any) -> Constant:
@@ -435,7 +427,7 @@ def _product(number: _Quantised, weight: _Weight, axes: tuple[int, int]) -> _Pla
         packed[0],
         (),
         before,
-        (*behind, *_cut(packed[1], len(weight.kernel), ndim)),
+        (*behind, *cut_off(packed[1], len(weight.kernel), ndim)),
     )
 
 
@@ -450,17 +442,11 @@ def _convolution(number: _Quantised, weight: _Weight, args: dict[str, Any]) -> _
         return None
     top, left, bottom, right = pads(args["padding"], 2)
     more = -inputs % FOUR if groups == 1 and inputs > 1 else 0
-    before: _Steps = ((op.permute_dims, (LAST,)),)
+    before: tuple[Step, ...] = ((op.permute_dims, (LAST,)),)
     around = (top, left, bottom, right)
     if more or (number.zero and any(around)):
         widths = (0, 0, 0, more, top, bottom, left, right)
         before, around = ((op.pad, (widths, float(number.zero), "constant")), *before), (0, 0, 0, 0)
     options = args["stride"], around, args["dilation"], groups, "NHWC"
-    end = (*_cut(packed[1], len(weight.kernel), 4), (op.permute_dims, (FIRST,)))
+    end = (*cut_off(packed[1], len(weight.kernel), 4), (op.permute_dims, (FIRST,)))
     return _Plan(op.packed_conv2d, packed[0], options, before, (*behind, *end))
-
-
-def _cut(more: int, outputs: int, ndim: int) -> _Steps:
-    """Return the step that cuts off outputs that fill a block, if there are any."""
-    end = (*(2**63 - 1 for _ in range(ndim - 1)), outputs)
-    return ((op.strided_slice, ((0,) * ndim, end)),) if more else ()

@@ -9,31 +9,26 @@ from typing import Any
 from meta import op
 from meta.base.device import Device
 from meta.base.source import Span
-from meta.dialect.core import LIBRARY
-from meta.dialect.core.dispatch import candidates
 from meta.dialect.core.ir_calls import (
     OpCall,
-    declared_call,
     named_args,
     new_call,
     op_call,
     tensor_of,
     tensor_type,
 )
-from meta.dialect.core.preference import current
 from meta.ir import Binding, Call, Constant, Expr, Module, TensorType, Var
 from meta.op.core import Op
 from meta.op.core.check import pair
 from meta.op.core.window import DATA, KERNEL, layout_permutation, pads, window
 from meta.op.packed import LANES, lanes_of
 from meta.passes.channels_last_rules import FIRST, LAST
-from meta.passes.fold_constant import compute
-from meta.passes.prepare import MAX_GROWTH_BYTES, run_invariant
+from meta.passes.fold_constant import MAX_GROWTH_BYTES, compute
+from meta.passes.packed_calls import PRODUCTS, Step, bindings, cut_off, pays, typed
+from meta.passes.prepare import run_invariant
 from meta.passes.rewrite import with_main
 from meta.runtime.ndarray import ndarray
 
-PRODUCTS = {op.matmul: (1, 0), op.matmul_nt: (0, 1), op.dense: (0, 1)}
-"""Products of rows and a matrix, and the axes that make rows of outputs of it."""
 FLATTENS = op.reshape, op.batch_flatten
 FEW_CHANNELS = 4
 """Channels of images that are read with the channels first as fast."""
@@ -113,27 +108,16 @@ class _Packing:
             return False
         packed_shape = _packed_shape([plan.type.static_shape[a] for a in plan.axes], more, lanes)
         weight = Var("packed", TensorType(packed_shape, type_.dtype))
-        given = tensor_of(plan.x)
-        for operator, args in plan.before:
-            given = operator.infer((given, *args))
-        x = Var("x", given) if plan.before else plan.x
-        if not pays(Call(plan.op, (x, weight, *plan.options)), self.device):
+        given, packed = typed(tensor_of(plan.x), plan.before), (plan.op, (weight, *plan.options))
+        if not pays(given, packed, self.device):
             return False
         atom = self._weight(plan, more, lanes, weight, binding.span)
-        steps = [*plan.before, (plan.op, (atom, *plan.options)), *plan.behind]
-        if more:
-            wide = plan.op.infer((given, weight.type, *plan.options))
-            end = (*(2**63 - 1 for _ in wide.shape[:-1]), outputs)
-            steps.insert(len(plan.before) + 1, (op.strided_slice, ((0,) * wide.ndim, end)))
-        value = plan.x
-        for operator, args in steps[:-1]:
-            made = Var(binding.var.name, operator.infer((tensor_of(value), *map(_type, args))))
-            self.made.append(Binding(made, new_call(operator, value, *args), binding.span))
-            value = made
-        operator, args = steps[-1]
+        cut = cut_off(more, outputs, typed(given, [packed]).ndim)
+        steps = [*plan.before, (plan.op, (atom, *plan.options)), *cut, *plan.behind]
+        made = bindings(plan.x, steps, binding.var, binding.span)
         if plan.joins:
-            self.whole[binding.var] = value
-        self.made.append(Binding(binding.var, new_call(operator, value, *args), binding.span))
+            self.whole[binding.var] = made[-2].var
+        self.made.extend(made)
         return True
 
     def is_fixed(self, atom: Any) -> bool:
@@ -212,23 +196,6 @@ class _Packing:
         return atom
 
 
-def pays(value: Call, device: Device) -> bool:
-    """Whether the best kernel of a call is better than a library's."""
-    assert isinstance(value.callee, Op)
-    call, preference = declared_call(value.callee, value, device), current()
-    able = (
-        one
-        for one in candidates(call.op, preference, device, call=call)
-        if preference.refusal(one.dialect.name) is None
-    )
-    first = next(able, None)
-    return first is not None and first.plevel(device, call) > LIBRARY
-
-
-def _type(argument: Any) -> Any:
-    return tensor_of(argument) if isinstance(argument, Expr) else argument
-
-
 def _packed_shape(shape: list[int], more: int, lanes: int) -> tuple[int, ...]:
     n, inputs, *taps = shape
     return ((n + more) // lanes, *taps, inputs, lanes)
@@ -252,12 +219,11 @@ class _Plan:
     options: tuple[Any, ...] = ()
     image: tuple[int, ...] = ()
     together: int = 0
-    before: _Steps = ()
-    behind: _Steps = ()
+    before: tuple[Step, ...] = ()
+    behind: tuple[Step, ...] = ()
     joins: bool = False
 
 
-_Steps = tuple[tuple[Op, tuple[Any, ...]], ...]
 _Rule = Callable[[_Packing, dict[str, Any]], _Plan | None]
 
 

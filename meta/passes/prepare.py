@@ -34,6 +34,7 @@ from meta.op.core import Op
 from meta.passes.alias_analysis import AliasSets, AliasSummaries, owning_tuple
 from meta.passes.call_graph import PREPARED_BY
 from meta.passes.dispatch import dispatch
+from meta.passes.fold_constant import MAX_GROWTH_BYTES
 from meta.passes.outline import unused_name
 
 ARRAYS = "arrays"
@@ -76,10 +77,6 @@ def _is_static(type_: Type | None) -> bool:
     if type_ is None:
         return False
     return all(isinstance(t, TensorType) and t.is_static for t in leaf_types(type_))
-
-
-MAX_GROWTH_BYTES = 1 << 16
-"""A value that is kept may take at most this much memory more than the arrays that it is of."""
 
 
 def prepare(module: Module, *, device: Device) -> Module:
