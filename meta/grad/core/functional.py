@@ -112,7 +112,7 @@ def pullback(f: Callable[..., Any], inputs: Sequence[Any], dy: Any) -> tuple[Any
     It works eagerly and under a trace, where the forward result is dead code. dy: an array of the
     result's type; for a function of several results, a tuple of them, None for one without.
 
-    Raises what `value_and_grad` raises.
+    Raises GradientError if the results depend on none of the inputs.
 
     >>> import meta
     >>> x = meta.array([1.0, 2.0])
@@ -120,14 +120,12 @@ def pullback(f: Callable[..., Any], inputs: Sequence[Any], dy: Any) -> tuple[Any
     [[2.0, 40.0]]
     """
 
-    def total(*given: Any) -> Any:
-        found = f(*given)
-        pairs = zip(found, dy, strict=True) if isinstance(dy, tuple) else [(found, dy)]
-        sums = [OPERATORS["sum"](OPERATORS["multiply"](y, d)) for y, d in pairs if d is not None]
-        return functools.reduce(OPERATORS["add"], sums)
-
-    gradients: tuple[Any, ...] = value_and_grad(total, tuple(range(len(inputs))))(*inputs)[1]
-    return gradients
+    several = isinstance(dy, tuple)
+    _, pull = differentiate(lambda xs: list(f(*xs)) if several else [f(*xs)], list(inputs))
+    gradients = pull([*dy] if several else [dy])
+    if all(g is None for g in gradients):
+        raise unused_arguments_error("a function")
+    return tuple(zeros_for(x, g) for x, g in zip(inputs, gradients, strict=True))
 
 
 def require_number(shape: Any, dtype: str, name: str) -> None:
