@@ -29,27 +29,31 @@ HALF = tl.constexpr(BLOCK // 2)
 
 @triton.jit
 def _numbers(
-    stored, scales, zeros, r, column, inside,
-    GROUPS: tl.constexpr, GROUP: tl.constexpr, MIDDLE: tl.constexpr,
+    stored, scales, zeros, r, at, inside, half: tl.constexpr,
+    GROUPS: tl.constexpr, GROUP: tl.constexpr, MIDDLE: tl.constexpr, HALVES: tl.constexpr,
 ):  # fmt: skip
-    """Return what stored numbers (rows, columns) stand for, in float32. A number that is not inside
-    has no scale, and is 0.
+    """Return what stored bytes (rows, places) stand for, in float32, and the columns. Of two in a
+    byte, the numbers are those in that half. What is not inside has no scale, and is 0.
     """
-    at = r[:, None] * GROUPS + (column // GROUP)[None, :]
-    scale = tl.load(scales + at, mask=inside[None, :], other=0.0).to(tl.float32)
+    column = at
+    if HALVES == 2:
+        column = at // HALF * (2 * HALF) + at % HALF + half * HALF
+        stored = stored >> 4 if half else stored & 15
+    where = r[:, None] * GROUPS + (column // GROUP)[None, :]
+    scale = tl.load(scales + where, mask=inside[None, :], other=0.0).to(tl.float32)
     if zeros is None:
         shifted = (stored.to(tl.int32) - MIDDLE).to(tl.float32)
     else:
-        zero = tl.load(zeros + at, mask=inside[None, :], other=0.0).to(tl.float32)
+        zero = tl.load(zeros + where, mask=inside[None, :], other=0.0).to(tl.float32)
         shifted = stored.to(tl.float32) - zero
-    return shifted * scale
+    return shifted * scale, column
 
 
 @triton.jit
 def row_product(
     x, weight, scales, zeros, out, n,
     BYTES: tl.constexpr, GROUPS: tl.constexpr, GROUP: tl.constexpr, MIDDLE: tl.constexpr,
-    PACKED: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    HALVES: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Multiply one row of x by BLOCK_N rows of the weight."""
     rows = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -60,18 +64,12 @@ def row_product(
         at = start + tl.arange(0, BLOCK_K)
         inside = at < BYTES
         stored = tl.load(weight + r[:, None] * BYTES + at[None, :], mask=inside[None, :], other=0)
-        column = at
-        low = stored
-        if PACKED:
-            column = at // HALF * (2 * HALF) + at % HALF
-            low = stored & 15
-            high = _numbers(
-                stored >> 4, scales, zeros, r, column + HALF, inside, GROUPS, GROUP, MIDDLE
+        for half in tl.static_range(HALVES - 1, -1, -1):
+            number, column = _numbers(
+                stored, scales, zeros, r, at, inside, half, GROUPS, GROUP, MIDDLE, HALVES
             )
-            own = tl.load(x + column + HALF, mask=inside, other=0.0).to(tl.float32)
-            total += high * own[None, :]
-        number = _numbers(low, scales, zeros, r, column, inside, GROUPS, GROUP, MIDDLE)
-        total += number * tl.load(x + column, mask=inside, other=0.0).to(tl.float32)[None, :]
+            own = tl.load(x + column, mask=inside, other=0.0).to(tl.float32)
+            total += number * own[None, :]
     tl.store(out + rows, tl.sum(total, 1).to(out.dtype.element_ty), mask=rows < n)
 
 
@@ -79,33 +77,25 @@ def row_product(
 def tile_product(
     x, weight, scales, zeros, out, m, n,
     BYTES: tl.constexpr, GROUPS: tl.constexpr, GROUP: tl.constexpr, MIDDLE: tl.constexpr,
-    PACKED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    HALVES: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Compute a tile of the product of several rows of x."""
     down = tl.cdiv(m, BLOCK_M)
     i = tl.program_id(0) % down * BLOCK_M + tl.arange(0, BLOCK_M)
     rows = tl.program_id(0) // down * BLOCK_N + tl.arange(0, BLOCK_N)
     r = tl.minimum(rows, n - 1).to(tl.int64)
-    width: tl.constexpr = BYTES * 2 if PACKED else BYTES
-    x_at = x + tl.minimum(i, m - 1).to(tl.int64)[:, None] * width
+    x_at = x + tl.minimum(i, m - 1).to(tl.int64)[:, None] * (BYTES * HALVES)
     total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(0, BYTES, BLOCK_K):
         at = start + tl.arange(0, BLOCK_K)
         inside = at < BYTES
         stored = tl.load(weight + r[:, None] * BYTES + at[None, :], mask=inside[None, :], other=0)
-        column = at
-        low = stored
-        if PACKED:
-            column = at // HALF * (2 * HALF) + at % HALF
-            low = stored & 15
-            high = _numbers(
-                stored >> 4, scales, zeros, r, column + HALF, inside, GROUPS, GROUP, MIDDLE
+        for half in tl.static_range(HALVES - 1, -1, -1):
+            number, column = _numbers(
+                stored, scales, zeros, r, at, inside, half, GROUPS, GROUP, MIDDLE, HALVES
             )
-            own = tl.load(x_at + (column + HALF)[None, :], mask=inside[None, :], other=0.0)
-            total = tl.dot(own, tl.trans(high.to(own.dtype)), total, input_precision="ieee")
-        number = _numbers(low, scales, zeros, r, column, inside, GROUPS, GROUP, MIDDLE)
-        own = tl.load(x_at + column[None, :], mask=inside[None, :], other=0.0)
-        total = tl.dot(own, tl.trans(number.to(own.dtype)), total, input_precision="ieee")
+            own = tl.load(x_at + column[None, :], mask=inside[None, :], other=0.0)
+            total = tl.dot(own, tl.trans(number.to(own.dtype)), total, input_precision="ieee")
     place = out + i.to(tl.int64)[:, None] * n + rows[None, :]
     tl.store(place, total.to(out.dtype.element_ty), mask=(i < m)[:, None] & (rows < n)[None, :])
 
@@ -127,11 +117,10 @@ def quantized_matmul(call: CallValues) -> OpEnv:
     if rows * n >= 1 << 31:
         raise Unsupported(f"{rows} rows of {n}: places have 32 bits")
     groups = scales.static_shape[1]
-    packed = weight.dtype == "uint8"
     given: dict[str, Any] = {
         "x": x, "weight": weight, "scales": scales, "zeros": zeros, "out": call.out, "n": n,
-        "BYTES": bytes_, "GROUPS": groups, "GROUP": k // groups, "PACKED": packed,
-        "MIDDLE": MIDDLE[weight.dtype],
+        "BYTES": bytes_, "GROUPS": groups, "GROUP": k // groups,
+        "MIDDLE": MIDDLE[weight.dtype], "HALVES": 1 + (weight.dtype == "uint8"),
     }  # fmt: skip
     if rows == 1:
         block = ask("BLOCK_N", 8, (4, 16))
