@@ -14,8 +14,9 @@ from meta.base.device import CPU
 from meta.dialect.core import LIBRARY
 from meta.dialect.tvm.broadcast import cast, computing, converted
 from meta.dialect.tvm.compute import OUT_ELEMWISE_FUSABLE, compute
-from meta.dialect.tvm.register_tiles import LAYOUT, WINDOW, multiplies, tiles_of
+from meta.dialect.tvm.register_tiles import LAYOUT, WINDOW, multiplies
 from meta.dialect.tvm.target import for_device
+from meta.dialect.tvm.tile_choice import tiles_of
 from meta.op.core.check import pair
 from meta.op.core.window import pads
 from meta.op.packed import FOUR

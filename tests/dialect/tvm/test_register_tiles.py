@@ -15,8 +15,9 @@ from tvm.target import Target
 import meta
 from meta.base.device import CPU
 from meta.dialect.tvm.packed import window_of
-from meta.dialect.tvm.register_tiles import multiplies, tiles_of
+from meta.dialect.tvm.register_tiles import multiplies
 from meta.dialect.tvm.target import for_device
+from meta.dialect.tvm.tile_choice import tiles_of
 
 
 def _numbers(*shape: int) -> torch.Tensor:
