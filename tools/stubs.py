@@ -25,7 +25,7 @@ from meta.base.methods import Methods, Overloads
 from meta.base.registry import FUNCTIONS, OPERATORS
 from meta.ir.types import TensorType
 from meta.op.core.op import ComposedOp, Op
-from meta.op.core.schema import Slot
+from meta.op.core.slot import Slot
 from meta.runtime import ndarray as creation
 
 ROOT = Path(__file__).parents[1]

@@ -27,7 +27,7 @@ from meta.base.source import Span, caller_span, definition_span
 from meta.ir.types import TensorType
 from meta.op.core.op import Op
 from meta.op.core.registration import require_function, require_op
-from meta.op.core.schema import Slot
+from meta.op.core.slot import Slot
 
 CustomRule = Callable[..., tuple[str | None, ...]]
 

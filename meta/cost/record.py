@@ -26,7 +26,7 @@ from meta.ir import Call, Expr, Function, Tuple, Var, type_of
 from meta.ir.expr import OpNode
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
-from meta.op.core.schema import Slot
+from meta.op.core.slot import Slot
 
 Subject = CallValues | Function
 """What a kernel runs: a call of an operator, or a fused function."""

@@ -19,7 +19,7 @@ from meta.ir.types import TensorType, compatible
 from meta.op.core.call import array_type, map_tensors, result_types, runtime_args, written_args
 from meta.op.core.op import by_schema
 from meta.op.core.phases import TaskSlot
-from meta.op.core.schema import NUMBERS
+from meta.op.core.slot import NUMBERS
 from meta.runtime.ndarray import as_array, ndarray
 from meta.task.signature import OpTaskSignature
 from meta.vm.eager.call import device_of

@@ -41,7 +41,7 @@ from meta.dialect.core.preference import DECISIONS, Config, Preference, current
 from meta.dialect.core.scope import GENERIC, in_force, marks
 from meta.op.core.call import CallValues, cache_key
 from meta.op.core.op import Op
-from meta.op.core.schema import NUMBERS, Slot
+from meta.op.core.slot import NUMBERS, Slot
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from meta.ir.types import TensorType
 from meta.op.attention import HEADS_LATER
 from meta.op.core.call import CallValues
 from meta.op.core.check import normalize_axis
-from meta.op.core.schema import Ints
+from meta.op.core.slot import Ints
 from meta.op.shapes import split_bounds
 
 Maker = Callable[[CallValues, bool, bool], OpEnv]

@@ -16,7 +16,7 @@ from meta.dialect.cuda import depthwise, grouped
 from meta.dialect.cuda.activations import ACTIVATIONS, Activation, macros, with_numbers
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
-from meta.op.core.schema import Ints
+from meta.op.core.slot import Ints
 
 Maker = Callable[[CallValues], OpEnv]
 

@@ -20,7 +20,7 @@ from meta.ir import Function, bindings
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 from meta.op.core.check import pair
-from meta.op.core.schema import Ints
+from meta.op.core.slot import Ints
 from meta.op.core.window import DATA, KERNEL, pads
 
 DEPTHWISE = (

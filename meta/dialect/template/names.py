@@ -19,7 +19,7 @@ from meta.dialect.template.target import WIDE, TargetSpec
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 from meta.op.core.op import Op
-from meta.op.core.schema import NUMBERS
+from meta.op.core.slot import NUMBERS
 
 FEW = 1 << 30
 """Elements up to which an index of 32 bits does, one that goes a grid further included."""

@@ -34,7 +34,7 @@ from meta.dialect.triton.function import NO_DEFAULT, Parameter, Source
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues, number_positions, runtime_args, slot_positions
 from meta.op.core.op import Op
-from meta.op.core.schema import NUMBERS
+from meta.op.core.slot import NUMBERS
 
 NUMEL, INDEX = "numel", "index_dtype"
 _DERIVED = re.compile(r"(?P<of>\w+?)_(?P<what>numel|ndim|dtype|(size|stride)_\d+)")

@@ -44,7 +44,7 @@ from meta.op.core.call import (
     written_positions,
 )
 from meta.op.core.op import Op
-from meta.op.core.schema import NUMBERS
+from meta.op.core.slot import NUMBERS
 
 SOURCES = 1024
 """Kernels that are remembered."""

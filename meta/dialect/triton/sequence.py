@@ -38,7 +38,7 @@ from meta.dialect.triton.function import NO_DEFAULT, Parameter, read
 from meta.dialect.triton.interpreter import interpreted_run
 from meta.dialect.triton.launch import LaunchPlan, Run, checked_grid
 from meta.ir.types import TensorType
-from meta.op.core.schema import NUMBERS
+from meta.op.core.slot import NUMBERS
 
 
 class TritonLaunch:

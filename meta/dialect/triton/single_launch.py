@@ -20,7 +20,7 @@ from meta.dialect.triton.launch import LaunchPlan, checked_grid
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues, written_positions
 from meta.op.core.op import Op
-from meta.op.core.schema import NUMBERS
+from meta.op.core.slot import NUMBERS
 
 
 class Meta(Mapping[str, Any]):

@@ -49,14 +49,14 @@ from meta.ir.types import TensorType
 from meta.op.core.call import CallValues, View, map_tensors, result_types, runtime_args
 from meta.op.core.declare import op
 from meta.op.core.op import Op
-from meta.op.core.schema import (
+from meta.op.core.schema import Schema
+from meta.op.core.slot import (
     AnyScalar,
     DeviceName,
     DType,
     InOut,
     Ints,
     Scalar,
-    Schema,
     Slot,
     Takes,
     Tensor,

@@ -17,7 +17,7 @@ from meta.base.dtype import has_gradient
 from meta.ir.dims import product
 from meta.ir.types import Dim, TensorType
 from meta.op.core.check import normalize_axis
-from meta.op.core.schema import INT_LIMIT
+from meta.op.core.slot import INT_LIMIT
 
 
 @dataclass(frozen=True, slots=True)

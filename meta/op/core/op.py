@@ -36,7 +36,8 @@ from meta.op.core.check import array_limit_error
 from meta.op.core.indices import IndexRange, IndexRule
 from meta.op.core.names import NO_NAMES, Names
 from meta.op.core.phases import phase_slots
-from meta.op.core.schema import Schema, Slot
+from meta.op.core.schema import Schema
+from meta.op.core.slot import Slot
 from meta.runtime import trace_checks
 from meta.runtime.inplace_writes import writable_buffer
 from meta.runtime.ndarray import array_with_key, ndarray

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from meta.base.dtype import has_gradient
 from meta.base.errors import ArgumentError
-from meta.op.core.schema import Slot
+from meta.op.core.slot import Slot
 
 if TYPE_CHECKING:
     from meta.op.core.op import Op

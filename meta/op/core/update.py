@@ -21,7 +21,7 @@ from meta.op.core.check import is_single_element, require, require_float, requir
 from meta.op.core.declare import op
 from meta.op.core.formula import Expr, Formula, Stores, Traced, postorder
 from meta.op.core.op import Op
-from meta.op.core.schema import InOut, Scalar, Tensor
+from meta.op.core.slot import InOut, Scalar, Tensor
 
 Tensors = tuple[TensorType, ...]
 RATES = "learning_rate", "weight_decay"

@@ -32,7 +32,7 @@ from meta.op.core.call import (
 )
 from meta.op.core.op import Op
 from meta.op.core.promotion import cast_together, common_dtype, with_complex
-from meta.op.core.schema import INT_LIMIT
+from meta.op.core.slot import INT_LIMIT
 from meta.op.core.tracing import Value
 from meta.runtime.array_key import ArrayKey, array_key
 from meta.runtime.inplace_writes import require_unrecorded

@@ -36,7 +36,7 @@ from meta.ir import TensorType
 from meta.op.core import Op
 from meta.op.core.call import map_tensors
 from meta.op.core.names import named_in
-from meta.op.core.schema import NUMBERS
+from meta.op.core.slot import NUMBERS
 from meta.op.core.tracing import Symbol
 
 
