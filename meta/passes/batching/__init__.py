@@ -21,7 +21,7 @@ from typing import Any
 from meta import op
 from meta.base.device import CPU, Device
 from meta.base.errors import TraceError
-from meta.dialect.core.ir_calls import called_op, has_effect, leaf_types
+from meta.dialect.core.ir_calls import called_op, leaf_types
 from meta.ir import (
     BWD,
     FWD,
@@ -55,8 +55,9 @@ from meta.passes.autodiff.activity import carries_gradient
 from meta.passes.autodiff.custom_rule import CustomRule, custom_rule
 from meta.passes.batching import indices, layers  # noqa: F401
 from meta.passes.batching.rules import batched_call
+from meta.passes.batching.selection import require_selectable, selected, with_flags
 from meta.passes.batching.site import Operand, Site, looped
-from meta.passes.call_graph import callees, remove_unreachable
+from meta.passes.call_graph import remove_unreachable
 from meta.passes.closure_flow import calls_unknown
 from meta.passes.defunctionalize import defunctionalize
 from meta.passes.lambda_lift import lambda_lift
@@ -272,7 +273,7 @@ class _Batching:
 
     def _all_batched(self, leaves: Leaves) -> Leaves:
         """Return leaves, those repeated for each example that are the same for all."""
-        values = self._with_flags(leaves, [True] * len(leaves))
+        values = with_flags(leaves, [True] * len(leaves), self.size)
         return [Operand(v, True) for v in values]
 
     def _block(self, block: Block, trace: Trace, env: dict[Var, Leaves]) -> None:
@@ -314,7 +315,7 @@ class _Batching:
                 self.changed = True
             if type_.name in self._held:
                 given = [
-                    [Operand(v, False) for v in self._with_flags(field, _tensors(field))]
+                    [Operand(v, False) for v in with_flags(field, _tensors(field), self.size)]
                     for field in given
                 ]
         fields = zip(map(_known, value.operands), given, strict=True)
@@ -444,14 +445,14 @@ class _Batching:
         (condition,) = self._leaves(value.condition, trace, env)
         blocks = value.then_block, value.else_block
         if condition.batched:
-            self._require_selectable(blocks, binding)
+            require_selectable(self.module, blocks, binding, set(self._inside))
             yields = []
             for block in blocks:
                 inner = dict(env)
                 self._block(block, trace, inner)
                 yields.append(self._leaves(block.result, trace, inner))
             trace.site = lambda: binding.span
-            return [self._selected(condition, a, b) for a, b in zip(*yields, strict=True)]
+            return [selected(condition, a, b, self.size) for a, b in zip(*yields, strict=True)]
         written, found = [], []
         for block in blocks:
             inner_trace, inner = BlockTrace(trace), dict(env)
@@ -461,7 +462,7 @@ class _Batching:
         flags = [a.batched or b.batched for a, b in zip(*found, strict=True)]
         bodies = []
         for inner_trace, leaves in zip(written, found, strict=True):
-            same = inner_trace.run(self._with_flags, leaves, flags)
+            same = inner_trace.run(with_flags, leaves, flags, self.size)
             bodies.append(inner_trace.builder.finish(Tuple(tuple(o.atom for o in same))))
         types = leaf_types(_known(binding.var))
         result = TupleType(
@@ -469,63 +470,6 @@ class _Batching:
         )
         made = trace.emit(If(condition.value.atom, *bodies), result)
         return [Operand(v, f) for v, f in zip(made, flags, strict=True)]
-
-    def _with_flags(self, leaves: Leaves, flags: Sequence[bool]) -> list[Any]:
-        """Return the tensors, those repeated for each example that are batched elsewhere."""
-        return [
-            op.broadcast_to(o.value, (self.size, *o.shape)) if f and not o.batched else o.value
-            for o, f in zip(leaves, flags, strict=True)
-        ]
-
-    def _selected(self, condition: Operand, first: Operand, second: Operand) -> Operand:
-        if not isinstance(first.value.type, TensorType):
-            raise TraceError(
-                "which data value, reference or function there is depends on the example",
-                found=first.value.type,
-                hint="select tensors: meta.where(condition, a, b)",
-            )
-        ndim = first.ndim
-        shape = (self.size, *[1] * ndim)
-        chosen = op.where(
-            op.reshape(condition.value, shape),
-            *self._with_flags([first, second], [True, True]),
-        )
-        return Operand(chosen, True)
-
-    def _require_selectable(self, blocks: Sequence[Block], binding: Binding) -> None:
-        """Raise TraceError where both blocks must not run: for one that writes, and for one that
-        goes on with a loop.
-        """
-        for block in blocks:
-            for inner in block.bindings:
-                call = inner.value
-                if isinstance(call, Call) and isinstance(call.callee, GlobalVar):
-                    if self._reaches(call.callee.name, set(self._inside)):
-                        raise TraceError(
-                            "how often a loop runs depends on the example",
-                            hint="run it as often as any example needs, and select within it: "
-                            "meta.where(done, old, new)",
-                            span=binding.span,
-                        )
-                elif has_effect(inner):
-                    raise TraceError(
-                        "a conditional that depends on the example writes to an array",
-                        found=first_line(block, inner),
-                        span=inner.span,
-                    )
-                if isinstance(call, If):
-                    self._require_selectable((call.then_block, call.else_block), binding)
-
-    def _reaches(self, name: str, targets: set[str]) -> bool:
-        seen, stack = set[str](), [name]
-        while stack:
-            current = stack.pop()
-            if current in targets:
-                return True
-            if current not in seen:
-                seen.add(current)
-                stack.extend(callees(self.module.functions[current]))
-        return False
 
 
 def _known(expr: Expr) -> Type:
