@@ -1,5 +1,5 @@
 """Floor 6: optimizers. Each has a class for eager loops and a ``with_<name>`` that traces the whole
-step (`algorithms.py`); see `Optimizer` and `training_step`.
+step (`algorithms.py`, `composed.py`); see `Optimizer` and `training_step`.
 
 A training step is one traced function of forward pass, backward pass and update. The learning rate
 is an input of it. Clipping, loss scale, accumulation and average are operators of the same
@@ -11,10 +11,11 @@ have float32 masters, which take over what others write to the parameters
 from typing import Any
 
 from meta.base.did_you_mean import unknown_attribute
-from meta.optim import algorithms, schedule
+from meta.optim import algorithms, composed, schedule
 
 # A new algorithm is exported where it is written.
 from meta.optim.algorithms import *  # noqa: F403
+from meta.optim.composed import *  # noqa: F403
 from meta.optim.conjugate_gradients import Solution, conjugate_gradient
 from meta.optim.implicit import custom_root, dense_solve, fixed_point
 from meta.optim.loss_scale import DynamicLossScale, LossScale, StaticLossScale
@@ -24,6 +25,7 @@ from meta.optim.step import StepMaker, TrainingStep, training_step
 
 __all__ = [
     *algorithms.__all__,
+    *composed.__all__,
     "DynamicLossScale",
     "Solution",
     "LossScale",

@@ -9,29 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 import meta.amp
 from meta import op
 from meta.base.dtype import FROM_TORCH
 from meta.base.errors import ArgumentError
-from meta.frontend.core.memory_order import Order, is_contiguous_order, order_of
 from meta.frontend.torch.model import TorchModel, model_on_tensors
 from meta.interop.torch.guards import Guards, register, require_last
-from meta.interop.torch.loss_scale import SharedLossScale
-from meta.interop.torch.optimizers import SharedState, options_of
+from meta.interop.torch.optimizers import options_of
+from meta.interop.torch.step_state import StepState, array_on, own_order
 from meta.optim import TrainingStep
 from meta.optim.data_parallel import DataParallel
 from meta.optim.optimizer import Optimizer, require_clip
-from meta.optim.step import Accumulation, require_stage
+from meta.optim.step import require_stage
 from meta.runtime.mesh import current_mesh, digest, require_consistent
-from meta.runtime.ndarray import array, ndarray
+from meta.runtime.ndarray import ndarray
 from meta.vm import Executable, compile
 
 Loss = Callable[..., Tensor]
@@ -243,7 +240,7 @@ class TorchTrainingStep:
             executable = self._compiled(key, setting, guards, args, kwargs)
         state = self._state
         state.shared.set_rates(self._optimizer)
-        given, named = pytree.tree_map_only(Tensor, _as_array, (args, kwargs))
+        given, named = pytree.tree_map_only(Tensor, array_on, (args, kwargs))
         loss = executable(self._seeds[key], *given, **named)
         self._calls += 1
         if self._calls % self._accumulate == 0:
@@ -284,9 +281,9 @@ class TorchTrainingStep:
         """Return what a program depends on besides its inputs and what guards look at."""
         return *guards.modes(), str(options_of(self._optimizer))
 
-    def _new_state(self, setting: Any) -> _State:
+    def _new_state(self, setting: Any) -> StepState:
         arguments = self._objective, self._optimizer, self._scaler, self._accumulate
-        return _State.of(*arguments, setting, self._ranks)
+        return StepState.of(*arguments, setting, self._ranks)
 
     def _compiled(
         self, key: Any, setting: Any, guards: Guards, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -307,7 +304,7 @@ class TorchTrainingStep:
         leaves = enumerate(pytree.tree_leaves((args, kwargs)))
         orders = dict(state.orders)
         for i, leaf in leaves:
-            if isinstance(leaf, Tensor) and (order := _order(leaf)):
+            if isinstance(leaf, Tensor) and (order := own_order(leaf)):
                 orders[i] = order
         with guards.recording():
             model = model_on_tensors(self._objective, args, kwargs, state.arrays, orders)
@@ -323,7 +320,7 @@ class TorchTrainingStep:
         step.accumulation = state.accumulation
         step.counts = None if state.shared.on_host else state.shared.steps
         run = step if self._precision is None else meta.amp.autocast(step, self._precision)
-        given, named = pytree.tree_map_only(Tensor, _as_array, (args, kwargs))
+        given, named = pytree.tree_map_only(Tensor, array_on, (args, kwargs))
         seed = state.seed(_loss_dtype(model))
         executable = compile(run, seed, *given, cuda_graph=self._cuda_graph, **named)
         state.commit(step.updated)
@@ -331,139 +328,6 @@ class TorchTrainingStep:
         self._guards, self._state = guards, state
         self.executables[key], self._seeds[key] = executable, seed
         return executable
-
-
-@dataclass
-class _State:
-    """What all programs of a step have in common: arrays on the tensors of PyTorch's."""
-
-    arrays: dict[str, ndarray]
-    orders: dict[str | int, Order]
-    shared: SharedState
-    loss_scale: SharedLossScale | None
-    accumulation: Accumulation | None
-    addresses: Callable[[], list[int]]
-    at: list[int]
-    setting: Any
-    updated: frozenset[str] | None = None
-
-    @classmethod
-    def of(
-        cls,
-        objective: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        scaler: torch.amp.GradScaler | None,
-        accumulate: int,
-        setting: Any,
-        ranks: DataParallel | None,
-    ) -> _State:
-        """Return arrays for the tensors as they are; ArgumentError for what does not fit."""
-        parameters = dict(objective.named_parameters(remove_duplicate=False))
-        tensors = {**parameters, **dict(objective.named_buffers(remove_duplicate=False))}
-        names: dict[int, str] = {}
-        for name, p in parameters.items():
-            names.setdefault(id(p), name)
-        _require_fit(tensors, names, optimizer)
-        by_id = {id(t): _as_array(t) for t in tensors.values()}
-        arrays = {name: by_id[id(t)] for name, t in tensors.items()}
-        updated = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        for name, p in parameters.items():
-            arrays[name].requires_grad = p.requires_grad and id(p) in updated
-        orders: dict[str | int, Order] = {n: o for n, t in tensors.items() if (o := _order(t))}
-        of = {n: a for n, a in arrays.items() if a.requires_grad and n in names.values()}
-        parts = {} if ranks is None else {n: ranks.placement(a) for n, a in of.items()}
-        shared = SharedState(optimizer, names, arrays, orders, parts)
-        device = shared.rates[0].device
-        if scaler is not None and shared.on_host:
-            raise ArgumentError(
-                "the optimizer counts its steps on the host, which does not know which of them a "
-                "scaler leaves out",
-                expected="an optimizer that counts on the device",
-                found=type(optimizer).__name__,
-                hint="make it with fused=True, or with capturable=True",
-            )
-        accumulation = None
-        if accumulate > 1:
-            place = (lambda a: a.placement) if ranks is None else ranks.gradient_placement
-            accumulation = Accumulation(of, accumulate, {n: place(a) for n, a in of.items()})
-            accumulation.factor = 1.0  # the seed has it, as it has in PyTorch's loops
-        return cls(
-            arrays,
-            orders,
-            shared,
-            None if scaler is None else SharedLossScale(scaler, str(device)),
-            accumulation,
-            lambda: list(map(Tensor.data_ptr, tensors.values())),
-            list(map(Tensor.data_ptr, tensors.values())),
-            setting,
-        )
-
-    def seed(self, dtype: str) -> ndarray:
-        """Return the gradient of the mean loss by the loss of a call."""
-        count = 1 if self.accumulation is None else self.accumulation.count_to
-        return array(1.0 / count, dtype, device=self.shared.rates[0].device)
-
-    def is_current(self) -> bool:
-        """Whether the tensors, and the optimizer's state, are where they were."""
-        return self.shared.is_current() and self.addresses() == self.at
-
-    def recount(self, setting: Any) -> None:
-        """Take over the counts after a step of PyTorch's optimizer. Before the first step of a
-        program, and where that is another for what is trained, PyTorch's state is taken anew.
-        """
-        if self.updated is None or self.setting != setting:
-            self.at = []
-        else:
-            self.shared.recount()
-
-    def commit(self, updated: frozenset[str]) -> None:
-        """Give the optimizer its state: of the parameters that a program updates.
-
-        ArgumentError if another program updates others: torch counts the steps of each.
-        """
-        if self.updated is None:
-            self.shared.commit(updated)
-            self.updated = updated
-        elif updated != self.updated:
-            raise ArgumentError(
-                "for these inputs, other parameters have a gradient than before",
-                expected="the same parameters in each step",
-                found=", ".join(sorted(updated ^ self.updated)),
-                hint="a training step of its own for each kind of inputs, each with an optimizer",
-            )
-
-
-def _require_fit(
-    tensors: Mapping[str, Tensor], names: Mapping[int, str], optimizer: torch.optim.Optimizer
-) -> None:
-    """Raise ArgumentError for tensors that no program can write where they lie."""
-    for group in optimizer.param_groups:
-        for p in group["params"]:
-            if id(p) not in names:
-                raise ArgumentError(
-                    "the optimizer has a parameter that the model has not",
-                    found=f"a parameter of shape {list(p.shape)}",
-                    hint="make the optimizer of model.parameters(), after model.to(...)",
-                )
-    devices = {str(t.device) for t in tensors.values()}
-    if len(devices) != 1:
-        raise ArgumentError(
-            "the model is not on one device", found=", ".join(sorted(devices)) or "no tensor"
-        )
-    for name, tensor in tensors.items():
-        if is_traceable_wrapper_subclass(tensor):
-            raise ArgumentError(
-                f"{name.removeprefix('model.')} is a {type(tensor).__name__}, which consists of "
-                "other tensors",
-                expected="a tensor of one memory",
-            )
-        if order_of(tensor) is None:
-            raise ArgumentError(
-                f"{name.removeprefix('model.')} has gaps in memory, or repeats elements",
-                expected="a tensor that is contiguous but for the order of its axes",
-                found=f"shape {list(tensor.shape)}, strides {list(tensor.stride())}",
-                hint="make it of tensor.contiguous()",
-            )
 
 
 def _settings(
@@ -496,15 +360,3 @@ def _kind(leaf: Any) -> Any:
             hint="torch.as_tensor(x)",
         )
     return type(leaf), leaf  # True is 1, and another program
-
-
-def _order(tensor: Tensor) -> Order | None:
-    """Return the order of axes in which a tensor is compact; None for its own, or for none."""
-    order = None if tensor.is_contiguous() else order_of(tensor)
-    return None if order is None or is_contiguous_order(order) else order
-
-
-def _as_array(tensor: Tensor) -> ndarray:
-    """Return an array on a tensor, with its axes in the order in which it is compact."""
-    order = _order(tensor)
-    return ndarray(tensor.detach() if order is None else tensor.detach().permute(order))
