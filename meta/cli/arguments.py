@@ -8,11 +8,21 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 from typing import Any
 
 import meta
 from meta.base import caches
+from meta.cli.shared_arguments import (
+    add_device,
+    add_html,
+    add_input,
+    add_json,
+    add_target,
+    port,
+    positive,
+    seconds,
+    seed,
+)
 
 Commands = Any
 """What `argparse.ArgumentParser.add_subparsers` returns."""
@@ -22,8 +32,6 @@ package's own operators have the cast rule "infer" if none is stated.
 """
 TIMEOUT = 300.0
 """Seconds that the selftest gives an operator on a backend."""
-TARGET = "module:Name, file.py:Name or file.meta"
-"""How a model or a program is named."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -51,7 +59,7 @@ def _op(commands: Commands) -> None:
         description="Show an operator's card. `ops` lists all operators.",
     )
     parser.add_argument("name", metavar="NAME", help="an operator, such as softmax")
-    _add_json(parser)
+    add_json(parser)
     for flag, what in (
         ("--prefer", "ask this backend first (may be repeated)"),
         ("--only", "use no backend but this (may be repeated)"),
@@ -91,7 +99,7 @@ def _compile(commands: Commands) -> None:
         "run and how much memory intermediates need. META_DUMP_IR=DIR keeps the program after "
         "each pass.",
     )
-    _add_target(parser)
+    add_target(parser)
     parser.add_argument(
         "--output", metavar="DIR", help="save the compiled program; meta.vm.load reads it"
     )
@@ -109,7 +117,7 @@ def _compile(commands: Commands) -> None:
     parser.add_argument(
         "--export", metavar="FILE", help="write a shared library for C, with its header beside it"
     )
-    _add_html(parser)
+    add_html(parser)
     parser.set_defaults(run="meta.cli.compile:run_compile")
 
 
@@ -120,12 +128,12 @@ def _profile(commands: Commands) -> None:
         description="Compile a model or program text, run it on made-up arguments (normally "
         "distributed floats, zeros of other dtypes) and show the time of each instruction.",
     )
-    _add_target(parser)
+    add_target(parser)
     parser.add_argument("--repeat", type=int, default=10, help="measured runs; default 10")
     parser.add_argument(
         "--trace", metavar="FILE", help="write the last run for chrome://tracing or Perfetto"
     )
-    _add_html(parser)
+    add_html(parser)
     parser.set_defaults(run="meta.cli.compile:run_profile")
 
 
@@ -139,7 +147,7 @@ def _traces(commands: Commands) -> None:
     )
     parser.add_argument("traces", nargs="+", metavar="FILE", help="the trace of a rank")
     parser.add_argument("--output", required=True, metavar="FILE", help="the trace of all")
-    _add_json(parser)
+    add_json(parser)
     parser.set_defaults(run="meta.cli.compile:run_traces")
 
 
@@ -151,10 +159,10 @@ def _tune(commands: Commands) -> None:
         "were never measured here, and keep the result: programs compiled from then on are made "
         "of what was fastest. Shows what changed, and the time of a run before and after.",
     )
-    _add_target(parser)
+    add_target(parser)
     parser.add_argument(
         "--budget",
-        type=_seconds,
+        type=seconds,
         default=60.0,
         metavar="TIME",
         help="how long to measure, like 60s or 5min; default 60s",
@@ -175,8 +183,8 @@ def _costs(commands: Commands) -> None:
     parser.add_argument(
         "--import", dest="source", metavar="FILE", help="keep what --export wrote elsewhere"
     )
-    _add_device(parser)
-    _add_json(parser)
+    add_device(parser)
+    add_json(parser)
     parser.set_defaults(run="meta.cli.tune:run_costs")
 
 
@@ -197,9 +205,9 @@ def _import(commands: Commands) -> None:
         "--time", action="store_true", help="time a run, beside the source's runtime"
     )
     parser.add_argument("--params", metavar="FILE", help="the file of parameters, for Relay")
-    _add_device(parser)
+    add_device(parser)
     parser.add_argument("--dialect", help="the dialect to prefer, such as torch")
-    _add_json(parser)
+    add_json(parser)
     parser.set_defaults(run="meta.cli.importing:run")
 
 
@@ -218,16 +226,16 @@ def _relay(commands: Commands) -> None:
     run = _action(actions, "run", "run a program on the arrays of an npz file")
     run.add_argument("--inputs", required=True, metavar="NPZ", help="inputs by name")
     run.add_argument("--out", required=True, metavar="NPZ", help="results, out0, out1, ...")
-    _add_device(run)
+    add_device(run)
     run.add_argument("--dialect", help="the dialect to prefer, such as torch")
     run.set_defaults(run="meta.cli.relay:run_program")
 
     convert = _action(actions, "convert", "compile a program into a folder for meta.vm.load")
     convert.add_argument("-o", "--output", required=True, metavar="DIR", help="the folder")
-    _add_input(
+    add_input(
         convert, "the type of each input, like 'float32[n,3]'; by default as the program declares"
     )
-    _add_device(convert)
+    add_device(convert)
     convert.set_defaults(run="meta.cli.relay:run_convert")
 
     form = actions.add_parser("operators", help="what becomes of every operator of Relay")
@@ -241,7 +249,7 @@ def _action(actions: Any, name: str, text: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text)
     parser.add_argument("file", metavar="FILE", help="Relay text, JSON, or an archive of a model")
     parser.add_argument("--params", metavar="FILE", help="the file of parameters")
-    _add_json(parser)
+    add_json(parser)
     return parser
 
 
@@ -251,7 +259,7 @@ def _env(commands: Commands) -> None:
         help="versions, devices, backends, every META_* variable, the caches on disk",
         description="Show what is there on this machine and how meta is set up.",
     )
-    _add_json(parser)
+    add_json(parser)
     parser.set_defaults(run="meta.cli.env:run_env")
 
 
@@ -267,7 +275,7 @@ def _cache(commands: Commands) -> None:
     parser.add_argument(
         "--clear", nargs="*", metavar="NAME", help=f"remove these ({names}); all without a name"
     )
-    _add_json(parser)
+    add_json(parser)
     parser.set_defaults(run="meta.cli.env:run_cache")
 
 
@@ -320,20 +328,20 @@ def _demo(commands: Commands) -> None:
         description="Train a small convolutional network on handwritten digits. Exit status 1 if "
         "the saved and loaded network does not give exactly the same scores.",
     )
-    parser.add_argument("--epochs", type=_positive, default=12, metavar="N", help="default 12")
+    parser.add_argument("--epochs", type=positive, default=12, metavar="N", help="default 12")
     parser.add_argument(
-        "--batch-size", type=_positive, default=64, metavar="N", help="images per step, default 64"
+        "--batch-size", type=positive, default=64, metavar="N", help="images per step, default 64"
     )
-    _add_device(parser)
+    add_device(parser)
     parser.add_argument(
         "--executor", default="vm", help="what trains: vm or interpreter; default vm"
     )
     parser.add_argument(
-        "--threads", type=_positive, default=1, metavar="N",
+        "--threads", type=positive, default=1, metavar="N",
         help="of PyTorch's CPU kernels; default 1: this network's are too small to share",
     )  # fmt: skip
     parser.add_argument(
-        "--seed", type=_seed, default=0, metavar="N", help="of split, weights and order; default 0"
+        "--seed", type=seed, default=0, metavar="N", help="of split, weights and order; default 0"
     )
     parser.add_argument(
         "--out", metavar="FILE", help="keep the weights here, as safetensors; default: not kept"
@@ -342,7 +350,7 @@ def _demo(commands: Commands) -> None:
         "--data", metavar="FILE.npz",
         help="other images: arrays x of shape (n, h, w) or (n, c, h, w) and y, n labels 0, 1, ...",
     )  # fmt: skip
-    _add_json(parser)
+    add_json(parser)
     parser.set_defaults(run="meta.cli.demo:run")
 
 
@@ -356,7 +364,7 @@ def _generate(commands: Commands) -> None:
     parser.add_argument("folder", help="with config.json, safetensors files and tokenizer.json")
     parser.add_argument("prompt", help="the text to go on from")
     parser.add_argument(
-        "--max-new-tokens", type=_positive, default=128, metavar="N", help="default 128"
+        "--max-new-tokens", type=positive, default=128, metavar="N", help="default 128"
     )
     for name, kind, metavar, text in (  # of `meta.language.Sampling`, whose defaults hold
         ("temperature", float, "T", "draw tokens; default 0: take the most probable one"),
@@ -366,7 +374,7 @@ def _generate(commands: Commands) -> None:
         ("repetition-penalty", float, "X", "divide scores of tokens that were there by X"),
         ("presence-penalty", float, "X", "subtract X from scores of tokens that were written"),
         ("frequency-penalty", float, "X", "subtract X as often as they were"),
-        ("seed", _seed, "N", "of the draws"),
+        ("seed", seed, "N", "of the draws"),
     ):
         parser.add_argument(f"--{name}", type=kind, metavar=metavar, help=text)
     parser.add_argument(
@@ -381,18 +389,18 @@ def _generate(commands: Commands) -> None:
         help="a smaller model that guesses tokens, or ngram, for what followed in the text before",
     )  # fmt: skip
     parser.add_argument(
-        "--draft-tokens", type=_positive, default=4, metavar="N", help="guess so many; default 4"
+        "--draft-tokens", type=positive, default=4, metavar="N", help="guess so many; default 4"
     )
     parser.add_argument(
-        "--beams", type=_positive, default=1, metavar="N", help="search with so many texts"
+        "--beams", type=positive, default=1, metavar="N", help="search with so many texts"
     )
     parser.add_argument(
         "--length-penalty", type=float, default=1.0, metavar="P",
         help="divide the scores of beams by their length to this power; default 1",
     )  # fmt: skip
     parser.add_argument("--dtype", help="of the weights; default: as they are stored")
-    _add_device(parser)
-    _add_json(parser)
+    add_device(parser)
+    add_json(parser)
     parser.set_defaults(run="meta.cli.generate:run")
 
 
@@ -406,7 +414,7 @@ def _serve(commands: Commands) -> None:
     )
     parser.add_argument("folder", help="with config.json, safetensors files and tokenizer.json")
     parser.add_argument("--host", default="127.0.0.1", help="address; default 127.0.0.1, this host")
-    parser.add_argument("--port", type=_port, default=8000, help="default 8000; 0: a free one")
+    parser.add_argument("--port", type=port, default=8000, help="default 8000; 0: a free one")
     parser.add_argument("--name", help="of the model; default: the folder's")
     for flag, default, what in (
         ("--rows", 16, "texts that are written at once"),
@@ -414,96 +422,21 @@ def _serve(commands: Commands) -> None:
         ("--body", 4 << 20, "bytes of a request's body"),
     ):
         parser.add_argument(
-            flag, type=_positive, default=default, metavar="N", help=f"{what}; default {default}"
+            flag, type=positive, default=default, metavar="N", help=f"{what}; default {default}"
         )
     parser.add_argument(
-        "--length", type=_positive, metavar="N",
+        "--length", type=positive, metavar="N",
         help="tokens of the longest text, with its prompt; default 2048 if the model has so many",
     )  # fmt: skip
     parser.add_argument(
-        "--blocks", type=_positive, metavar="N",
+        "--blocks", type=positive, metavar="N",
         help="of 16 tokens in the cache; default: enough for all rows at their longest",
     )  # fmt: skip
     parser.add_argument(
-        "--time-limit", type=_seconds, default=600.0, metavar="TIME",
+        "--time-limit", type=seconds, default=600.0, metavar="TIME",
         help="for a request, like 90s or 5min; default 10min",
     )  # fmt: skip
     parser.add_argument("--dtype", help="of the weights; default: as they are stored")
     parser.add_argument("--quantize", metavar="KIND", help="of the weights: int8, int4 or float8")
     parser.add_argument("--device", help="cpu, cuda or cuda:N; default: a GPU if there is one")
     parser.set_defaults(run="meta.cli.serve:run")
-
-
-def _seconds(text: str) -> float:
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(s|min|h)?", text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"expected a time like 60s or 5min, found {text!r}")
-    return float(match[1]) * {"s": 1, "min": 60, "h": 3600}[match[2] or "s"]
-
-
-def _positive(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"expected a positive whole number, found {text!r}")
-    return int(text)
-
-
-def _port(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or int(text) >= 1 << 16:
-        raise argparse.ArgumentTypeError(f"expected a number from 0 to 65535, found {text!r}")
-    return int(text)
-
-
-def _seed(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or int(text) >= 2**63:
-        raise argparse.ArgumentTypeError(f"expected a whole number below 2**63, found {text!r}")
-    return int(text)
-
-
-def _add_target(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments that say what is compiled."""
-    parser.add_argument(
-        "target",
-        metavar="TARGET",
-        help=f"{TARGET}; Name is a meta.Model, a class of one that needs no arguments, or a "
-        "function decorated with meta.model.trace",
-    )
-    _add_input(parser, "the type of each argument, like 'float32[2,3]'; program text needs none")
-    parser.add_argument(
-        "--opt-level",
-        type=int,
-        metavar="LEVEL",
-        help="how much is optimised, from 0, only what is needed to run; default as in meta.vm",
-    )
-    parser.add_argument(
-        "--freeze",
-        action="store_true",
-        help="put the model in infer mode, and lay its weights out for the kernels of the CPU",
-    )
-    _add_device(parser)
-    _add_json(parser)
-
-
-def _add_html(parser: argparse.ArgumentParser) -> None:
-    """Declare the option ``--html``."""
-    parser.add_argument(
-        "--html",
-        metavar="PAGE",
-        help="write a page about the program: passes, kernels, memory (executable.show)",
-    )
-
-
-def _add_input(parser: argparse.ArgumentParser, text: str) -> None:
-    """Declare the option ``--input``, which takes types."""
-    parser.add_argument(
-        "--input", nargs="+", action="extend", default=[], metavar="TYPE", help=text
-    )
-
-
-def _add_json(parser: argparse.ArgumentParser) -> None:
-    """Declare the option ``--json``."""
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-
-
-def _add_device(parser: argparse.ArgumentParser) -> None:
-    """Declare the option ``--device``."""
-    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N; default cpu")

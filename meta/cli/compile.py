@@ -21,7 +21,7 @@ from meta.base.dtype import is_float
 from meta.base.errors import ArgumentError, FormatError, UnknownName
 from meta.base.files import read_file, require_file
 from meta.base.registry import nearest
-from meta.cli.arguments import TARGET
+from meta.cli.shared_arguments import TARGET
 from meta.cli.table import columns, section, show
 from meta.ir import Module, TensorType, parse, parse_type
 from meta.vm import Executable, merge_traces
