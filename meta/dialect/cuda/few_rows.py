@@ -146,7 +146,7 @@ def product(
 
     def run(*values: torch.Tensor) -> None:
         tensors = dict(zip(order, values, strict=True))
-        for name in ("x", "w", "scale"):
+        for name in ("x", "w", "scale", "scales", "zeros"):
             if name in tensors and tensors[name].data_ptr() % 16:
                 tensors[name] = tensors[name].clone()
         if not launch:

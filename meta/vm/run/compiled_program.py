@@ -153,8 +153,8 @@ class CompiledProgram:
         alone = workspace is None and not any(op.collective for op in kernels)
         if (recipe is not None or sized) and alone and is_sized(code, device):
             self._sized = SizedPrograms(self, recipe, cuda_graph, self._ranges, sized)
-        elif self._graphs is not None and not self.cuda_graph:
-            self._graphs.refused(self.cuda_graph.why_not)
+        elif not self.cuda_graph:
+            self._require_no_graph()
 
     @property
     def module(self) -> Module:
@@ -200,6 +200,7 @@ class CompiledProgram:
             with self._for_size(extents) as own:
                 if own is not None:
                     return own.on_arrays(inputs, into)
+            self._require_no_graph()
         tensors = self._tensors(inputs) if tensors is None else tensors
         if self._shared_arguments:
             self._refuse_copies(inputs)
@@ -227,6 +228,11 @@ class CompiledProgram:
             yield None if extents is None else self._sized.program(extents, patience)
         finally:
             self._runs.give(linked)
+
+    def _require_no_graph(self) -> None:
+        """Raise CaptureError if graphs are required of a call that has none."""
+        if self._graphs is not None and self._graphs.required:
+            self._graphs.refused(self.cuda_graph.why_not)
 
     def sized_programs(self) -> list[CompiledProgram]:
         """Return the programs of `sizes`."""
@@ -281,11 +287,17 @@ class CompiledProgram:
         if self._sized is not None:
             # Of sizes that TorchDynamo brings, many come once: the lengths of a text that grows.
             extents = self._sized.extents([t.shape for t in tensors])
-            with self._for_size(extents, patience=2) as own:
-                # The caller knows of this program where results may lie.
-                known = own is not None and not own.code.prepared
-                if own is not None and known and own.returned <= self.returned:
+            required = self._graphs is not None and self._graphs.required
+            with self._for_size(extents, patience=0 if required else 2) as own:
+                # The caller knows of this program what it writes, and where results may lie.
+                if (
+                    own is not None
+                    and not own.code.prepared
+                    and own.written <= self.written
+                    and own.returned <= self.returned
+                ):
                     return own.on_tensors(tensors)
+            self._require_no_graph()
         return self._in_turn(tensors)
 
     def _in_turn(self, tensors: list[Any], into: Sequence[torch.Tensor | None] = ()) -> Any:

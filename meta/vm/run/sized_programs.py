@@ -116,6 +116,8 @@ class SizedPrograms:
         try:
             own = self._of(self._recipe.of_sizes(named))
         except MetaError as error:
+            if self._cuda_graph:
+                raise
             LOG.warning("%s has no program of its own for %s: %s", name, named, error)
         self.found[extents] = own
         return own
