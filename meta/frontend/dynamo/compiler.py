@@ -25,7 +25,7 @@ from meta.frontend.dynamo.calling_convention import picker
 from meta.frontend.dynamo.compiled import CompiledGraph, TorchGraph
 from meta.frontend.dynamo.composites import fuse_composites
 from meta.frontend.dynamo.conversion import ConvertedGraph, NoProgram, convert_graph, device_of
-from meta.frontend.dynamo.decompositions import decompositions
+from meta.frontend.dynamo.decompositions import decompositions, without_decomposing
 from meta.frontend.dynamo.extents import Extents, NotForAllSizes, ranges_of, unguarded_extents
 from meta.frontend.dynamo.fuse_attention import fuse_attention
 from meta.frontend.dynamo.fuse_losses import fuse_losses
@@ -81,7 +81,7 @@ def backend(
     # By the context, AOTAutograd says what a graph's outputs are; without Dynamo there is none.
     alone = TracingContext.try_get() is None
     context = tracing(TracingContext(None)) if alone else nullcontext()
-    with context, states, _no_mkldnn() if trains else nullcontext():
+    with context, states, without_decomposing(), _no_mkldnn() if trains else nullcontext():
         compiled: Callable[..., Any] = compile_graph(graph, example_inputs)
     if "forward" not in graphs:
         return compiled

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from tests.frontend.dynamo.models import Tied, cnn, made, mlp
@@ -444,3 +445,29 @@ def test_a_half_precision_input_is_written() -> None:
 
     (_, given), (_, wanted) = both(f, torch.zeros(2, 3).bfloat16(), torch.randn(3))
     same(given, wanted)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [[1, 2, -1, 0, 0], [3, -1, 0, 0, 0], [0, 1, 2, 3, -1]],
+        [[1, 2, 3, 0, -1], [3, 0, 1, 2, 4], [-1, 0, 0, 0, 0]],
+        [[2, -1, 0, 0, 1]],
+    ],
+)
+def test_labels_that_are_padded(labels: Any, reduction: str) -> None:
+    """PyTorch's own decomposition counts the padding, Inductor's loss is another."""
+    target = torch.tensor(labels)
+    x = torch.randn(target.shape, generator=torch.Generator().manual_seed(0), requires_grad=True)
+
+    def loss(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return F.multilabel_margin_loss(x, target, reduction=reduction)
+
+    run = torch.compile(loss, backend="meta")
+    found, expected = run(x, target), loss(x, target)
+    torch.testing.assert_close(found, expected)
+    gradients = [torch.autograd.grad(y.sum(), x)[0] for y in (found, expected)]
+    torch.testing.assert_close(*gradients)
+    with torch.no_grad():
+        torch.testing.assert_close(run(x, target), expected)
