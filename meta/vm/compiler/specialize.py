@@ -15,6 +15,7 @@ from meta.ir import SymbolicDim, TensorType, TupleType, type_bytes
 from meta.runtime.arena import Lifetime, plan
 from meta.vm.compiler import bytecode as bc
 from meta.vm.compiler.code import Block, Code, FunctionCode
+from meta.vm.compiler.kernels import evaluated
 from meta.vm.compiler.releases import with_releases
 
 
@@ -50,23 +51,24 @@ def specialized(code: Code, extents: Mapping[str, int]) -> Code:
     return replace(
         code,
         functions={**code.functions, code.entry: planned},
-        params=tuple((name, _static(type_, extents)) for name, type_ in code.params),
-        result=_static(code.result, extents),
+        params=tuple((name, with_numbers(type_, extents)) for name, type_ in code.params),
+        result=with_numbers(code.result, extents),
         dims=(),
     )
 
 
-def _static(type_: Any, extents: Mapping[str, int]) -> Any:
+def with_numbers(type_: Any, extents: Mapping[str, int]) -> Any:
+    """Return a type with numbers for symbolic extents; KeyError for one that is not among them."""
     if isinstance(type_, TupleType):
-        return TupleType(tuple(_static(field, extents) for field in type_.fields))
-    assert isinstance(type_, TensorType)
-    dims = (d.evaluate(extents) if isinstance(d, SymbolicDim) else d for d in type_.shape)
-    return type_.with_shape(tuple(dims))
+        return TupleType(tuple(with_numbers(field, extents) for field in type_.fields))
+    if isinstance(type_, TensorType):
+        return type_.with_shape(evaluated(type_.shape, extents))
+    return type_
 
 
 def _known(instruction: bc.Instruction, extents: Mapping[str, int]) -> bc.Instruction:
     if isinstance(instruction, bc.AllocateTensor | bc.ViewTensor):
-        return replace(instruction, type=_static(instruction.type, extents))
+        return replace(instruction, type=with_numbers(instruction.type, extents))
     return instruction
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from meta.ir import (
     Binding,
@@ -12,15 +11,13 @@ from meta.ir import (
     Dim,
     Function,
     Module,
-    TensorType,
-    TupleType,
-    Type,
     Var,
     substitute,
 )
 from meta.passes.rewrite import rewrite, with_value
 from meta.vm.compiler.calling_convention import DIMS
 from meta.vm.compiler.kernels import evaluated
+from meta.vm.compiler.specialize import with_numbers
 
 
 def with_extents(module: Module, extents: Mapping[str, Dim]) -> Module:
@@ -47,13 +44,3 @@ def of_sizes(module: Module, extents: Mapping[str, int]) -> Module:
     attrs = {name: value for name, value in main.attrs.items() if name != DIMS}
     whole = {**module.functions, "main": Function(params, body, None, attrs)}
     return with_extents(module.with_functions(whole), extents)
-
-
-def with_numbers(type_: Any, extents: Mapping[str, int]) -> Type | None:
-    """Return a type with numbers for symbolic extents."""
-    if isinstance(type_, TupleType):
-        fields = (with_numbers(f, extents) for f in type_.fields)
-        return TupleType(tuple(f for f in fields if f is not None))
-    if isinstance(type_, TensorType):
-        return type_.with_shape(evaluated(type_.shape, extents))
-    return None if type_ is None else type_

@@ -33,7 +33,8 @@ from meta.passes.distributed.tensor_parallel import tensor_parallel
 from meta.passes.infer_type import infer_type
 from meta.passes.rewrite import rewrite_function, with_value
 from meta.vm.compiler.calling_convention import DimRange
-from meta.vm.compiler.static_sizes import of_sizes, with_numbers
+from meta.vm.compiler.specialize import with_numbers
+from meta.vm.compiler.static_sizes import of_sizes
 
 ROWS = 16
 """Rows of the larger program: so many share what is read of weights."""
