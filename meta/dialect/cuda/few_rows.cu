@@ -26,6 +26,7 @@
 #define WHOLE (WIDTH % STEP == 0 && STEPS % WARPS == 0)  // all steps of all warps are full
 #define PARTS (GATES ? 2 : 1)
 #define TILES (PARTS * PER)
+#define EVEN (COLUMNS % (16 * PER) == 0)
 #define SETS ((ROWS + 7) / 8)                // of rows of x, which an instruction takes together
 #define GIVEN (ROWS + (NORMALIZES ? 1 : 0))  // rows of x, and the scale
 #define EACH (STEP / 8)                      // accesses of each in a step
@@ -79,6 +80,11 @@ inline void pairs(unsigned (&to)[2], unsigned bytes, unsigned base) {
 #endif
 }
 
+// Where eight elements of a row of x are, of a step; rows lie in banks apart.
+inline int place(int row, int access) {
+  return row * EACH + (ROWS == 1 ? access : access ^ (WEIGHT_BITS == 16 ? row % 8 : row % 4 * 2));
+}
+
 // Sums of tiles, and of x alone (FOLDS).
 struct Sums {
   float of[TILES][SETS][4], all[SETS][4];
@@ -86,22 +92,28 @@ struct Sums {
 
 // Scales, and what stands for 0, of a step's units, or of all columns: of the rows g and g + 8 of a
 // tile.
-struct Grid {
-  float scales[UNITS][TILES][2], zeros[UNITS][TILES][2];
-};
 struct alignas(UNITS * sizeof(GRID) > 16 ? 16 : UNITS * sizeof(GRID)) Units {
   GRID of[UNITS];
+};
+struct Grid {
+  Units scales[TILES][2], zeros[TILES][2];
 };
 
 // Adds to sums what they are without scales.
 inline void scale(Sums& sums, const Sums& plain, const Grid& grid, int unit) {
   EVERY(s, TILES)
-    EVERY(n, SETS)
-      EVERY(e, 4) {
-        float product = plain.of[s][n][e];
-        if (FOLDS) product -= grid.zeros[unit][s][e / 2] * plain.all[n][e];
-        sums.of[s][n][e] += grid.scales[unit][s][e / 2] * product;
-      }
+    EVERY(h, 2) {
+      float factor = up(grid.scales[s][h].of[unit]);
+      float zero = OFFSET + (ZEROS              ? up(grid.zeros[s][h].of[unit])
+                             : WEIGHT_BITS == 4 ? 8.0f
+                                                : 0.0f);
+      EVERY(n, SETS)
+        EVERY(e, ROWS > 1 ? 2 : 1) {  // an odd column is a row of x
+          float product = plain.of[s][n][2 * h + e];
+          if (FOLDS) product -= zero * plain.all[n][2 * h + e];
+          sums.of[s][n][2 * h + e] += factor * product;
+        }
+    }
 }
 
 // Adds the products of a step, whose rows of the matrix lie at `slot`, with those of x behind them;
@@ -111,18 +123,26 @@ inline void add(Sums& sums, float (&squares)[SETS][4], const uint4* slot, const 
   int lane = threadIdx.x % 32, t = lane % 4, row = lane % 16;
   // Some of the elements of a row of x, the first of which is at `element` of the step.
   auto given = [&](int r, int element) {
-    int access = r * EACH + (element / 8 ^ (ROWS > 1 ? r % 4 * 2 : 0));
-    return (const char*)(slot + TILES * 128 + access) + element % 8 * 2;
+    return (const char*)(slot + TILES * 128 + place(r, element / 8)) + element % 8 * 2;
+  };
+  auto read = [&](unsigned (&to)[2], int r, int element) {
+#if WEIGHT_BITS == 16
+    EVERY(i, 2) to[i] = *(const unsigned*)given(r, element + CHUNK * i);
+#else
+    uint2 both = *(const uint2*)given(r, element);
+    to[0] = both.x, to[1] = both.y;
+#endif
   };
   Sums unit = {};
-  // What a set of rows multiplies 16 columns with, two pairs, `apart` elements from each other.
-  auto factor = [&](unsigned (&b)[2], int n, int element, int apart) {
-    int r = 8 * n + lane / 4 < ROWS ? 8 * n + lane / 4 : ROWS - 1;
-    EVERY(i, 2) b[i] = *(const unsigned*)given(r, element + apart * i);
+  // What a set of rows multiplies 16 columns with, two pairs.
+  auto factor = [&](unsigned (&b)[2], int n, int element) {
+    read(b, 8 * n + lane / 4 < ROWS ? 8 * n + lane / 4 : ROWS - 1, element);
 #if NORMALIZES
     unsigned a[4] = {b[0], 0, b[1], 0};
     multiply_add(squares[n], a, b);
-    EVERY(i, 2) b[i] = fused(b[i], *(const unsigned*)given(ROWS, element + apart * i), 0x80008000u);
+    unsigned scale[2];
+    read(scale, ROWS, element);
+    EVERY(i, 2) b[i] = fused(b[i], scale[i], 0x80008000u);
 #endif
 #if FOLDS
     unsigned ones[4] = {ONE, ONE, ONE, ONE};
@@ -136,7 +156,7 @@ inline void add(Sums& sums, float (&squares)[SETS][4], const uint4* slot, const 
 #if WEIGHT_BITS == 16
     EVERY(n, SETS) {
       unsigned b[2];
-      factor(b, n, 2 * j * CHUNK + 2 * t, CHUNK);
+      factor(b, n, 2 * j * CHUNK + 2 * t);
       EVERY(s, TILES) multiply_add(sums.of[s][n], words[s], b);
     }
 #else
@@ -151,7 +171,7 @@ inline void add(Sums& sums, float (&squares)[SETS][4], const uint4* slot, const 
           }
         EVERY(n, SETS) {
           unsigned b[2];
-          factor(b, n, (2 * j + c) * CHUNK + 16 * q + 4 * t, 2);
+          factor(b, n, (2 * j + c) * CHUNK + 16 * q + 4 * t);
           EVERY(s, TILES) multiply_add((GROUPS > 1 ? unit : sums).of[s][n], a[s], b);
         }
       }
@@ -164,20 +184,20 @@ inline void add(Sums& sums, float (&squares)[SETS][4], const uint4* slot, const 
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
     few_rows(const __grid_constant__ Parameters p) {
-  int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = blockIdx.x * PER * 16;
+  int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  int first = blockIdx.x * PER * 16;
   // The row of the matrix that is row i of a tile; behind the last it is that one again.
   auto row_of = [&](int s, int i) {
     int column = first + s % PER * 16 + i;
-    return (long long)(column < COLUMNS ? column : COLUMNS - 1) + s / PER * COLUMNS;
+    return (long long)(EVEN || column < COLUMNS ? column : COLUMNS - 1) + s / PER * COLUMNS;
   };
+  constexpr int turns = (STEPS + WARPS - 1) / WARPS;
   extern __shared__ uint4 memory[];
   uint4* slots = memory + warp * AHEAD * SLOT;
-  const char* matrix[TILES][4];
-  EVERY(s, TILES)
-    EVERY(r, 4) {
-      long long row = row_of(s, 4 * r + lane / 8);
-      matrix[s][r] = p.w + row * (WIDTH / 8 * WEIGHT_BITS) + warp * 128 + lane % 8 * 16;
-    }
+  constexpr long long bytes = WIDTH / 8 * WEIGHT_BITS;
+  const char* corner = p.w + row_of(0, lane / 8) * bytes + warp * 128 + lane % 8 * 16;
+  int places[2];  // of rows 0 to 3 and 4 to 7 of a slot
+  EVERY(i, 2) places[i] = i * 32 + lane / 8 * 8 + (lane % 8 ^ (lane / 8 + i * 4));
   const T* rows[ACCESSES];
   EVERY(r, ACCESSES) {
     int row = (32 * r + lane) / EACH;
@@ -189,16 +209,16 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
     bool there = WHOLE || begin + lane % 8 * CHUNK < WIDTH;
     EVERY(s, TILES)
       EVERY(r, 4) {
-        int row = 4 * r + lane / 8;
-        const char* from = there ? matrix[s][r] + i * (WARPS * 128) : p.w;
-        begin_copy(to + (s * 128 + row * 8 + (lane % 8 ^ row % 8)), (const T*)from, there);
+        long long apart = row_of(s, 4 * r + lane / 8) - row_of(0, lane / 8);
+        if (EVEN) apart = s % PER * 16 + 4 * r + s / PER * COLUMNS;
+        const char* from = there ? corner + apart * bytes + i * (WARPS * 128) : p.w;
+        begin_copy(to + (places[r % 2] + s * 128 + r / 2 * 64), (const T*)from, there);
       }
     there = WHOLE || begin + lane % EACH * 8 < WIDTH;
     EVERY(r, ACCESSES) {
       int row = (32 * r + lane) / EACH;
-      int at = row * EACH + (lane % EACH ^ (ROWS > 1 ? row % 4 * 2 : 0));
       const T* from = there ? rows[r] + i * (WARPS * STEP) : p.x;
-      if (row < GIVEN) begin_copy(to + (TILES * 128 + at), from, there);
+      if (row < GIVEN) begin_copy(to + TILES * 128 + place(row, lane % EACH), from, there);
     }
   };
   auto read = [&](int i) {
@@ -208,7 +228,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
     EVERY(s, TILES)
       EVERY(h, 2) {
         long long at = row_of(s, lane / 4 + 8 * h) * GROUPS;
-        Units scales = {}, zeros = {};
+        Units &scales = found.scales[s][h], &zeros = found.zeros[s][h];
         if (TOGETHER) {
           at += WHOLE || k < WIDTH ? k / GROUP : 0;
           scales = *(const Units*)(p.scales + at);
@@ -221,17 +241,10 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
             if (ZEROS) zeros.of[u] = p.zeros[own];
           }
         }
-        EVERY(u, UNITS) {
-          found.scales[u][s][h] = up(scales.of[u]);
-          found.zeros[u][s][h] = OFFSET + (ZEROS              ? up(zeros.of[u])
-                                           : WEIGHT_BITS == 4 ? 8.0f
-                                                              : 0.0f);
-        }
       }
 #endif
     return found;
   };
-  constexpr int turns = (STEPS + WARPS - 1) / WARPS;
   await_others();
   EVERY(i, AHEAD) {
     if (i < turns) fetch(i);
