@@ -83,7 +83,7 @@ struct Found {
 
 inline float power(float x) { return exp2f(x); }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, SHARE > 4 ? 1 : 16 / WARPS)
     decode_attention(const __grid_constant__ Parameters p) {
   __shared__ float queries[SHARE * WIDTH];
   __shared__ float tops[WARPS * SHARE];
@@ -108,23 +108,26 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   long long at = range.at, begin = range.begin, end = range.end;
   bool writes = begin <= at && at < end;
 
-  // Keys and values of the slots from i on; that of the token, where it is among them, is written
-  // below first.
-  Packed<T> key[TURNS], value[TURNS];
-  bool there[TURNS];
-  auto fetch = [&](long long i, bool own, bool others) {
+  // Keys and values of some slots. That of the token, where it is among them, is written below.
+  struct Slots {
+    Packed<T> key[TURNS], value[TURNS];
+    bool there[TURNS];
+  };
+  auto fetch = [&](Slots& to, long long i, bool own, bool others) {
     EVERY(u, TURNS) {
       long long slot = i + u * WARPS * SLOTS + lane / LANES;
       long long from = slot < end ? place(p, text, group, slot) : -1;
-      there[u] = from >= 0;
-      if (!there[u]) key[u] = value[u] = {};
-      if (there[u] && (slot == at ? own : others)) {
-        key[u] = packed(p.keys + from + chunk);
-        value[u] = packed(p.values + from + chunk);
+      to.there[u] = from >= 0;
+      if (!to.there[u]) to.key[u] = to.value[u] = {};
+      if (to.there[u] && (slot == at ? own : others)) {
+        to.key[u] = packed(p.keys + from + chunk);
+        to.value[u] = packed(p.values + from + chunk);
       }
     }
   };
-  fetch(begin + warp * SLOTS, false, true);
+  Slots now, next;
+  long long first = begin + warp * SLOTS;
+  fetch(now, first, false, true);
 
   // Queries, then the key, then the value.
   for (int head = warp; head < SHARE + 2 * writes; head += WARPS) {
@@ -183,19 +186,21 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   EVERY(h, SHARE) FOR_ELEMENTS q[h][j] = queries[h * WIDTH + chunk + j];
   Found all = {};
   EVERY(h, SHARE) all.top[h] = NOTHING;
-  for (long long i = begin + warp * SLOTS; i < end; i += WARPS * SLOTS * TURNS) {
-    fetch(i, true, i != begin + warp * SLOTS);
+  if (writes) fetch(now, first, true, false);
+#pragma unroll 1
+  for (long long i = first; i < end; i += WARPS * SLOTS * TURNS) {
+    fetch(next, i + WARPS * SLOTS * TURNS, true, true);
     EVERY(h, SHARE) {
       float scores[TURNS], top = all.top[h];
       EVERY(u, TURNS) {
         float score = 0;
-        FOR_ELEMENTS score += q[h][j] * element(key[u], j);
+        FOR_ELEMENTS score += q[h][j] * element(now.key[u], j);
 #pragma unroll
         for (int k = LANES / 2; k > 0; k /= 2) score += __shfl_xor_sync(FULL, score, k);
 #if CAPS
         score = p.cap * tanhf(score / p.cap);
 #endif
-        scores[u] = there[u] ? score * LOG2E : NOTHING;
+        scores[u] = now.there[u] ? score * LOG2E : NOTHING;
         top = max(top, scores[u]);
       }
       float fade = power(all.top[h] - top);
@@ -203,11 +208,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       all.total[h] *= fade;
       FOR_ELEMENTS all.sums[h][j] *= fade;
       EVERY(u, TURNS) {
-        float weight = there[u] ? power(scores[u] - top) : 0;
+        float weight = now.there[u] ? power(scores[u] - top) : 0;
         all.total[h] += weight;
-        FOR_ELEMENTS all.sums[h][j] += weight * element(value[u], j);
+        FOR_ELEMENTS all.sums[h][j] += weight * element(now.value[u], j);
       }
     }
+    now = next;
   }
   let_others_begin();
 

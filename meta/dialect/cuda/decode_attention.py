@@ -103,7 +103,8 @@ def launches(
     }  # fmt: skip
     types = {"DATA": rows.dtype, "SCALE": query_scale.dtype if query_scale else rows.dtype}
     text = source("decode_attention", types, sizes)
-    more = {name: sizes[name] for name in ("WIDTH", "PARTS", "EARLY")}
+    split = 4 if parts >= 8 else 1
+    more = {**{name: sizes[name] for name in ("WIDTH", "PARTS", "EARLY")}, "SPLIT": split}
     join = source("decode_attention_join", {"DATA": rows.dtype}, more)
     numbers = score_scale(scale, width), cap or 0.0, eps or 0.0
     present = {
@@ -122,7 +123,7 @@ def launches(
             how = device.ordinal, (groups * parts, texts), 32 * warps, PARAMETERS.size
             made.append(cubin.launch(text, "decode_attention", *how, early=early))
             if parts > 1:
-                how = device.ordinal, (texts * heads, 1), width, JOIN.size
+                how = device.ordinal, (texts * heads, 1), width * split, JOIN.size
                 made.append(cubin.launch(join, "join", *how, early=early))
         if parts > 1:
             of = tensors["rows"].device
