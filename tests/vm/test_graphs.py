@@ -19,6 +19,7 @@ from meta.dialect.core import OpEnv
 from meta.model import Linear, Model, Sequential, trace
 from meta.optim import with_sgd
 from meta.runtime.buffer_replacement import replace_buffer
+from meta.runtime.graph_memory import is_only_read
 from meta.runtime.random import Generator, record_keys, replay_keys
 from meta.testing import check
 from meta.vm import compilation
@@ -161,6 +162,39 @@ def test_two_inputs_in_one_memory_when_it_is_recorded(tape: TapeRecorder) -> Non
     assert tape.recorded == 0
     run(one, random(4), x)
     assert tape.recorded == 1
+
+
+class Descent(Model):
+    """Reads one array, and writes another one, through a view, and a third."""
+
+    def build(self) -> None:
+        self.factor, self.place, self.velocity = random(4), random(2, 2), random(4)
+
+    @trace
+    def forward(self, x: Any) -> Any:
+        flat = op.reshape(self.place, (4,))
+        flat, _ = op.sgd(flat, chain(x * self.factor), self.velocity, 0.1, 0.9)
+        return op.sum(flat)
+
+
+def test_kernels_know_which_arrays_their_graph_only_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[bool]] = []
+    arrays: list[meta.ndarray] = []
+
+    class Asking(TapeRecorder):
+        def record(self, body: Any, agree: Any = None) -> Any:
+            asked.append([is_only_read(a.tensor) for a in arrays])
+            return super().record(body, agree)
+
+    tape = standing_in(monkeypatch, Asking)
+    model, x = Descent(), random(4)
+    run = meta.vm.compile(model, x)
+    arrays += [model.factor, model.place, model.velocity, x]
+    for _ in range(3):
+        run(x)
+    assert tape.recorded == 1
+    assert asked == [[True, False, False, False]]
+    assert not any(is_only_read(a.tensor) for a in arrays), "no graph is being recorded"
 
 
 def test_parameters_that_move(tape: TapeRecorder) -> None:

@@ -31,7 +31,7 @@ WIDTHS = (32, 64, 128, 256)
 MOST_SHARE = 8
 """Queries that a head of keys serves, which a thread block holds in registers."""
 MOST_TEXTS = 64
-LEAST, MOST_SPLITS = 128, 32
+LEAST, MOST_SPLITS = 64, 32
 """Slots that are worth a thread block of their own, and the most thread blocks of a head."""
 SHARED = 40 * 2**10
 """Bytes of shared memory for what warps have found."""
@@ -96,7 +96,7 @@ def launches(
         "TEXTS": texts, "HEADS": heads, "GROUPS": groups, "WIDTH": width, "SIZE": size,
         "PAGED": int(table is not None), "BLOCKS": keys.static_shape[0],
         "MOST": 1 if table is None else table.static_shape[1], "PARTS": parts, "WARPS": warps,
-        "TURNS": ask("turns", 2, [1, 4]), "ROTATES": int(cos is not None),
+        "TURNS": ask("turns", 1, [2, 4]), "ROTATES": int(cos is not None),
         "INTERLEAVED": int(bool(interleaved)), "NORMALIZES": int(normalizes),
         "BROADCASTS": int(cos is None or cos.size == width // 2), "WINDOW": window or 0,
         "CAPS": int(cap is not None), "EARLY": int(early),

@@ -47,6 +47,7 @@ struct Parameters {
   T* out;
   float eps;
   unsigned base;  // as a constant it would be put into a register for each use
+  unsigned ready;  // whether no kernel that may still run writes the matrix and its scales
 };
 
 // A byte, or 7 bits of it, behind the byte `base` is a number of T: 1024, or 128, more.
@@ -184,8 +185,7 @@ inline void add(Sums& sums, float (&squares)[SETS][4], const uint4* slot, const 
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
     few_rows(const __grid_constant__ Parameters p) {
-  int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  int first = blockIdx.x * PER * 16;
+  int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = blockIdx.x * PER * 16;
   // The row of the matrix that is row i of a tile; behind the last it is that one again.
   auto row_of = [&](int s, int i) {
     int column = first + s % PER * 16 + i;
@@ -203,10 +203,9 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
     int row = (32 * r + lane) / EACH;
     rows[r] = (row < ROWS ? p.x + row * WIDTH : p.scale) + warp * STEP + lane % EACH * 8;
   }
-  auto fetch = [&](int i) {
+  auto fetch_matrix = [&](int i) {
     uint4* to = slots + i % AHEAD * SLOT;
-    int begin = (i * WARPS + warp) * STEP;
-    bool there = WHOLE || begin + lane % 8 * CHUNK < WIDTH;
+    bool there = WHOLE || (i * WARPS + warp) * STEP + lane % 8 * CHUNK < WIDTH;
     EVERY(s, TILES)
       EVERY(r, 4) {
         long long apart = row_of(s, 4 * r + lane / 8) - row_of(0, lane / 8);
@@ -214,7 +213,10 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
         const char* from = there ? corner + apart * bytes + i * (WARPS * 128) : p.w;
         begin_copy(to + (places[r % 2] + s * 128 + r / 2 * 64), (const T*)from, there);
       }
-    there = WHOLE || begin + lane % EACH * 8 < WIDTH;
+  };
+  auto fetch_rows = [&](int i) {
+    uint4* to = slots + i % AHEAD * SLOT;
+    bool there = WHOLE || (i * WARPS + warp) * STEP + lane % EACH * 8 < WIDTH;
     EVERY(r, ACCESSES) {
       int row = (32 * r + lane) / EACH;
       const T* from = there ? rows[r] + i * (WARPS * STEP) : p.x;
@@ -245,12 +247,15 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
 #endif
     return found;
   };
+  if (!p.ready) await_others();
+  EVERY(i, AHEAD)
+    if (i < turns) fetch_matrix(i);
+  Grid now = read(0), next = now;
   await_others();
   EVERY(i, AHEAD) {
-    if (i < turns) fetch(i);
+    if (i < turns) fetch_rows(i);
     end_batch();
   }
-  Grid now = read(0), next = now;
   // A thread ends with a row of a column.
   int own = threadIdx.x % (16 * PER), result = threadIdx.x / (16 * PER), column = first + own;
   bool writes = result < ROWS && column < COLUMNS;
@@ -272,7 +277,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
     if (WHOLE || (i * WARPS + warp) * STEP < WIDTH)
       add(sums, squares, slots + i % AHEAD * SLOT, now, p.base);
     __syncwarp();
-    if (i + AHEAD < turns) fetch(i + AHEAD);
+    if (i + AHEAD < turns) fetch_matrix(i + AHEAD), fetch_rows(i + AHEAD);
     end_batch();
     now = next;
   }

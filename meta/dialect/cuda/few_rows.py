@@ -16,8 +16,8 @@ in -> out                         1 row      8   int8   int4  cuBLAS  bytes
 ================================  =====  =====  =====  =====  ======  ===============
 
 What holds back the products with fewer bits is not memory: a launch takes 2 us at least, and to
-make halves of the numbers takes as long as to read them. To read the matrix while the kernels
-before are still running gave 3 to 5 % in a step, but needs to know that none of them writes it.
+make halves of the numbers takes as long as to read them. In a CUDA graph that does not write the matrix
+its first rows are read while the kernels before are still running.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 from meta.op.core.check import normalize_axis
 from meta.runtime import gpu_properties
+from meta.runtime.graph_memory import is_only_read
 
 MOST_ROWS = 16
 COLUMNS, STEP = 16, 128
@@ -51,7 +52,7 @@ whose extent is known when it is compiled.
 """
 GATES = ("silu", "gelu", "gelu_tanh")
 AFTER = ("relu", *GATES)
-PARAMETERS = Parameters(("x", "w", "scales", "zeros", "scale", "bias", "addend", "out"), "fI")
+PARAMETERS = Parameters(("x", "w", "scales", "zeros", "scale", "bias", "addend", "out"), "fII4x")
 BASE = {"float16": 0x64646464, "bfloat16": 0x43434343}
 """The bytes in front of those that are small whole numbers then, of a half type."""
 BITS = {"int8": 8, "uint8": 4}
@@ -152,7 +153,8 @@ def product(
         if not launch:
             how = device.ordinal, (blocks, 1), 32 * warps, PARAMETERS.size, ahead * slot
             launch.append(cubin.launch(text, "few_rows", *how, early=early))
-        launch[0](PARAMETERS.packed(tensors, eps, BASE[x.dtype]))
+        ready = all(is_only_read(tensors[n]) for n in ("w", "scales", "zeros") if n in tensors)
+        launch[0](PARAMETERS.packed(tensors, eps, BASE[x.dtype], ready))
 
     return cubin.env(run, lambda: [text], device.ordinal)
 

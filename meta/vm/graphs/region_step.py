@@ -25,6 +25,7 @@ from torch.autograd.graph import increment_version
 
 from meta.base.errors import DistributedError
 from meta.runtime.allocate import storage_address
+from meta.runtime.graph_memory import only_reads
 from meta.runtime.mesh import current_mesh, use_mesh
 from meta.runtime.out_of_memory import is_out_of_memory
 from meta.vm.compiler import bytecode as bc
@@ -192,13 +193,15 @@ class GraphStep:
         for r, tensor in copied.items():
             own[r] = tensor
         written = {r: own[r] for r in self.written}
+        changed = {storage_address(t) for t in written.values() if isinstance(t, torch.Tensor)}
         results = self.graphs.buffers.tensors
         self.graphs.buffers.clear()
         try:
-            if self.ranks is None:
-                launch = self.graphs.recorder.record(partial(self.body, own))
-            else:
-                launch = self.recorded_on_all(own, self.ranks)
+            with only_reads(self.graphs.binding.memory - changed):
+                if self.ranks is None:
+                    launch = self.graphs.recorder.record(partial(self.body, own))
+                else:
+                    launch = self.recorded_on_all(own, self.ranks)
         finally:
             self.graphs.buffers.tensors = results
         # What was made in the region, and is forgotten in it, is None now.

@@ -20,6 +20,8 @@ from meta.dialect.cuda.few_rows import alone, product
 from meta.ir import TensorType, parse
 from meta.passes import dispatch, fuse_dialect, infer_type
 from meta.runtime import gpu_properties
+from meta.runtime.allocate import storage_address
+from meta.runtime.graph_memory import only_reads
 
 GPU = Device("cuda:0")
 TOLERANCES = {"float16": 2e-3, "bfloat16": 1.6e-2}
@@ -162,8 +164,11 @@ def test_what_it_declines(x: Any, w: Any, result: Any, why: str) -> None:
 def test_the_product_alone() -> None:
     x, w = torch.randn(2, 16).half(), torch.randn(5, 16).half()
     out = torch.empty(2, 5).half()
-    alone(op.dense.call_values(tuple(types(x, w)), GPU)).run(x, w, out)
-    torch.testing.assert_close(out, F.linear(x, w), rtol=2e-3, atol=2e-3)
+    made = alone(op.dense.call_values(tuple(types(x, w)), GPU))
+    for memory in (frozenset[int](), frozenset({storage_address(w)})):
+        with only_reads(memory):
+            made.run(x, w, out.fill_(0))
+        torch.testing.assert_close(out, F.linear(x, w), rtol=2e-3, atol=2e-3)
 
 
 PROGRAM = """
