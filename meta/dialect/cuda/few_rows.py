@@ -16,8 +16,8 @@ in -> out                         1 row      8   int8   int4  cuBLAS  bytes
 ================================  =====  =====  =====  =====  ======  ===============
 
 What holds back the products with fewer bits is not memory: a launch takes 2 us at least, and to
-make halves of the numbers takes as long as to read them. In a CUDA graph that does not write the matrix
-its first rows are read while the kernels before are still running.
+make halves of the numbers takes as long as to read them. In a CUDA graph that does not write the
+matrix, its first columns are read while the kernels before are still running.
 """
 
 from __future__ import annotations
