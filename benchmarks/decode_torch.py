@@ -20,6 +20,7 @@ call. Of "native": 1.3 of Inductor's speed; of the same with weights of 8 and 4 
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import os
 import sys
@@ -75,8 +76,10 @@ def decoder(model: Any, backend: str, slots: int, batch: int) -> Callable[..., t
         options: Any = {"mode": "reduce-overhead"} if has_graphs else {}
         forward = torch.compile(forward, backend=BACKENDS[backend], **options)
     cache = StaticCache(config=model.config, max_cache_len=slots)
+    has_name = "cache" in inspect.signature(model.forward).parameters  # since 5.18
+    given = {"cache" if has_name else "past_key_values": cache, "use_cache": True}
     text = torch.randint(0, model.config.vocab_size, (batch, PROMPT + STEPS)).to(model.device)
-    model(text[:, :PROMPT], cache=cache, use_cache=True)
+    model(text[:, :PROMPT], **given)
     tokens = [t.clone() for t in text[:, PROMPT:].split(1, 1)]
 
     @torch.no_grad()
@@ -84,8 +87,9 @@ def decoder(model: Any, backend: str, slots: int, batch: int) -> Callable[..., t
         found = []
         for token in tokens[:steps]:
             torch.compiler.cudagraph_mark_step_begin()
-            found.append(forward(token, cache=cache, use_cache=True).logits.argmax(-1))
-        cache.crop(-steps)
+            found.append(forward(token, **given).logits.argmax(-1))
+        for layer in cache.layers:
+            layer.cumulative_length.sub_(steps)
         synchronize(model.device.type)
         return torch.cat(found, 1)
 
