@@ -32,6 +32,7 @@ _SETTINGS = (
     "devices",
     "defers_values",
     "transposes",
+    "only_read",
 )
 
 
@@ -57,7 +58,8 @@ class CallContext:
     (`dialect/core/knobs.py`); None: nothing does. devices: the default ones of the blocks around
     (`base/device.py`). defers_values: whether initial values of models are drawn later, if they are
     not loaded (`runtime/deferred_values.py`). transposes: whether gradients are computed to be
-    transposed, which goes forwards (`grad/core/transforms.py`).
+    transposed, which goes forwards (`grad/core/transforms.py`). only_read: addresses of storages
+    that the CUDA graph that is being recorded reads and does not write (`runtime/allocate.py`).
     alone, pairs: by operator, what runs a call of one array, by its key, and of two operands, by
     their keys: the key alone where both have the same, as most have. They are the preference's
     where nothing else is to be asked, else empty dicts, which stay empty.
@@ -80,6 +82,7 @@ class CallContext:
     devices: tuple[Any, ...]
     defers_values: bool
     transposes: bool
+    only_read: frozenset[int]
 
     def __init__(self) -> None:
         self.handler = self.knobs = self.preference = None
@@ -89,6 +92,7 @@ class CallContext:
         self.chooser = self.numbers = None
         self.compiles = self.defers_values = self.transposes = False
         self.devices = ()
+        self.only_read = frozenset()
         self.alone: dict[Any, Any] = {}
         self.pairs: dict[Any, Any] = {}
 

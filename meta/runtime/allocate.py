@@ -8,6 +8,7 @@ from functools import cache, partial
 import torch
 from torch._C._dynamo import guards
 
+from meta.base.call_context import context
 from meta.base.device import CPU
 from meta.base.dtype import TO_TORCH
 from meta.runtime.array_key import ArrayKey
@@ -46,6 +47,17 @@ def compact_strides(shape: Sequence[int]) -> tuple[int, ...]:
 def storage_address(tensor: torch.Tensor) -> int:
     """Return the address of the memory that a tensor is in; -1 for one without elements."""
     return tensor.untyped_storage().data_ptr() or -1
+
+
+def is_only_read(tensor: torch.Tensor) -> bool:
+    """Whether a CUDA graph is being recorded whose kernels do not write a tensor's memory; False
+    also where that is not known.
+
+    What was written there before is complete when the graph begins, so that a kernel may read it
+    before it waits for those in front of it (programmatic dependent launch).
+    """
+    memory = context.get().only_read
+    return bool(memory) and storage_address(tensor) in memory
 
 
 # The C library's heap: what ATen's CPU kernels allocate their results and workspaces from.

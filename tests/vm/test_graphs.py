@@ -18,8 +18,8 @@ from meta.base.errors import CaptureError, OutOfMemory
 from meta.dialect.core import OpEnv
 from meta.model import Linear, Model, Sequential, trace
 from meta.optim import with_sgd
+from meta.runtime.allocate import is_only_read
 from meta.runtime.buffer_replacement import replace_buffer
-from meta.runtime.graph_memory import is_only_read
 from meta.runtime.random import Generator, record_keys, replay_keys
 from meta.testing import check
 from meta.vm import compilation

@@ -41,7 +41,7 @@ from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 from meta.op.core.check import normalize_axis
 from meta.runtime import gpu_properties
-from meta.runtime.graph_memory import is_only_read
+from meta.runtime.allocate import is_only_read
 
 MOST_ROWS = 16
 COLUMNS, STEP = 16, 128

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.autograd.graph import increment_version
 
+from meta.base.call_context import override_context
 from meta.base.errors import DistributedError
 from meta.runtime.allocate import storage_address
-from meta.runtime.graph_memory import only_reads
 from meta.runtime.mesh import current_mesh, use_mesh
 from meta.runtime.out_of_memory import is_out_of_memory
 from meta.vm.compiler import bytecode as bc
@@ -197,7 +197,7 @@ class GraphStep:
         results = self.graphs.buffers.tensors
         self.graphs.buffers.clear()
         try:
-            with only_reads(self.graphs.binding.memory - changed):
+            with override_context(only_read=self.graphs.binding.memory - changed):
                 if self.ranks is None:
                     launch = self.graphs.recorder.record(partial(self.body, own))
                 else:

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 
 import meta
 from meta import op
+from meta.base.call_context import override_context
 from meta.base.device import Device
 from meta.base.dtype import TO_TORCH
 from meta.dialect.core import Unsupported
@@ -21,7 +22,6 @@ from meta.ir import TensorType, parse
 from meta.passes import dispatch, fuse_dialect, infer_type
 from meta.runtime import gpu_properties
 from meta.runtime.allocate import storage_address
-from meta.runtime.graph_memory import only_reads
 
 GPU = Device("cuda:0")
 TOLERANCES = {"float16": 2e-3, "bfloat16": 1.6e-2}
@@ -166,7 +166,7 @@ def test_the_product_alone() -> None:
     out = torch.empty(2, 5).half()
     made = alone(op.dense.call_values(tuple(types(x, w)), GPU))
     for memory in (frozenset[int](), frozenset({storage_address(w)})):
-        with only_reads(memory):
+        with override_context(only_read=memory):
             made.run(x, w, out.fill_(0))
         torch.testing.assert_close(out, F.linear(x, w), rtol=2e-3, atol=2e-3)
 
