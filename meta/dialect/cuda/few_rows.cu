@@ -46,7 +46,7 @@ struct Parameters {
   const T* addend;
   T* out;
   float eps;
-  unsigned base;  // as a constant it would be put into a register for each use
+  unsigned base;   // as a constant it would be put into a register for each use
   unsigned ready;  // whether no kernel that may still run writes the matrix and its scales
 };
 
