@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tools.fuzz_models.campaign import cases_of
+from tools.fuzz_models.torch_compile.noise import CompactGradients
 from tools.fuzz_models.training_step import loop
 from tools.fuzz_models.training_step.check import Way, check
 from tools.fuzz_models.training_step.draw import EVENTS, generate
@@ -117,6 +118,19 @@ def test_what_is_wrong_is_told_apart(
     monkeypatch.setattr(loop, "step_of_meta", wrong_step(change))
     failure = check(SMALL)
     assert (failure and failure.kind) == kind
+
+
+@pytest.mark.parametrize("norm", [nn.BatchNorm2d, nn.InstanceNorm2d])
+def test_gradients_of_norms_whatever_their_layout(norm: Any) -> None:
+    x = torch.randn(1, 4, 8, 8, dtype=torch.float64, requires_grad=True)
+    layer = norm(4, affine=True).double()
+
+    def loss(x: Tensor) -> Tensor:
+        y = layer(x).flatten(2).mT.cumsum(1)
+        return y.square().sum()
+
+    with CompactGradients():
+        assert torch.autograd.gradcheck(loss, (x,))
 
 
 def test_a_failing_training_is_made_smaller() -> None:

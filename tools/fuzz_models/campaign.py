@@ -79,6 +79,8 @@ def serve(connection: Connection, folder: str, seconds: float) -> None:
             left -= 1
             face = face_of(case.face)
             record = face.run_case(case, seconds)
+            if not face.counts_tensors:  # what it has compiled keeps some
+                first = None
             if face.counts_tensors and left % COUNTED == 0 and not record.kind:
                 alive = tensors_alive()
                 first = alive if first is None else first

@@ -12,7 +12,7 @@ import torch
 from meta.base.errors import MetaError
 from tools.fuzz_models.face import Failure
 from tools.fuzz_models.torch_compile.check import bound_of, close, exact_products
-from tools.fuzz_models.torch_compile.noise import Noise
+from tools.fuzz_models.torch_compile.noise import CompactGradients, Noise
 from tools.fuzz_models.torch_compile.observe import strides_of
 from tools.fuzz_models.training_step.program import Program, observe
 
@@ -38,7 +38,7 @@ def check(program: Program, device: str = "cpu") -> Failure | None:
     """Run a program; return what is wrong, None if nothing is."""
     with warnings.catch_warnings(), exact_products():
         warnings.simplefilter("ignore")
-        expected = observe(program, device)
+        expected = observe(program, device, mode=CompactGradients)
         try:
             found = observe(program, device, ours=True)
         except MetaError as error:
