@@ -75,10 +75,12 @@ def index_in_slice(i, ranges):
 
 
 def bounds(tensors, extents):
-    """Return (tensor, begin, end) of tensors that follow one another; of those with elements."""
-    ends = accumulate(extents)
-    found = zip(tensors, extents, ends, strict=True)
-    return [(tensor, end - extent, end) for tensor, extent, end in found if extent]
+    """Return (tensor, begin, end) of tensors that follow one another; of those with elements, or
+    of the first one where none has any.
+    """
+    given = zip(tensors, extents, accumulate(extents), strict=True)
+    found = [(tensor, end - extent, end) for tensor, extent, end in given if extent]
+    return found or [(tensors[0], 0, 0)]
 
 
 def in_slice(parts, i, element):

@@ -152,7 +152,8 @@ def _first_index(largest):
         over = Over.of(x, axis, keepdims)
         if not over.r.axes:
             return zeros(out.shape, "int64")
-        if str(x.dtype) in order_keys.OF_16_BITS and over.count <= 1 << 16:
+        count = over.count if isinstance(over.count, int) else 1 << 62  # of symbolic extents
+        if str(x.dtype) in order_keys.OF_16_BITS and count <= 1 << 16:
             return _index_with_key(over, out, largest)
 
         def key(*i):
@@ -160,7 +161,7 @@ def _first_index(largest):
 
         best = over.at(_best_key(over, key, largest))
         # Counted in int32 where that suffices, which GPUs compare in one instruction.
-        dtype = "int32" if over.count < 2**31 else "int64"
+        dtype = "int32" if count < 2**31 else "int64"
 
         def position(*i):
             return tirx.Select(key(*i) == best(*i), _flat(over, i, dtype), tirx.max_value(dtype))
@@ -174,7 +175,7 @@ def _flat(over, i, dtype):
     """Return the number of an element among those that are reduced with it."""
     flat = tirx.const(0, dtype)
     for a in over.r.axes:
-        flat = flat * tirx.const(int(over.x.shape[a]), dtype) + i[a].astype(dtype)
+        flat = flat * over.x.shape[a].astype(dtype) + i[a].astype(dtype)
     return flat
 
 

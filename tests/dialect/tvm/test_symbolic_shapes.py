@@ -95,6 +95,28 @@ def test_one_kernel_serves_all_sizes() -> None:
         torch.testing.assert_close(out, values.tanh(), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("axis", [0, -1, (1, 3)])
+def test_indices_along_symbolic_extents(axis: Any, dtype: str) -> None:
+    with only("tvm"):
+        x = parse_type(f"{dtype}[n, 3, m, n]")
+        env = dispatch(meta.op.argmax.call_values((x, axis, True), CPU))
+    for n, m in ((2, 5), (7, 1)):
+        values = torch.randn(n, 3, m, n).to(getattr(torch, dtype))
+        expected = meta.op.argmax(meta.array(values.float()), axis, True).torch()
+        out = torch.empty_like(expected)
+        env.run(values, out)
+        torch.testing.assert_close(out, expected)
+
+
+def test_parts_without_elements_beside_a_symbolic_extent() -> None:
+    with only("tvm"):
+        x = parse_type("float32[0, n]")
+        env = dispatch(meta.op.concat.call_values(((x, x), 0), CPU))
+    out = torch.empty(0, 4)
+    env.run(torch.empty(0, 4), torch.empty(0, 4), out)
+
+
 @pytest.mark.parametrize(
     ("op", "args"),
     [
