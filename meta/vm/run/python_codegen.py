@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from types import MappingProxyType
+from types import FunctionType, MappingProxyType
 from typing import Any
 
 import torch
@@ -44,6 +44,13 @@ from meta.vm.eager.launch_checks import looker
 
 # A view past torch's dispatcher, as inductor's code has them: 0.7 us where `view` takes 1.6.
 _view = guards._reinterpret_tensor  # type: ignore[attr-defined]
+
+# CPython has the frames of functions in chunks of 16 KiB. A call whose frame is the first one of a
+# chunk maps it, and returning unmaps it: 7 us. Where a program's own frame ends just before the end
+# of a chunk, each of its launches is such a call. A frame that is larger than a chunk begins one of
+# its own, twice as large, in which there is room for what it calls: 8 us, once a run.
+ROOMY_FRAME, MANY_LAUNCHES = 2048, 100
+"""Words of such a frame; launches of a program from which on it has one."""
 
 
 @dataclass(slots=True)
@@ -135,6 +142,10 @@ class PythonWriter:
         # An error does not take this for a user's file.
         name = f"{__file__}: {self.program.code.entry}"
         exec(compile(text, name, "exec"), self.names)
+        if len(self.line_sites) >= MANY_LAUNCHES:
+            for f in self.names.values():
+                if isinstance(f, FunctionType) and f.__code__.co_filename == name:
+                    f.__code__ = f.__code__.replace(co_stacksize=ROOMY_FRAME)
         return self.names
 
     def line(self, text: str) -> None:
