@@ -10,14 +10,16 @@ from typing import Any
 from tvm import te, tirx
 
 from meta import op
+from meta.dialect.core import LIBRARY
+from meta.dialect.tvm import depthwise
 from meta.dialect.tvm.broadcast import cast, computing, converted
 from meta.dialect.tvm.compute import OUT_ELEMWISE_FUSABLE, compute
 from meta.dialect.tvm.layout import Ordered, laid_out
 from meta.op.core.window import DATA, KERNEL, layout_permutation, transposed_kernel_layout, window
 
 
-def _padded(x, axes):
-    """Return x surrounded by zeros on the spatial axes."""
+def _padded(x, axes, attrs):
+    """Return x surrounded by zeros on the spatial axes: a stage, but where loops are by hand."""
     if not any(axis.before or axis.after for axis in axes):
         return x
     extents = [axis.before + axis.size + axis.after for axis in axes]
@@ -28,7 +30,13 @@ def _padded(x, axes):
         inside = _inside(places, [axis.size for axis in axes])
         return te.if_then_else(inside, value, tirx.const(0, value.ty.dtype))
 
-    return x.like((*x.shape[:2], *extents), element, "padded")
+    return element if attrs else x.like((*x.shape[:2], *extents), element, "padded")
+
+
+def _attrs(result, axes, dtype, image, kernel, groups, layouts):
+    """Return the annotation of a stage that has loops by hand on the CPU; None of another."""
+    served = depthwise.serves(str(dtype), image, kernel, axes, groups, layouts)
+    return depthwise.annotation(result, axes) if served else None
 
 
 def _inside(places, extents):
@@ -60,7 +68,9 @@ def forward(x, w, stride, padding, dilation, groups, layout, kernel_layout, out_
     image, kernel = Ordered(x, layout, data), Ordered(w, kernel_layout, order)
     outputs, inputs, *taps = kernel.shape
     axes = window(image.shape[2:], tuple(taps), stride, padding, dilation)
-    padded = _padded(image, axes)
+    layouts = layout, kernel_layout, out_layout
+    attrs = _attrs(depthwise.Y, axes, out.dtype, x.shape, w.shape, groups, layouts)
+    padded = _padded(image, axes, attrs)
     per_group = outputs // groups
     (c, *ks), reduced = _reduce_axes(kernel.shape[1:], order[1:], kernel_layout)
 
@@ -69,7 +79,8 @@ def forward(x, w, stride, padding, dilation, groups, layout, kernel_layout, out_
         value = padded(n, first + c, *_tap(axes, at, ks))
         return te.sum(_product(value, kernel(o, c, *ks), out.dtype), axis=reduced)
 
-    return converted(laid_out(out.shape, element, out_layout, data, "conv"), out.dtype, "rounded")
+    found = laid_out(out.shape, element, out_layout, data, "conv", attrs)
+    return converted(found, out.dtype, "rounded")
 
 
 def by_input(
@@ -84,6 +95,8 @@ def by_input(
     outputs, inputs, *taps = kernel.shape
     _, _, *sizes = (shape[a] for a in layout_permutation(layout, data, "layout"))
     axes = window(tuple(sizes), tuple(taps), stride, padding, dilation)
+    layouts = layout, kernel_layout, out_layout
+    attrs = _attrs(depthwise.DX, axes, dy.dtype, shape, x_or_w.shape, groups, layouts)
     per_group = outputs // groups
 
     def spread(n, o, *at):
@@ -94,7 +107,8 @@ def by_input(
         return te.if_then_else(te.all(*conditions), result(n, o, *places), tirx.const(0, dy.dtype))
 
     extents = [size + axis.extent - 1 for size, axis in zip(sizes, axes, strict=True)]
-    apart = result.like((*result.shape[:2], *extents), spread, "spread")
+    whole = (*result.shape[:2], *extents)
+    apart = spread if attrs else result.like(whole, spread, "spread")
     letters = order[0] + order[2:]
     (o, *ks), reduced = _reduce_axes((per_group, *taps), letters, kernel_layout)
 
@@ -105,7 +119,8 @@ def by_input(
         weight = kernel(output, c % inputs if groups > 1 else c, *ks)
         return te.sum(_product(apart(n, output, *places), weight, dy.dtype), axis=reduced)
 
-    return converted(laid_out(shape, element, layout, data, "conv_dx"), dy.dtype, "rounded")
+    found = laid_out(shape, element, layout, data, "conv_dx", attrs)
+    return converted(found, dy.dtype, "rounded")
 
 
 def by_kernel(
@@ -118,7 +133,9 @@ def by_kernel(
         shape[a] for a in layout_permutation(kernel_layout, order, "kernel_layout")
     )
     axes = window(image.shape[2:], tuple(taps), stride, padding, dilation)
-    padded = _padded(image, axes)
+    layouts = layout, kernel_layout, out_layout
+    attrs = _attrs(depthwise.DW, axes, dy.dtype, x_or_w.shape, shape, groups, layouts)
+    padded = _padded(image, axes, attrs)
     per_group = outputs // groups
     images, _, *extents = result.shape
     (n, *at), reduced = _reduce_axes((images, *extents), data[0] + data[2:], out_layout)
@@ -128,7 +145,8 @@ def by_kernel(
         value = padded(n, first + c, *_tap(axes, at, taps))
         return te.sum(_product(value, result(n, o, *at), dy.dtype), axis=reduced)
 
-    return converted(laid_out(shape, element, kernel_layout, order, "conv_dw"), dy.dtype, "rounded")
+    found = laid_out(shape, element, kernel_layout, order, "conv_dw", attrs)
+    return converted(found, dy.dtype, "rounded")
 
 
 def _exchanged(
@@ -163,6 +181,25 @@ def transposed_by_kernel(x_or_w, dy, shape, **options):
     return by_kernel(dy, x_or_w, shape, *_exchanged(**options))
 
 
+def _level(call):
+    """Raise the level of depthwise convolutions with loops by hand."""
+    a = call.args
+    if call.device.kind != "cpu" or call.op not in (op.conv2d, op.conv2d_dx, op.conv2d_dw):
+        return None
+    if call.op is op.conv2d:
+        image, kernel = a.x, a.w
+    else:
+        image, kernel = (call.out, a.x_or_w) if call.op is op.conv2d_dx else (a.x_or_w, call.out)
+    layouts = a.layout, a.kernel_layout, a.out_layout
+    if layouts != depthwise.LAYOUTS:
+        return None
+    taps = tuple(kernel.shape[1:3])
+    axes = window(tuple(image.shape[1:3]), taps, a.stride, a.padding, a.dilation)
+    shapes = image.shape, kernel.shape
+    served = depthwise.serves(call.outputs[0].dtype, *shapes, axes, a.groups, layouts)
+    return LIBRARY + 1 if served else None
+
+
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "conv{}d": forward,
     "conv{}d_dx": by_input,
@@ -173,4 +210,5 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 for _n in (1, 2, 3):
     for _name, _function in _FUNCTIONS.items():
-        compute(getattr(op, _name.format(_n)), OUT_ELEMWISE_FUSABLE)(_function)
+        _op = getattr(op, _name.format(_n))
+        compute(_op, OUT_ELEMWISE_FUSABLE, level_of=_level if _n == 2 else None)(_function)

@@ -31,7 +31,7 @@ class Ordered:
         return laid_out(shape, element, self.layout, self.canonical, name)
 
 
-def laid_out(shape, element, layout, canonical, name):
+def laid_out(shape, element, layout, canonical, name, attrs=None):
     """Return a tensor of ``shape`` in ``layout``: ``element`` of indices in ``canonical`` order."""
     to = layout_permutation(layout, canonical, "layout")
-    return te.compute(shape, lambda *i: element(*[i[a] for a in to]), name=name)
+    return te.compute(shape, lambda *i: element(*[i[a] for a in to]), name=name, attrs=attrs)

@@ -3,7 +3,8 @@
 In order: inline cheap producers; let float reductions over the contiguous axis keep a vector of
 partial results (LLVM may not reorder float additions itself); bring stages that share their
 outer axes (softmax, layer norm) under one loop over rows; run big loops on the thread pool.
-Products and convolutions with packed weights have loops of their own (`register_tiles`).
+Products and convolutions with packed weights have loops of their own (`register_tiles`), and
+depthwise convolutions (`depthwise`).
 Innermost loops stay plain contiguous loops, which LLVM vectorises, tails included.
 
 Every step is a checked schedule primitive, so a step that does not apply is refused by TVM and
@@ -29,7 +30,7 @@ from tvm.target import Target
 
 from meta.base.dtype import is_float
 from meta.dialect.core.knobs import Knobs, ask, deciding, forget
-from meta.dialect.tvm import register_tiles
+from meta.dialect.tvm import depthwise, register_tiles
 from meta.dialect.tvm.access import (
     TILES,
     along_last,
@@ -113,6 +114,9 @@ def schedule(function: tirx.PrimFunc, target: Target, knobs: Knobs | None = None
 
 def _schedule(function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     sch = s_tir.Schedule(function, error_render_level="none")
+    by_hand = depthwise.with_loops(sch, target)
+    if by_hand is not None:
+        sch = s_tir.Schedule(by_hand, error_render_level="none")
     in_place = not no_alias(function)
     inline(sch, function, register_tiles.WINDOW)
     tiled = register_tiles.scheduled(sch, function, target)
