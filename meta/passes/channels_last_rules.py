@@ -28,6 +28,7 @@ from meta.ir import (
     type_bytes,
     type_of,
 )
+from meta.op import direct_conv
 from meta.op.core import Op
 from meta.op.core.check import normalize_axes
 from meta.op.core.window import pad_pairs
@@ -168,6 +169,12 @@ def layout_pays(
         single = window[2] > 1 and kernel.shape[1] == 1
         return single and sum(map(type_bytes, images)) >= LARGE_IMAGE_BYTES
     if _is_product(kernel, window, on):
+        return True
+    static = bool(images) and all(i.is_static and i.size for i in images)
+    pixels = [i.size // i.static_shape[1] for i in images] if static else [None]
+    # The result has the fewer ones.
+    direct = on == "cpu" and kernel.dtype in direct_conv.DTYPES
+    if direct and direct_conv.is_direct(kernel.shape, window[2], min(pixels)):
         return True
     # A kernel is laid out anew in each call, which costs more than a few pixels gain; less so one
     # in groups, whose convolution is three to ten times as fast with the channels last.

@@ -64,7 +64,9 @@ def test_float32_on_cuda_moves_for_tensor_cores_or_many_single_channels(
     ("channels", "extent", "groups", "step", "moves"),
     [
         (8, 3, 1, 1, True),
-        (64, 3, 1, 1, False),
+        (64, 3, 1, 1, True),
+        (512, 3, 1, 1, False),
+        (60, 3, 1, 1, False),
         (64, 1, 1, 1, True),
         (64, 1, 1, 2, True),
         (64, 3, 64, 1, True),
@@ -73,7 +75,7 @@ def test_float32_on_cuda_moves_for_tensor_cores_or_many_single_channels(
 def test_on_the_cpu_kernels_with_more_elements_than_images_stay(
     channels: int, extent: int, groups: int, step: int, moves: bool
 ) -> None:
-    """Unless they are products, or in groups; and one convolution alone stays, too."""
+    """Unless they are products, in groups, or small; and one convolution alone stays, too."""
     kernel = f"[{channels}, {channels // groups}, {extent}, {extent}]"
     head = f"%x: float32[2, {channels}, 6, 6], %w: float32{kernel}"
     options = f"{step}, {extent // 2}, 1, {groups}"

@@ -11,7 +11,7 @@ from tvm import te, tirx
 
 from meta import op
 from meta.dialect.core import LIBRARY
-from meta.dialect.tvm import depthwise
+from meta.dialect.tvm import direct_conv
 from meta.dialect.tvm.broadcast import cast, computing, converted
 from meta.dialect.tvm.compute import OUT_ELEMWISE_FUSABLE, compute
 from meta.dialect.tvm.layout import Ordered, laid_out
@@ -35,8 +35,8 @@ def _padded(x, axes, attrs):
 
 def _attrs(result, axes, dtype, image, kernel, groups, layouts):
     """Return the annotation of a stage that has loops by hand on the CPU; None of another."""
-    served = depthwise.serves(str(dtype), image, kernel, axes, groups, layouts)
-    return depthwise.annotation(result, axes) if served else None
+    served = direct_conv.serves(result, str(dtype), image, kernel, axes, groups, layouts)
+    return direct_conv.annotation(result, axes, groups) if served else None
 
 
 def _inside(places, extents):
@@ -69,7 +69,7 @@ def forward(x, w, stride, padding, dilation, groups, layout, kernel_layout, out_
     outputs, inputs, *taps = kernel.shape
     axes = window(image.shape[2:], tuple(taps), stride, padding, dilation)
     layouts = layout, kernel_layout, out_layout
-    attrs = _attrs(depthwise.Y, axes, out.dtype, x.shape, w.shape, groups, layouts)
+    attrs = _attrs(direct_conv.Y, axes, out.dtype, x.shape, w.shape, groups, layouts)
     padded = _padded(image, axes, attrs)
     per_group = outputs // groups
     (c, *ks), reduced = _reduce_axes(kernel.shape[1:], order[1:], kernel_layout)
@@ -96,7 +96,7 @@ def by_input(
     _, _, *sizes = (shape[a] for a in layout_permutation(layout, data, "layout"))
     axes = window(tuple(sizes), tuple(taps), stride, padding, dilation)
     layouts = layout, kernel_layout, out_layout
-    attrs = _attrs(depthwise.DX, axes, dy.dtype, shape, x_or_w.shape, groups, layouts)
+    attrs = _attrs(direct_conv.DX, axes, dy.dtype, shape, x_or_w.shape, groups, layouts)
     per_group = outputs // groups
 
     def spread(n, o, *at):
@@ -134,7 +134,7 @@ def by_kernel(
     )
     axes = window(image.shape[2:], tuple(taps), stride, padding, dilation)
     layouts = layout, kernel_layout, out_layout
-    attrs = _attrs(depthwise.DW, axes, dy.dtype, x_or_w.shape, shape, groups, layouts)
+    attrs = _attrs(direct_conv.DW, axes, dy.dtype, x_or_w.shape, shape, groups, layouts)
     padded = _padded(image, axes, attrs)
     per_group = outputs // groups
     images, _, *extents = result.shape
@@ -181,23 +181,25 @@ def transposed_by_kernel(x_or_w, dy, shape, **options):
     return by_kernel(dy, x_or_w, shape, *_exchanged(**options))
 
 
+_RESULTS = {op.conv2d: direct_conv.Y, op.conv2d_dx: direct_conv.DX, op.conv2d_dw: direct_conv.DW}
+
+
 def _level(call):
-    """Raise the level of depthwise convolutions with loops by hand."""
-    a = call.args
-    if call.device.kind != "cpu" or call.op not in (op.conv2d, op.conv2d_dx, op.conv2d_dw):
+    """Raise the level of convolutions with loops by hand."""
+    a, result = call.args, _RESULTS.get(call.op)
+    if call.device.kind != "cpu" or result is None:
         return None
-    if call.op is op.conv2d:
+    layouts = a.layout, a.kernel_layout, a.out_layout
+    if layouts != direct_conv.LAYOUTS:
+        return None
+    if result == direct_conv.Y:
         image, kernel = a.x, a.w
     else:
-        image, kernel = (call.out, a.x_or_w) if call.op is op.conv2d_dx else (a.x_or_w, call.out)
-    layouts = a.layout, a.kernel_layout, a.out_layout
-    if layouts != depthwise.LAYOUTS:
-        return None
-    taps = tuple(kernel.shape[1:3])
-    axes = window(tuple(image.shape[1:3]), taps, a.stride, a.padding, a.dilation)
-    shapes = image.shape, kernel.shape
-    served = depthwise.serves(call.outputs[0].dtype, *shapes, axes, a.groups, layouts)
-    return LIBRARY + 1 if served else None
+        image, kernel = (call.out, a.x_or_w) if result == direct_conv.DX else (a.x_or_w, call.out)
+    sizes, taps = tuple(image.shape[1:3]), tuple(kernel.shape[1:3])
+    axes = window(sizes, taps, a.stride, a.padding, a.dilation)
+    how = image.shape, kernel.shape, axes, a.groups, layouts
+    return LIBRARY + 1 if direct_conv.serves(result, call.out.dtype, *how) else None
 
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {

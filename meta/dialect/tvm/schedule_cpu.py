@@ -30,7 +30,7 @@ from tvm.target import Target
 
 from meta.base.dtype import is_float
 from meta.dialect.core.knobs import Knobs, ask, deciding, forget
-from meta.dialect.tvm import depthwise, register_tiles
+from meta.dialect.tvm import direct_conv, register_tiles
 from meta.dialect.tvm.access import (
     TILES,
     along_last,
@@ -114,7 +114,7 @@ def schedule(function: tirx.PrimFunc, target: Target, knobs: Knobs | None = None
 
 def _schedule(function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     sch = s_tir.Schedule(function, error_render_level="none")
-    by_hand = depthwise.with_loops(sch, target)
+    by_hand = direct_conv.with_loops(sch, target)
     if by_hand is not None:
         sch = s_tir.Schedule(by_hand, error_render_level="none")
     in_place = not no_alias(function)
