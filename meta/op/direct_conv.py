@@ -32,7 +32,7 @@ def is_direct(kernel: Sequence[Any], groups: int, pixels: Any, kept: Sequence[st
         return False
     outputs, inputs, *taps = kernel
     if is_depthwise(inputs * groups, outputs, groups):
-        return outputs % LEAST == 0
+        return bool(outputs % LEAST == 0)
     if prod(taps) == 1 == groups or prod(kernel) * pixels > MOST_WORK:
         return False
     each = {"O": outputs // groups, "I": inputs}

@@ -171,13 +171,13 @@ def layout_pays(
     if _is_product(kernel, window, on):
         return True
     static = bool(images) and all(i.is_static and i.size for i in images)
-    pixels = [i.size // i.static_shape[1] for i in images] if static else [None]
-    # The result has the fewer ones.
+    # The result has the fewer pixels.
+    few = min(i.size // i.static_shape[1] for i in images) if static else None
     direct = on == "cpu" and kernel.dtype in direct_conv.DTYPES
-    if direct and direct_conv.is_direct(kernel.shape, window[2], min(pixels)):
+    if direct and direct_conv.is_direct(kernel.shape, window[2], few):
         return True
-    # A kernel is laid out anew in each call, which costs more than a few pixels gain; less so one
-    # in groups, whose convolution is three to ten times as fast with the channels last.
+    # Another kernel is laid out anew in each call, which costs more than a few pixels gain; less so
+    # one in groups, whose convolution is three to ten times as fast with the channels last.
     many = type_bytes(kernel) <= sum(map(type_bytes, images))
     return many or (window[2] > 1 and not by_kernel)
 

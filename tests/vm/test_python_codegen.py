@@ -11,6 +11,7 @@ from meta.dialect.core import OpEnv, prefer
 from meta.runtime.num_threads import Pool
 from meta.vm.compiler.bytecode import Invoke, ViewTensor
 from meta.vm.run.observers import observed
+from meta.vm.run.python_codegen import ROOMY_FRAME
 
 
 @meta.model.trace
@@ -84,3 +85,19 @@ def test_a_kernel_is_called_by_its_function_alone() -> None:
         env = exe.envs[k]
         assert isinstance(env, OpEnv)
         assert names[f"k{k}"] is env.run
+
+
+@pytest.mark.parametrize(("count", "roomy"), [(5, False), (120, True)])
+def test_a_program_of_many_launches_has_a_frame_with_room_behind_it(count, roomy) -> None:
+    """Else each of its launches may be the first call of a chunk of CPython's stack."""
+
+    @meta.model.trace
+    def products(x):
+        for _ in range(count):
+            x = x @ x
+        return x
+
+    x = meta.array(torch.eye(4))
+    exe = compiled(products, x)
+    assert (exe._linked.run.__code__.co_stacksize >= ROOMY_FRAME) is roomy
+    torch.testing.assert_close(exe(x).torch(), products(x).torch())

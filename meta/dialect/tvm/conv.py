@@ -16,6 +16,7 @@ from meta.dialect.tvm.broadcast import cast, computing, converted
 from meta.dialect.tvm.compute import OUT_ELEMWISE_FUSABLE, compute
 from meta.dialect.tvm.layout import Ordered, laid_out
 from meta.op.core.window import DATA, KERNEL, layout_permutation, transposed_kernel_layout, window
+from meta.op.direct_conv import LAYOUTS
 
 
 def _padded(x, axes, attrs):
@@ -190,7 +191,7 @@ def _level(call):
     if call.device.kind != "cpu" or result is None:
         return None
     layouts = a.layout, a.kernel_layout, a.out_layout
-    if layouts != direct_conv.LAYOUTS:
+    if layouts != LAYOUTS:
         return None
     if result == direct_conv.Y:
         image, kernel = a.x, a.w
