@@ -4,7 +4,7 @@ In order: inline cheap producers; let float reductions over the contiguous axis 
 partial results (LLVM may not reorder float additions itself); bring stages that share their
 outer axes (softmax, layer norm) under one loop over rows; run big loops on the thread pool.
 Products and convolutions with packed weights have loops of their own (`register_tiles`), and
-depthwise convolutions (`depthwise`).
+small and depthwise convolutions (`direct_conv`).
 Innermost loops stay plain contiguous loops, which LLVM vectorises, tails included.
 
 Every step is a checked schedule primitive, so a step that does not apply is refused by TVM and
