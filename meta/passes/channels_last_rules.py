@@ -28,7 +28,7 @@ from meta.ir import (
     type_bytes,
     type_of,
 )
-from meta.op import direct_conv
+from meta.op import small_conv
 from meta.op.core import Op
 from meta.op.core.check import normalize_axes
 from meta.op.core.window import pad_pairs
@@ -173,8 +173,8 @@ def layout_pays(
     static = bool(images) and all(i.is_static and i.size for i in images)
     # The result has the fewer pixels.
     few = min(i.size // i.static_shape[1] for i in images) if static else None
-    direct = on == "cpu" and kernel.dtype in direct_conv.DTYPES
-    if direct and direct_conv.is_direct(kernel.shape, window[2], few):
+    direct = on == "cpu" and kernel.dtype in small_conv.DTYPES
+    if direct and small_conv.is_direct(kernel.shape, window[2], few):
         return True
     # Another kernel is laid out anew in each call, which costs more than a few pixels gain; less so
     # one in groups, whose convolution is three to ten times as fast with the channels last.

@@ -16,7 +16,7 @@ from meta.dialect.tvm.broadcast import cast, computing, converted
 from meta.dialect.tvm.compute import OUT_ELEMWISE_FUSABLE, compute
 from meta.dialect.tvm.layout import Ordered, laid_out
 from meta.op.core.window import DATA, KERNEL, layout_permutation, transposed_kernel_layout, window
-from meta.op.direct_conv import LAYOUTS
+from meta.op.small_conv import LAYOUTS
 
 
 def _padded(x, axes, attrs):

@@ -42,7 +42,7 @@ from meta.base.dtype import bits
 from meta.dialect.tvm.lower import with_root
 from meta.dialect.tvm.stages import PARALLEL_WORK, Stage, blocks_of, stage_of
 from meta.op.core.window import Taps
-from meta.op.direct_conv import DTYPES, LAYOUTS, is_depthwise, is_direct
+from meta.op.small_conv import DTYPES, LAYOUTS, is_depthwise, is_direct
 
 DIRECT = "meta.direct_conv"
 """The annotation: the result (`Y`, `DX` or `DW`), then strides and padding before each axis."""
