@@ -2,7 +2,7 @@
 // their slot of a cache, and attention reads the slots that the token sees.
 //
 // A thread block has the queries of a head of keys, and a part of the slots. LANES threads have a
-// slot, sixteen bytes of key and of value each; TURNS slots are under way together.
+// slot, sixteen bytes of key and of value each; TURNS of them are multiplied while others come.
 //
 // DATA: the dtype. SCALE: of scales. TEXTS, HEADS, GROUPS, WIDTH: texts, heads of queries and of
 // keys, elements of a head. SIZE: slots of a text or, if PAGED, of a block, of which there are
@@ -83,6 +83,7 @@ struct Found {
 
 inline float power(float x) { return exp2f(x); }
 
+// Sixteen warps share the registers of a processor, unless many queries need more.
 extern "C" __global__ void __launch_bounds__(THREADS, SHARE > 4 ? 1 : 16 / WARPS)
     decode_attention(const __grid_constant__ Parameters p) {
   __shared__ float queries[SHARE * WIDTH];

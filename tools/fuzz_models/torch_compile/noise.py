@@ -45,7 +45,7 @@ class CompactGradients(TorchDispatchMode):
 
 
 def _with_compact_gradient(func: Any, args: Any) -> Any:
-    if "batch_norm_backward" not in func._schema.name:
+    if func._schema.name != "aten::native_batch_norm_backward":
         return args
     return (args[0].clone(memory_format=torch.contiguous_format), *args[1:])
 
