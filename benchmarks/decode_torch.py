@@ -174,7 +174,10 @@ def main() -> int:
     size = "tiny" if options.tiny else options.device
     backends = ["meta", "inductor"] if options.device == "cuda" or has_compiler() else ["meta"]
     sizes = product(options.slots, options.batch)
-    records = [measure(size, backends, *each, options) for each in sizes]
+    records = []
+    for each in sizes:
+        records.append(measure(size, backends, *each, options))
+        print(records[-1], file=sys.stderr, flush=True)
     apart = () if options.no_first_call else (*backends, "trace")
     place = size, options.device, options.dtype
     first = {name: first_call_apart(*place, name) for name in apart}

@@ -13,7 +13,8 @@
 // whether it begins while the kernels before it still run. BLOCKS: of a processor. WEIGHT_BITS: of
 // a number of the matrix; of 8 and 4 it is quantised, as `quantized_matmul` has it: GROUP columns
 // have a scale, of the type GRID, and a zero (ZEROS). UNIT: of how many columns the products are
-// summed before they are scaled, the greatest divisor of GROUP and of a step's.
+// summed before they are scaled, the greatest divisor of GROUP and of a step's. LINE: of how many
+// bytes the scales of a row in a step are, which are copied with the matrix; 0 if they are read.
 #include "activation.cuh"
 #include "early.cuh"
 #include "tensor_core.cuh"
@@ -31,10 +32,11 @@
 #define GIVEN (ROWS + (NORMALIZES ? 1 : 0))  // rows of x, and the scale
 #define EACH (STEP / 8)                      // accesses of each in a step
 #define ACCESSES ((GIVEN * EACH + 31) / 32)  // of them by a lane
-#define SLOT (TILES * 128 + GIVEN * EACH)
+#define GRIDS (TILES * 16 * (1 + ZEROS))     // rows of scales and zeros
+#define PLACE (TILES * 128 + GIVEN * EACH)   // of scales in a slot
+#define SLOT (PLACE + GRIDS * LINE / 16)
 #define GROUPS (WIDTH / GROUP)
 #define UNITS (GROUPS > 1 ? STEP / UNIT : 1)  // of a step
-#define TOGETHER (UNIT == GROUP && GROUPS % UNITS == 0)
 
 struct Parameters {
   const T* x;
@@ -223,34 +225,52 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
       if (row < GIVEN) begin_copy(to + TILES * 128 + place(row, lane % EACH), from, there);
     }
   };
+  // Scales are on their way with the matrix, or else read one step before they are used.
+  const GRID* grids[(GRIDS + 31) / 32];
+  EVERY(r, (GRIDS + 31) / 32) {
+    int n = 32 * r + lane, s = n / 16 % TILES;
+    grids[r] = (n < TILES * 16 ? p.scales : p.zeros) + row_of(s, n % 16) * GROUPS;
+    grids[r] += warp * (STEP / UNIT);
+  }
+  auto fetch_grids = [&](int i) {
+#if LINE
+    char* to = (char*)(slots + i % AHEAD * SLOT + PLACE) + lane * LINE;
+    if (WHOLE || (i * WARPS + warp) * STEP < WIDTH)
+      EVERY(r, (GRIDS + 31) / 32)
+        if (32 * r + lane < GRIDS)
+          begin_small_copy<LINE>(to + r * 32 * LINE, grids[r] + i * (WARPS * STEP / UNIT));
+#endif
+  };
   auto read = [&](int i) {
     Grid found = {};
 #if WEIGHT_BITS < 16
     int k = (i * WARPS + warp) * STEP;
     EVERY(s, TILES)
       EVERY(h, 2) {
-        long long at = row_of(s, lane / 4 + 8 * h) * GROUPS;
         Units &scales = found.scales[s][h], &zeros = found.zeros[s][h];
-        if (TOGETHER) {
-          at += WHOLE || k < WIDTH ? k / GROUP : 0;
-          scales = *(const Units*)(p.scales + at);
-          if (ZEROS) zeros = *(const Units*)(p.zeros + at);
-        } else {
-          EVERY(u, UNITS) {
-            int column = k + u * UNIT;
-            long long own = GROUPS > 1 && column < WIDTH ? at + column / GROUP : at;
-            scales.of[u] = p.scales[own];
-            if (ZEROS) zeros.of[u] = p.zeros[own];
-          }
+#if LINE
+        const char* from = (const char*)(slots + i % AHEAD * SLOT + PLACE);
+        from += (s * 16 + lane / 4 + 8 * h) * LINE;
+        scales = *(const Units*)from;
+        if (ZEROS) zeros = *(const Units*)(from + TILES * 16 * LINE);
+#else
+        long long at = row_of(s, lane / 4 + 8 * h) * GROUPS;
+        EVERY(u, UNITS) {
+          int column = k + u * UNIT;
+          long long own = GROUPS > 1 && column < WIDTH ? at + column / GROUP : at;
+          scales.of[u] = p.scales[own];
+          if (ZEROS) zeros.of[u] = p.zeros[own];
         }
+#endif
       }
 #endif
     return found;
   };
   if (!p.ready) await_others();
   EVERY(i, AHEAD)
-    if (i < turns) fetch_matrix(i);
-  Grid now = read(0), next = now;
+    if (i < turns) fetch_matrix(i), fetch_grids(i);
+  Grid now = {}, next = {};
+  if (!LINE) now = next = read(0);
   await_others();
   EVERY(i, AHEAD) {
     if (i < turns) fetch_rows(i);
@@ -271,15 +291,16 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
   float squares[SETS][4] = {};
 #pragma unroll AHEAD
   for (int i = 0; i < turns; ++i) {
-    if (GROUPS > 1 && i + 1 < turns) next = read(i + 1);
+    if (GROUPS > 1 && !LINE && i + 1 < turns) next = read(i + 1);
     await_copies<AHEAD - 1>();
     __syncwarp();
+    if (LINE) now = read(i);
     if (WHOLE || (i * WARPS + warp) * STEP < WIDTH)
       add(sums, squares, slots + i % AHEAD * SLOT, now, p.base);
     __syncwarp();
-    if (i + AHEAD < turns) fetch_matrix(i + AHEAD), fetch_rows(i + AHEAD);
+    if (i + AHEAD < turns) fetch_matrix(i + AHEAD), fetch_grids(i + AHEAD), fetch_rows(i + AHEAD);
     end_batch();
-    now = next;
+    if (!LINE) now = next;
   }
   let_others_begin();
 #if WEIGHT_BITS < 16

@@ -30,6 +30,7 @@ import torch
 
 from meta import op
 from meta.base.device import Device
+from meta.base.dtype import DType
 from meta.dialect.core import Launch, OpEnv, Unsupported, decline_if
 from meta.dialect.core.knobs import ask, tunable
 from meta.dialect.cuda import cubin
@@ -65,6 +66,16 @@ def _rows_of(type_: TensorType, width: int, what: str) -> int:
     fits = type_.ndim > 0 and type_.static_shape[-1] == width
     decline_if(not fits, f"{what}, {type_}, has no rows of {width} elements")
     return prod(type_.static_shape[:-1])
+
+
+def _line(groups: int, group: int, step: int, dtype: str) -> int:
+    """Return of how many bytes the scales of a row in a step are, if a copy can have so many, else
+    0.
+    """
+    units = step // group
+    size = units * DType(dtype).itemsize
+    fits = step % group == 0 and groups % units == 0 and size in (4, 8, 16)
+    return size if groups > 1 and fits else 0
 
 
 @tunable
@@ -119,7 +130,10 @@ def product(
     most = min(16 if blocks <= processors else 8, 1 << (steps - 1).bit_length())
     warps = max(-(-per * rows * COLUMNS // 32), ask("warps", most, [4, 8, 16]))
     turns = -(-steps // warps)
-    slot = warps * (per * tiles * COLUMNS * STEP + (rows + (scale is not None)) * step * 2)
+    line = 0 if scales is None else _line(groups, group, step, scales.dtype)
+    grids = per * tiles * COLUMNS * line * (1 + (zeros is not None))
+    given = (rows + (scale is not None)) * step * 2
+    slot = warps * (per * tiles * COLUMNS * STEP + given + grids)
     results = 4 * warps * rows * (per * tiles * COLUMNS + 1)
     together = 2 if turns > 2 or blocks <= 2 * processors else 1
     fits = together * slot + results <= SHARED
@@ -131,7 +145,7 @@ def product(
         "AHEAD": ahead, "GATES": int(gates), "NORMALIZES": int(scale is not None),
         "BIASED": int(bias is not None), "ADDS": int(addend is not None), "EARLY": int(early),
         "ACTIVATES": int(activation is not None),
-        "WEIGHT_BITS": bits, "GROUP": group, "UNIT": gcd(group, step),
+        "WEIGHT_BITS": bits, "GROUP": group, "UNIT": gcd(group, step), "LINE": line,
         "BLOCKS": ask("blocks", 2 if warps <= 8 else 1, [1, 2, 3]),
         "ZEROS": int(zeros is not None), "HALF": HALF[x.dtype],
         "BRIEF": int(x.dtype == "bfloat16"),

@@ -33,6 +33,13 @@ template <class At> inline void begin_copy(At to, const T* from, bool there) {
                : "r"(shared_address(to)), "l"(from), "r"(there ? 16 : 0)
                : "memory");
 }
+// Starts to copy 4, 8 or 16 bytes to shared memory.
+template <int bytes, class At, class From> inline void begin_small_copy(At to, From from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2;"
+               :
+               : "r"(shared_address(to)), "l"(from), "n"(bytes)
+               : "memory");
+}
 // The copies up to here are one batch.
 inline void end_batch() { asm volatile("cp.async.commit_group;" : : : "memory"); }
 // Waits until this thread's copies are done, but for the last batch if `pending` is 1.

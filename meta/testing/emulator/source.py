@@ -33,6 +33,7 @@ _HALVES = {
     r"cvta\.to\.shared": "found = 0;\n",
     r"fma\.rn\.\" HALF": "found = fused_pairs<T>(x, y, z);\n",
     r"cp\.async\.cg": "copy_chunk(Pointer<uint4>(to), from, there);\n",
+    r"cp\.async\.ca": "memcpy(to, from, bytes);\n",
     r"cp\.async\.commit": "\n",
     r"cp\.async\.wait": "\n",
     r"ldmatrix\.sync\.aligned\.m8n8\.x4\.shared": (

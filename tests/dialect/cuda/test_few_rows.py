@@ -97,7 +97,15 @@ def test_against_float64(
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize(
     ("kind", "width", "group"),
-    [("int8", 528, None), ("int8", 96, 48), ("int4", 1056, 32), ("int4", 64, None)],
+    [
+        ("int8", 528, None),
+        ("int8", 96, 48),
+        ("int8", 640, 32),  # the scales of a step are copied with the matrix, here 8 bytes
+        ("int4", 1056, 32),
+        ("int4", 64, None),
+        ("int4", 1536, 128),
+        ("int4", 1024, 32),
+    ],
 )
 @pytest.mark.parametrize(
     ("rows", "symmetric", "norm", "gates"),
