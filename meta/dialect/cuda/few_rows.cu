@@ -37,6 +37,7 @@
 #define SLOT (PLACE + GRIDS * LINE / 16)
 #define GROUPS (WIDTH / GROUP)
 #define UNITS (GROUPS > 1 ? STEP / UNIT : 1)  // of a step
+#define SIXTEENS (STEP / 16)                  // numbers of a row of x that an instruction takes
 
 struct Parameters {
   const T* x;
@@ -137,20 +138,44 @@ inline void add(Sums& sums, float (&squares)[SETS][4], const uint4* slot, const 
 #endif
   };
   Sums unit = {};
-  // What a set of rows multiplies 16 columns with, two pairs.
-  auto factor = [&](unsigned (&b)[2], int n, int element) {
-    read(b, 8 * n + lane / 4 < ROWS ? 8 * n + lane / 4 : ROWS - 1, element);
+  // Two pairs of a row of x, which are normalised but for the root.
+  auto pairs_of = [&](unsigned (&b)[2], int r, int element, float (&square)[4], bool adds) {
+    read(b, r, element);
 #if NORMALIZES
     unsigned a[4] = {b[0], 0, b[1], 0};
-    multiply_add(squares[n], a, b);
+    if (adds) multiply_add(square, a, b);
     unsigned scale[2];
     read(scale, ROWS, element);
     EVERY(i, 2) b[i] = fused(b[i], scale[i], 0x80008000u);
 #endif
-#if FOLDS
-    unsigned ones[4] = {ONE, ONE, ONE, ONE};
-    multiply_add((GROUPS > 1 ? unit : sums).all[n], ones, b);
+  };
+  unsigned ones[4] = {ONE, ONE, ONE, ONE};
+#if ROWS == 1
+  // What is summed of x alone has a factor whose eight columns are sixteen numbers each of the row.
+  float sixteens[(SIXTEENS + 7) / 8][4] = {};
+  if (NORMALIZES || FOLDS)
+    EVERY(i, (SIXTEENS + 7) / 8) {
+      unsigned b[2];
+      int element = (8 * i + lane / 4 % SIXTEENS) * 16 + (WEIGHT_BITS == 16 ? 2 : 4) * t;
+      pairs_of(b, 0, element, squares[0], true);
+      if (FOLDS) multiply_add(GROUPS > 1 ? sixteens[i] : sums.all[0], ones, b);
+    }
+  auto sum_of_unit = [&](int u) {
+    constexpr int each = UNIT / 16;
+    int begin = u * each, from = begin % 8 / 2;
+    float sum = 0;
+    EVERY(i, (each + 7) / 8)
+      EVERY(e, each > 1 ? 2 : 1) sum += sixteens[begin / 8 + i][each > 1 ? e : begin % 2];
+#pragma unroll
+    for (int k = 1; k < (each < 8 ? each : 8) / 2; k *= 2) sum += __shfl_xor_sync(FULL, sum, k);
+    return each < 8 ? __shfl_sync(FULL, sum, from) : sum;
+  };
 #endif
+  // What a set of rows multiplies 16 columns with.
+  auto factor = [&](unsigned (&b)[2], int n, int element) {
+    int r = 8 * n + lane / 4 < ROWS ? 8 * n + lane / 4 : ROWS - 1;
+    pairs_of(b, r, element, squares[n], ROWS > 1);
+    if (FOLDS && ROWS > 1) multiply_add((GROUPS > 1 ? unit : sums).all[n], ones, b);
   };
   EVERY(j, 4) {
     unsigned words[TILES][4];
@@ -179,7 +204,12 @@ inline void add(Sums& sums, float (&squares)[SETS][4], const uint4* slot, const 
         }
       }
       int done = (2 * j + c + 1) * CHUNK;
-      if (GROUPS > 1 && done % UNIT == 0) scale(sums, unit, grid, done / UNIT - 1), unit = {};
+      if (GROUPS > 1 && done % UNIT == 0) {
+#if ROWS == 1
+        if (FOLDS) unit.all[0][0] = unit.all[0][2] = sum_of_unit(done / UNIT - 1);
+#endif
+        scale(sums, unit, grid, done / UNIT - 1), unit = {};
+      }
     }
 #endif
   }
@@ -303,6 +333,19 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
     if (!LINE) now = next;
   }
   let_others_begin();
+#if ROWS == 1
+  if (NORMALIZES) {
+    float own = 0;  // on the diagonal, of sixteens that are not there twice
+    EVERY(e, 2)
+      if (lane / 4 < SIXTEENS && lane / 4 == lane % 4 * 2 + e) own = squares[0][e];
+    squares[0][0] = total(own);
+  }
+  if (FOLDS && GROUPS == 1) {
+    float all = sums.all[0][0] + sums.all[0][1];
+    EVERY(i, 2) all += __shfl_xor_sync(FULL, all, 1 + i);
+    sums.all[0][0] = sums.all[0][2] = all;
+  }
+#endif
 #if WEIGHT_BITS < 16
   if (GROUPS == 1) {
     Sums scaled = {};
