@@ -135,9 +135,9 @@ def product(
     given = (rows + (scale is not None)) * step * 2
     slot = warps * (per * tiles * COLUMNS * STEP + given + grids)
     results = 4 * warps * rows * (per * tiles * COLUMNS + 1)
-    together = 2 if turns > 2 or blocks <= 2 * processors else 1
+    together = min(2, turns)
     fits = together * slot + results <= SHARED
-    ahead = ask("ahead", min(together, turns) if fits else 1, [1, 2, 4])
+    ahead = ask("ahead", together if fits else 1, [1, 2, 4])
     over = ahead * slot + results > SHARED or results > STATIC
     decline_if(over, "more shared memory than a thread block has")
     sizes = {
