@@ -104,3 +104,23 @@ def test_small_products_are_left_to_mkl(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(onednn, "_is_far_faster", lambda answer=is_far_faster: answer)
         assert onednn.is_large(least)
         assert not onednn.is_large(least - 1)
+
+
+def test_the_choice_is_measured_with_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of several wait for each other wherever others use their cores."""
+    seen: set[int] = set()
+    product = onednn.product
+
+    def count(*args: object) -> torch.Tensor:
+        seen.add(torch.get_num_threads())
+        return product(*args)
+
+    monkeypatch.setattr(onednn, "product", count)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert onednn._is_far_faster.__wrapped__() in (True, False)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert seen == {1}

@@ -8,7 +8,7 @@ time of all but small products. On an AMD EPYC of family 26, one thread, 2026-11
 """
 
 from functools import cache, partial
-from time import perf_counter
+from time import thread_time
 
 import torch
 from torch import Tensor
@@ -33,13 +33,21 @@ def is_large(count: int) -> bool:
 
 @cache
 def _is_far_faster() -> bool:
-    """Whether oneDNN is by far the faster one on this processor: measured, in some milliseconds."""
+    """Whether oneDNN is by far the faster one on this processor: measured, in some milliseconds of
+    one thread's own time. Several threads wait for one another wherever others use their cores, and
+    the answer was a matter of luck then.
+    """
     if not torch.backends.mkldnn.is_available():
         return False
     x, w, out = torch.ones(256, 128), torch.ones(512, 128), torch.empty(256, 512)
     seconds: list[float] = []
-    for run in 8 * [partial(torch.mm, x, w.t(), out=out), partial(product, x, w)]:
-        start = perf_counter()
-        run()
-        seconds.append(perf_counter() - start)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for run in 8 * [partial(torch.mm, x, w.t(), out=out), partial(product, x, w)]:
+            start = thread_time()
+            run()
+            seconds.append(thread_time() - start)
+    finally:
+        torch.set_num_threads(threads)
     return 1.3 * min(seconds[1::2]) < min(seconds[::2])
