@@ -16,11 +16,13 @@ import torch
 
 import meta
 from meta.base.errors import ArgumentError, FileError, FormatError
+from meta.dialect.torch import onednn
 from meta.ir import parse_type
 from meta.model import trace
 from meta.op.core import tree
 from meta.runtime.ndarray import ndarray
 from meta.vm import load
+from meta.vm.compiler import bytecode as bc
 from meta.vm.compiler import kernels
 from meta.vm.run import link
 from tests.conftest import run_python
@@ -275,3 +277,31 @@ def test_what_was_there_stays_if_the_new_one_cannot_be_put(
         exe.save(folder)
     assert load(folder)(array(2, 3))
     assert [p.name for p in tmp_path.iterdir()] == ["program"]
+
+
+@trace
+def products(x: Any, w: Any, b: Any) -> Any:
+    return meta.matmul(x, w), meta.gelu(meta.bias_add(meta.dense(x, w), b))
+
+
+@pytest.mark.parametrize("here", [False, True])
+def test_a_processor_on_which_another_library_is_faster(
+    here: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = torch.Generator().manual_seed(3)
+    arrays = [meta.array(torch.randn(s, generator=generator)) for s in [(8, 8), (8, 8), (8,)]]
+    with meta.dialect.only("torch"):
+        monkeypatch.setattr(onednn, "is_large", lambda _: here)
+        executable = meta.vm.compile(products, *arrays)
+        executable.save(tmp_path / "program")
+        expected = [y.numpy() for y in executable(*arrays)]
+        chosen = {
+            i.fills
+            for i in executable.code.functions["main"].instructions()
+            if isinstance(i, bc.Invoke)
+        }
+        monkeypatch.setattr(onednn, "is_large", lambda _: not here)
+        elsewhere = load(tmp_path / "program")
+        for y, z in zip(elsewhere(*arrays), expected, strict=True):
+            np.testing.assert_allclose(y.numpy(), z, rtol=1e-5, atol=1e-5)
+    assert (False in chosen) == here  # a kernel that returns its result

@@ -28,15 +28,16 @@ from meta.dialect.core.catalog import DIALECTS
 from meta.dialect.core.dialect_op import exact_kernel
 from meta.dialect.core.ir_calls import base_op
 from meta.dialect.core.preference import current as current_preference
-from meta.ir import Function, Module, SymbolicDim, TensorType
+from meta.ir import Function, Module, SymbolicDim, TensorType, TupleType
 from meta.ir.operators import resolve_op
 from meta.op.core.call import map_tensors, written_positions
 from meta.op.core.op import Op
 from meta.runtime.allocate import allocator
 from meta.runtime.array_key import array_key
+from meta.vm.compiler import bytecode as bc
 from meta.vm.compiler.code import Code, FusedRef, Kernel, KernelRef
 from meta.vm.eager.decided_call import DecidedCall
-from meta.vm.eager.kernel_contracts import first_fused_run, first_run, is_of_others
+from meta.vm.eager.kernel_contracts import first_fused_run, first_run, is_of_others, results_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +198,42 @@ def _for_all_extents(env: OpEnv, kernel: Kernel, device: Device) -> OpEnv:
     run = ForAllExtents(_base(kernel), env.run, kernel, device)
     workspace = env.workspace_bytes
     made = OpEnv(run, allocates=True, dialect_op=env.dialect_op, workspace=workspace)
+    made.kept_as(env)
+    made.state = env.state
+    return made
+
+
+def called_as_emitted(
+    env: OpEnv, kernel: Kernel, call: bc.Invoke, functions: Mapping[str, Function], device: Device
+) -> OpEnv:
+    """Return a kernel that is given its results, or returns them, as its call in a program has it.
+
+    A dialect may choose another kernel than the one for which the program was emitted: on another
+    processor another library is the faster one.
+    """
+    if env.allocates != call.fills:
+        return env
+    run, count = env.run, len(call.outs)
+    if call.fills:
+
+        def called(*values: Any) -> Any:
+            results = results_of(run(*values[: len(values) - count]))
+            for out, result in zip(values[len(values) - count :], results, strict=True):
+                out.copy_(result)
+    else:
+        if isinstance(kernel, KernelRef):
+            types: Sequence[Any] = _base(kernel).call_values(kernel.args, device).outputs
+        else:
+            result = functions[kernel.function].result_type
+            types = result.fields if isinstance(result, TupleType) else (result,)
+        makers = [allocator(array_key(t.static_shape, t.dtype, device)) for t in types]
+
+        def called(*values: Any) -> Any:
+            outs = tuple([make() for make in makers])
+            run(*values, *outs)
+            return outs
+
+    made = OpEnv(called, not call.fills, dialect_op=env.dialect_op, workspace=env.workspace_bytes)
     made.kept_as(env)
     made.state = env.state
     return made

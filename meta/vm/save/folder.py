@@ -42,6 +42,7 @@ from meta.ir import Function, Module, TensorType, TupleType, parse, text, verify
 from meta.runtime.ndarray import ndarray
 from meta.runtime.out_of_memory import copy_to_device
 from meta.runtime.tensor_file import read_tensors, write_tensors
+from meta.vm.compiler import bytecode as bc
 from meta.vm.compiler.calling_convention import (
     Convention,
     convention_from_json,
@@ -49,7 +50,13 @@ from meta.vm.compiler.calling_convention import (
 )
 from meta.vm.compiler.code import Code, FusedRef
 from meta.vm.compiler.code_analysis import summaries
-from meta.vm.compiler.kernels import BoundProgram, artifact_records, bind_kernels, restored
+from meta.vm.compiler.kernels import (
+    BoundProgram,
+    artifact_records,
+    bind_kernels,
+    called_as_emitted,
+    restored,
+)
 from meta.vm.run.compiled_program import CompiledProgram
 from meta.vm.save.code_json import code_from_json, code_to_json, constant_name
 
@@ -210,7 +217,11 @@ def read_folder(folder: Path, *, rebuild: bool = False) -> tuple[BoundProgram, A
     for ref in refs:
         if isinstance(ref, FusedRef) and ref.function not in functions:
             raise FormatError(f"the program has no function {ref.function!r}")
-    found.update(zip(missing, bind_kernels(refs, functions, device), strict=True))
+    instructions = [i for f in code.functions.values() for i in f.instructions()]
+    calls = {i.kernel: i for i in instructions if isinstance(i, bc.Invoke)}
+    for i, ref, env in zip(missing, refs, bind_kernels(refs, functions, device), strict=True):
+        called = i in calls and (isinstance(ref, FusedRef) or ref.is_static)
+        found[i] = called_as_emitted(env, ref, calls[i], functions, device) if called else env
     kernels = tuple(found[i] for i in range(len(code.kernels)))
     preparation = None
     if code.prepared:
