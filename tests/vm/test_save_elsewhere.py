@@ -16,6 +16,7 @@ import torch
 
 import meta
 from meta.base.errors import ArgumentError, FileError, FormatError
+from meta.dialect.core import preference
 from meta.dialect.torch import onednn
 from meta.ir import parse_type
 from meta.model import trace
@@ -291,6 +292,7 @@ def test_a_processor_on_which_another_library_is_faster(
     generator = torch.Generator().manual_seed(3)
     arrays = [meta.array(torch.randn(s, generator=generator)) for s in [(8, 8), (8, 8), (8,)]]
     with meta.dialect.only("torch"):
+        preference.forget()
         monkeypatch.setattr(onednn, "is_large", lambda _: here)
         executable = meta.vm.compile(products, *arrays)
         executable.save(tmp_path / "program")
@@ -300,6 +302,7 @@ def test_a_processor_on_which_another_library_is_faster(
             for i in executable.code.functions["main"].instructions()
             if isinstance(i, bc.Invoke)
         }
+        preference.forget()
         monkeypatch.setattr(onednn, "is_large", lambda _: not here)
         elsewhere = load(tmp_path / "program")
         for y, z in zip(elsewhere(*arrays), expected, strict=True):
