@@ -287,13 +287,16 @@ def deselect_slow(config: pytest.Config, items: list[pytest.Item]) -> None:
         items[:] = kept
 
 
-def leave_guards_unmeasured() -> None:
-    """Each time that torch compiles, it measures how long its guards take, for its log alone, and
-    writes over the processor's caches before: that takes a tenth of what tests of it take.
+def spare_what_dynamo_logs() -> None:
+    """Each time that torch compiles, it measures how long its guards take, and writes over the
+    processor's caches before: a tenth of what tests of it take. It also splits each file that it
+    traces into words, to name functions. Both are for its log alone.
     """
     guards: Any = sys.modules.get("torch._dynamo.guards")
     if guards is not None:
         guards.profile_guard_manager = lambda *_: 0.0
+        names: Any = sys.modules["torch._dynamo.funcname_cache"]
+        names._add_file = lambda file: names.cache.setdefault(file, {})
 
 
 @pytest.hookimpl(wrapper=True)
@@ -306,7 +309,7 @@ def pytest_collection() -> Iterator[None]:
     try:
         return (yield)
     finally:
-        leave_guards_unmeasured()
+        spare_what_dynamo_logs()
         gc.freeze()
         gc.set_threshold(20_000, 20, 50)
         gc.enable()
