@@ -35,13 +35,18 @@ from tvm import tirx
 
 _PURE = 1  # CallEffectKind::kPure
 _DEFINITIONS: dict[str, Callable[[str, str, int], str]] = {}
+_BECOMES: dict[str, str] = {}
 
 
-def function(name: str, inputs: int, definition: Callable[[str, str, int], str]) -> str:
+def function(
+    name: str, inputs: int, definition: Callable[[str, str, int], str], lowers: str | None = None
+) -> str:
     """Register a pure function of numbers of one dtype that returns one of it, and return the name
     of the operator that calls it.
 
     ``definition(symbol, dtype, lanes)`` is the function ``symbol`` for scalars or vectors.
+    ``lowers`` is an operator of TVM's that is lowered to a call of it, but for float64: halves as
+    float32.
     """
     operator = f"tirx.meta_{name}"
     tvm.ir._ffi_api.RegisterOp(operator, definition.__doc__ or name)
@@ -51,6 +56,8 @@ def function(name: str, inputs: int, definition: Callable[[str, str, int], str])
     tvm.ir.register_op_attr(operator, "TScriptPrinterName", f"meta_{name}")
     tirx.register_intrin_lowering(operator, "llvm", f=_lowered, level=10)
     _DEFINITIONS[operator] = definition
+    if lowers is not None:
+        _BECOMES[lowers] = operator
     return operator
 
 
@@ -72,6 +79,8 @@ def with_definitions(function: tirx.PrimFunc) -> tirx.PrimFunc:
         name = getattr(node.op, "name", "")
         if name in _DEFINITIONS:
             called.add((name, _scalar(node), int(node.ty.dtype.lanes)))
+        elif name in _BECOMES and _scalar(node) != "float64":
+            called.add((_BECOMES[name], "float32", int(node.ty.dtype.lanes)))
 
     tvm_ffi.structural_walk(function.body, (tvm.ir.Call, visit))
     if not called:

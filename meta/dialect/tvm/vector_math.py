@@ -20,6 +20,7 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import register_op_attr
 
+from meta.dialect.tvm import llvm_code
 from meta.dialect.tvm.broadcast import constant, let
 from meta.dialect.tvm.c_math import EXP, LOG, polynomial
 
@@ -221,38 +222,65 @@ def _pow(x: Any, y: Any) -> Any:
     return let(x, lambda x: let(y, lambda y: signed(x, y)))
 
 
-def _fmod(a: Any, b: Any) -> Any:
+def _fmod_definition(symbol: str, dtype: str, lanes: int) -> str:
     """The remainder of |a| by |b| in float64, exactly, with the sign of a.
 
     Each step subtracts b times the leading 29 bits of the quotient: that product has 53 bits, and
-    what remains is below 2**-28 of what was there. Ten steps are enough for any two floats.
+    what remains is below 2**-28 of what was there. Ten steps are enough for any two floats. Of
+    TVM's names for ten values that each occur twice, its simplifier would make 2**10.
     """
-    wide = _typed("float64", a)
+    floats, doubles, words = (llvm_code.typed(kind, lanes) for kind in ("float", "double", "i64"))
+    truths, places = llvm_code.typed("i1", lanes), "" if lanes == 1 else f"v{lanes}"
 
-    def step(r: Any, b: Any, inverse: Any, left: int) -> Any:
-        if left == 0:
-            # The reciprocal was rounded, so the last quotient may be off by one.
-            r = tirx.Select(r < constant(0.0, r), r + b, r)
-            return let(r, lambda r: tirx.Select(r >= b, r - b, r))
-        bits = tirx.reinterpret(_typed("int64", r), tirx.trunc(r * inverse))
-        mask = constant(-(1 << 24), bits)  # keeps 29 of the 53 bits of a mantissa
-        quotient = tirx.reinterpret(wide, tirx.bitwise_and(bits, mask))
-        return let(r - quotient * b, lambda r: step(r, b, inverse, left - 1))
+    def number(kind: str, value: object) -> str:
+        return str(value) if lanes == 1 else f"<{', '.join([f'{kind} {value}'] * lanes)}>"
 
-    def signed(a: Any, b: Any) -> Any:
-        size, infinity = tirx.abs(b.astype(wide)), constant(math.inf, b)
+    zero, one = (number("double", value) for value in (0.0, 1.0))
+    infinity = number("float", "0x7FF0000000000000")
+    mask = number("i64", -(1 << 24))  # keeps 29 of the 53 bits of a mantissa
+    steps = "".join(
+        f"""
+  %q{i} = fmul {doubles} %r{i}, %inverse
+  %whole{i} = call {doubles} @llvm.trunc.{places}f64({doubles} %q{i})
+  %bits{i} = bitcast {doubles} %whole{i} to {words}
+  %leading{i} = and {words} %bits{i}, {mask}
+  %quotient{i} = bitcast {words} %leading{i} to {doubles}
+  %product{i} = fmul {doubles} %quotient{i}, %size
+  %r{i + 1} = fsub {doubles} %r{i}, %product{i}"""
+        for i in range(_FMOD_STEPS)
+    )
+    return f"""
+declare {doubles} @llvm.trunc.{places}f64({doubles})
+declare {floats} @llvm.fabs.{places}f32({floats})
+declare {floats} @llvm.copysign.{places}f32({floats}, {floats})
 
-        def divided(size: Any, inverse: Any) -> Any:
-            return step(tirx.abs(a.astype(wide)), size, inverse, _FMOD_STEPS)
+define {floats} @{symbol}({floats} %a, {floats} %b) nounwind memory(none) {{
+  %a_size = call {floats} @llvm.fabs.{places}f32({floats} %a)
+  %b_size = call {floats} @llvm.fabs.{places}f32({floats} %b)
+  %r0 = fpext {floats} %a_size to {doubles}
+  %size = fpext {floats} %b_size to {doubles}
+  %inverse = fdiv {doubles} {one}, %size{steps}
+  %below = fcmp olt {doubles} %r{_FMOD_STEPS}, {zero}
+  %raised = fadd {doubles} %r{_FMOD_STEPS}, %size
+  %up = select {truths} %below, {doubles} %raised, {doubles} %r{_FMOD_STEPS}
+  %above = fcmp oge {doubles} %up, %size
+  %lowered = fsub {doubles} %up, %size
+  %rest = select {truths} %above, {doubles} %lowered, {doubles} %up
+  %narrow = fptrunc {doubles} %rest to {floats}
+  %exact = call {floats} @llvm.copysign.{places}f32({floats} %narrow, {floats} %a)
+  %b_infinite = fcmp oeq {floats} %b_size, {infinity}
+  %a_finite = fcmp olt {floats} %a_size, {infinity}
+  %small = and {truths} %b_infinite, %a_finite
+  %y = select {truths} %small, {floats} %a, {floats} %exact
+  ret {floats} %y
+}}"""
 
-        one = constant(1.0, size)
-        r = let(size, lambda size: let(one / size, lambda inverse: divided(size, inverse)))
-        r = r.astype(_typed("float32", a))
-        exact = tirx.Select(_is_negative(a), r * constant(-1.0, r), r)
-        small = tirx.And(tirx.EQ(tirx.abs(b), infinity), tirx.abs(a) < infinity)
-        return tirx.Select(small, a, exact)
 
-    return let(a, lambda a: let(b, lambda b: signed(a, b)))
+_FMOD = llvm_code.function("fmod", 2, _fmod_definition, lowers="tirx.fmod")
+
+
+def _fmod(a: Any, b: Any) -> Any:
+    return llvm_code.call(_FMOD, a, b)
 
 
 _SQRT_HALF_BITS = 0x3FE6A09E667F3BCD
