@@ -63,7 +63,7 @@ def first_on_path(folder: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
-FORK_SERVERS = {False: ForkServer("torch"), True: ForkServer("torch", "tvm")}
+FORK_SERVERS = {False: ForkServer("torch"), True: ForkServer("torch", "tvm", "torch._dynamo")}
 
 
 def python_process(
@@ -76,7 +76,7 @@ def python_process(
 ) -> subprocess.CompletedProcess[str]:
     """Run Python in a process of its own that imports from ``first``, with more variables in its
     environment. Torch is imported already, unless the interpreter has options (see `fork_server`),
-    and so is TVM if the program compiles anyway.
+    and so are TVM and TorchDynamo if the program compiles anyway (``tvm``).
     """
     words, environment = [*map(str, arguments)], {**first_on_path(first), **more}
     if ForkServer.can_run(words):

@@ -1,9 +1,9 @@
-"""Processes that have imported torch already, or torch and TVM: they are forked from one that has
-nothing else.
+"""Processes that have imported torch already, or torch, its TorchDynamo and TVM: they are forked
+from one that has nothing else.
 
-Half of what a small program costs is the import of torch, a quarter that of TVM, and tests run
-hundreds of programs. A process that is forked here is a fresh one but for that: `meta` is not
-imported, its arguments, its environment, its folder, ``sys.path`` and ``__main__`` are those of
+Half of what a small program costs is the import of torch, a quarter that of TVM or TorchDynamo, and
+tests run hundreds of programs. A process that is forked here is a fresh one but for that: `meta` is
+not imported, its arguments, its environment, its folder, ``sys.path`` and ``__main__`` are those of
 ``python ARGUMENTS``.
 
 This file is the server's program, too, which tests reach by `ForkServer`.
