@@ -14,6 +14,7 @@ numbers come out as IEEE 754 and C ask. To add a function, write it below and ad
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -86,41 +87,77 @@ def _exp(x: Any) -> Any:
     return let(_clamp(x, -104.0, 89.0), reduced)
 
 
+def _float(value: float) -> str:
+    """Return a float32 as LLVM writes it: by the bits of the float64 that it is."""
+    (nearest,) = struct.unpack("<f", struct.pack("<f", value))
+    return f"0x{struct.unpack('<Q', struct.pack('<d', nearest))[0]:016X}"
+
+
+def _splat(kind: str, value: object, lanes: int) -> str:
+    return str(value) if lanes == 1 else f"<{', '.join([f'{kind} {value}'] * lanes)}>"
+
+
+def _log_definition(symbol: str, dtype: str, lanes: int) -> str:
+    """log x = e * ln 2 + log m with m in [sqrt(1/2), sqrt 2); log m by Cephes' polynomial.
+
+    In LLVM's language, as `_fmod`: code generation takes exponential time for TVM's names of it.
+    """
+    floats, words, truths = (llvm_code.typed(kind, lanes) for kind in ("float", "i32", "i1"))
+
+    def real(value: float) -> str:
+        return _splat("float", _float(value), lanes)
+
+    def whole(value: int) -> str:
+        return _splat("i32", value, lanes)
+
+    first, *others = LOG
+    series = "".join(
+        f"""
+  %product{i} = fmul {floats} {real(first) if i == 0 else f"%sum{i - 1}"}, %r
+  %sum{i} = fadd {floats} %product{i}, {real(coefficient)}"""
+        for i, coefficient in enumerate(others)
+    )
+    root_bits = 0x3F3504F3  # of sqrt(1/2)
+    return f"""
+define {floats} @{symbol}({floats} %x) nounwind memory(none) {{
+  %tiny = fcmp olt {floats} %x, {real(1.17549435e-38)}
+  %scaled = fmul {floats} %x, {real(8388608.0)}
+  %normal = select {truths} %tiny, {floats} %scaled, {floats} %x
+  %shift = select {truths} %tiny, {words} {whole(23)}, {words} {whole(0)}
+  %bits = bitcast {floats} %normal to {words}
+  %above = sub {words} %bits, {whole(root_bits)}
+  %n = ashr {words} %above, {whole(23)}
+  %power = shl {words} %n, {whole(23)}
+  %m_bits = sub {words} %bits, %power
+  %m = bitcast {words} %m_bits to {floats}
+  %exponent = sub {words} %n, %shift
+  %e = sitofp {words} %exponent to {floats}
+  %r = fsub {floats} %m, {real(1.0)}
+  %z = fmul {floats} %r, %r{series}
+  %cubic = fmul {floats} %sum{len(others) - 1}, %r
+  %tail = fmul {floats} %cubic, %z
+  %low = fmul {floats} %e, {real(2.12194440e-4)}
+  %with_low = fsub {floats} %tail, %low
+  %half = fmul {floats} %z, {real(0.5)}
+  %less = fsub {floats} %with_low, %half
+  %log_m = fadd {floats} %r, %less
+  %high = fmul {floats} %e, {real(0.693359375)}
+  %finite = fadd {floats} %log_m, %high
+  %is_finite = fcmp olt {floats} %x, {real(math.inf)}
+  %or_itself = select {truths} %is_finite, {floats} %finite, {floats} %x
+  %negative = fcmp olt {floats} %x, {real(0.0)}
+  %or_nan = select {truths} %negative, {floats} {real(math.nan)}, {floats} %or_itself
+  %zero = fcmp oeq {floats} %x, {real(0.0)}
+  %y = select {truths} %zero, {floats} {real(-math.inf)}, {floats} %or_nan
+  ret {floats} %y
+}}"""
+
+
+_LOG = llvm_code.function("log", 1, _log_definition, lowers="tirx.log")
+
+
 def _log(x: Any) -> Any:
-    """log x = e * ln 2 + log m with m in [sqrt(1/2), sqrt 2); log m by Cephes' polynomial."""
-    smallest, root_bits = 1.17549435e-38, 0x3F3504F3  # the bits of sqrt(1/2)
-
-    def split(x: Any) -> Any:
-        tiny = x < constant(smallest, x)
-        normal = tirx.Select(tiny, x * constant(8388608.0, x), x)
-        bits = _bits(normal)
-        shift = tirx.Select(tiny, constant(23, bits), constant(0, bits))
-        return let(bits, lambda bits: parts(x, bits, shift))
-
-    def parts(x: Any, bits: Any, shift: Any) -> Any:
-        place = constant(23, bits)
-
-        def reduced(n: Any) -> Any:
-            m = _value(bits - tirx.shift_left(n, place))
-            e = (n - shift).astype(_typed("float32", n))
-            return let(m - constant(1.0, m), lambda r: let(e, lambda e: special(x, series(r, e))))
-
-        return let(tirx.shift_right(bits - constant(root_bits, bits), place), reduced)
-
-    def series(r: Any, e: Any) -> Any:
-        def rest(z: Any) -> Any:
-            y = polynomial(r, LOG) * r * z - e * constant(2.12194440e-4, e)
-            return r + (y - constant(0.5, z) * z) + e * constant(0.693359375, e)
-
-        return let(r * r, rest)
-
-    def special(x: Any, y: Any) -> Any:
-        zero, infinity = constant(0.0, x), constant(math.inf, x)
-        y = tirx.Select(x < infinity, y, x)  # infinity, NaN
-        y = tirx.Select(x < zero, constant(math.nan, x), y)
-        return tirx.Select(tirx.EQ(x, zero), constant(-math.inf, x), y)
-
-    return let(x, split)
+    return llvm_code.call(_LOG, x)
 
 
 def _tanh(x: Any) -> Any:
@@ -232,12 +269,9 @@ def _fmod_definition(symbol: str, dtype: str, lanes: int) -> str:
     floats, doubles, words = (llvm_code.typed(kind, lanes) for kind in ("float", "double", "i64"))
     truths, places = llvm_code.typed("i1", lanes), "" if lanes == 1 else f"v{lanes}"
 
-    def number(kind: str, value: object) -> str:
-        return str(value) if lanes == 1 else f"<{', '.join([f'{kind} {value}'] * lanes)}>"
-
-    zero, one = (number("double", value) for value in (0.0, 1.0))
-    infinity = number("float", "0x7FF0000000000000")
-    mask = number("i64", -(1 << 24))  # keeps 29 of the 53 bits of a mantissa
+    zero, one = (_splat("double", value, lanes) for value in (0.0, 1.0))
+    infinity = _splat("float", _float(math.inf), lanes)
+    mask = _splat("i64", -(1 << 24), lanes)  # keeps 29 of the 53 bits of a mantissa
     steps = "".join(
         f"""
   %q{i} = fmul {doubles} %r{i}, %inverse
