@@ -16,15 +16,16 @@ import torch
 from torch import fx
 from torch._prims_common import is_contiguous_or_false
 from torch.fx.experimental.symbolic_shapes import guard_or_false
+from torch.utils._pytree import tree_leaves
 
 from meta import op
 from meta.base.call_context import current
 from meta.base.dtype import FROM_TORCH
 from meta.base.errors import ArgumentError, MetaError, TypeInferError
 from meta.base.progress import bar
-from meta.frontend.aten.arguments import complex_dtype, device_of
+from meta.frontend.aten.arguments import as_tensor, complex_dtype, device_of, is_number, of_number
 from meta.frontend.aten.control_flow import converter_of
-from meta.frontend.aten.registry import AtenError, aten, bind_arguments, name_of
+from meta.frontend.aten.registry import AtenError, aten, bind_arguments, is_operand, name_of
 from meta.frontend.aten.symint_arithmetic import evaluate
 from meta.frontend.core import CallSite, Failure, Unconvertible, active_trace, conversion_error
 from meta.ir.types import TensorType
@@ -292,6 +293,7 @@ def convert(
     Raises Unconvertible for one that is not converted.
     """
     operands, attributes = bind_arguments(overload, args, kwargs)
+    operands = _with_tensors(overload, operands)
     site = CallSite(
         name_of(overload),
         given=frozenset(attributes),
@@ -308,6 +310,23 @@ def convert(
             raise
         what = complex_dtype(operands) or "complex numbers"
         raise Unconvertible(f"{error.op!r} does not take {what}", error.hint) from error
+
+
+def _with_tensors(overload: torch._ops.OpOverload, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the operands of a call; numbers that all its tensors are, as 0-d tensors: torch takes
+    them, as in ``torch.div(7, 2, rounding_mode="trunc")``, and converters need one tensor.
+    """
+    named = [a for a in overload._schema.arguments if is_operand(a)]
+    numbers = [
+        str(a.type) == "Tensor" and is_number(x) for a, x in zip(named, operands, strict=True)
+    ]
+    if not any(numbers) or any(x is not None and not is_number(x) for x in tree_leaves(operands)):
+        return operands
+    device = device_of()
+    return tuple(
+        as_tensor(x, FROM_TORCH[of_number(x)], str(device)) if tensor else x
+        for x, tensor in zip(operands, numbers, strict=True)
+    )
 
 
 def target_name(target: Any) -> str:

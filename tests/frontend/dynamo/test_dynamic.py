@@ -113,6 +113,7 @@ def written_gelu(x: torch.Tensor) -> torch.Tensor:
         lambda x: x.t() * 2,
         lambda x: torch.nn.functional.pad(x, (0, x.shape[0])),
         lambda x: x * x.shape[0] / (x.shape[1] + 1),
+        lambda x: x * torch.div(x.shape[0], 2, rounding_mode="trunc"),
         lambda x: x.unfold(0, 2, 1) + 0,
         lambda x: x.sort(0).values,
         lambda x: torch.rand_like(x) * 0,
@@ -126,6 +127,41 @@ def test_arithmetic_of_sizes(f: Callable[..., Any], graphs: list[GraphCompiler])
         x = torch.randn(n, m)
         same(run(x), f(x))
     assert len(graphs) == 1  # Dynamo recorded one graph: no size of the first call is guarded
+
+
+def test_operators_of_numbers_alone() -> None:
+    """torch takes a number for a tensor, also where no argument is one."""
+
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        n, m = x.shape
+        return x + torch.div(n, 2, rounding_mode="trunc"), torch.add(n, m) - x, x / torch.mul(2, n)
+
+    run = torch.compile(f, backend="meta", fullgraph=True, options={"fallback": "error"})
+    x = torch.randn(5, 3)
+    same(run(x), f(x))
+
+
+def test_numbers_that_a_module_keeps() -> None:
+    """In a graph of `dynamic=True` they are tensors of float64, cast by an operator of prims'."""
+
+    class Scaled(nn.Module):
+        scale = 0.37
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(3))
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return x * self.weight * self.scale + self.scale, torch.polar(x, x) * self.scale
+
+    model = Scaled()
+    settings = {"dynamic": True, "fullgraph": True, "options": {"fallback": "error"}}
+    run = torch.compile(model, backend="meta", **settings)
+    for n in (4, 5):
+        x = torch.randn(n, 3)
+        found, expected = run(x), model(x)
+        same(found, expected)
+        same(*(torch.autograd.grad(y.sum(), model.weight) for y, _ in (found, expected)))
 
 
 def test_a_number_that_a_program_is_made_for_has_a_program_each() -> None:

@@ -236,6 +236,12 @@ def to_copy(x, *, dtype, layout):
     return op.copy(x) if dtype in (None, x.dtype) else cast_or_take_real(x, dtype)
 
 
+# What a graph of `dynamic=True` has for numbers that a module keeps.
+@aten("prims.convert_element_type", op.astype, op.copy)
+def convert_element_type(x, *, dtype):
+    return moved(x, dtype, copy=True)
+
+
 def moved(x, dtype, copy):
     return op.copy(x) if copy and dtype in (None, x.dtype) else cast_or_take_real(x, dtype)
 
