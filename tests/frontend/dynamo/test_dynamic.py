@@ -164,6 +164,21 @@ def test_numbers_that_a_module_keeps() -> None:
         same(*(torch.autograd.grad(y.sum(), model.weight) for y, _ in (found, expected)))
 
 
+def test_values_for_the_places_of_a_mask(graphs: list[GraphCompiler]) -> None:
+    """Dynamo splits the function where their number is known; no program is made for each."""
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = torch.zeros_like(x)
+        y[x > 0] = x[x > 0] * 2 + 1
+        return y
+
+    run = torch.compile(f, backend="meta")
+    for many in (2, 5, 3, 4, 6, 7):
+        x = torch.where(torch.arange(10) < many, 1.0, -1.0).reshape(2, 5)
+        same(run(x), f(x))
+    assert [len(g.programs()) for g in graphs] == [1] * len(graphs)
+
+
 def test_a_number_that_a_program_is_made_for_has_a_program_each() -> None:
     """The order of a polynomial, which Dynamo takes for an extent at its second value."""
     polynomial = torch.special.chebyshev_polynomial_t

@@ -20,7 +20,7 @@ from meta.frontend.aten.arguments import (
 from meta.frontend.aten.converters.slices import cut
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
-from meta.ir.dims import SymbolicDim, product
+from meta.ir.dims import SymbolicDim, UnknownDim, product
 from meta.op.core.check import broadcast_shapes
 
 # Along one axis.
@@ -281,6 +281,9 @@ def write_at(x, indices, values, accumulate):
     rest = tuple(wide.shape[a] for a in order[len(axes) :])
     shape = (*rest[:place], *common, *rest[place:])
     new = len(common)
+    pairs = zip(reversed(values.shape), reversed(shape), strict=False)
+    if any(isinstance(n, UnknownDim) and own not in (1, n) for own, n in pairs):
+        raise Unconvertible("that there are as many values as chosen places is seen at run time")
     values = op.broadcast_to(values, shape)
     if 0 in shape:
         return x
