@@ -106,6 +106,8 @@ def written_gelu(x: torch.Tensor) -> torch.Tensor:
         lambda x: x.reshape(x.shape[0] * x.shape[1]),
         lambda x: x[: x.shape[0] // 2] + 1,
         lambda x: torch.arange(x.shape[0]) * 2,
+        lambda x: torch.arange(x.shape[0], -x.shape[1], -1.0, dtype=torch.int64) * 2,
+        lambda x: torch.arange(1.0, x.shape[0], 2.0) * 2,
         lambda x: torch.cat([x, x]).shape[0] * torch.ones(()),
         lambda x: (x + 1, x.shape[0]),
         lambda x: torch.zeros(x.shape[0], x.shape[0] + 3) + x.sum(),
