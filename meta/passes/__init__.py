@@ -32,6 +32,7 @@ repeated. A gradient that would flow through a reference that `promote_refs` lea
 from meta.passes.attention import explain_attention, fuse_attention
 from meta.passes.attention.known_operands import simplify_attention
 from meta.passes.attention.layout import attention_layout
+from meta.passes.attention.shared_heads import repeat_shared_heads
 from meta.passes.attention.visible_slots import read_visible_slots
 from meta.passes.autocast import CastReport, autocast, explain_autocast
 from meta.passes.autodiff import autodiff, jvp
@@ -130,6 +131,7 @@ __all__ = [
     "read_visible_slots",
     "reinplace",
     "rematerialize",
+    "repeat_shared_heads",
     "schedule_collectives",
     "simplify",
     "simplify_attention",
