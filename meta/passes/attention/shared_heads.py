@@ -27,7 +27,6 @@ def repeat_shared_heads(module: Module, *, device: Device) -> Module:
     computed without copies.
 
     >>> from meta.base.device import CPU
-    >>> from meta.base.device import CPU
     >>> from meta.ir import parse
     >>> print(meta.passes.repeat_shared_heads(parse('''
     ... func @main(%q: float32[2, 4, 8, 16], %k: float32[2, 2, 8, 16]) -> float32[2, 4, 8, 16] {

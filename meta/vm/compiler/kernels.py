@@ -203,7 +203,7 @@ def _for_all_extents(env: OpEnv, kernel: Kernel, device: Device) -> OpEnv:
     return made
 
 
-def called_as_emitted(
+def adapt_results(
     env: OpEnv, kernel: Kernel, call: bc.Invoke, functions: Mapping[str, Function], device: Device
 ) -> OpEnv:
     """Return a kernel that is given its results, or returns them, as its call in a program has it.

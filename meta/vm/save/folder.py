@@ -52,9 +52,9 @@ from meta.vm.compiler.code import Code, FusedRef
 from meta.vm.compiler.code_analysis import summaries
 from meta.vm.compiler.kernels import (
     BoundProgram,
+    adapt_results,
     artifact_records,
     bind_kernels,
-    called_as_emitted,
     restored,
 )
 from meta.vm.run.compiled_program import CompiledProgram
@@ -221,7 +221,7 @@ def read_folder(folder: Path, *, rebuild: bool = False) -> tuple[BoundProgram, A
     calls = {i.kernel: i for i in instructions if isinstance(i, bc.Invoke)}
     for i, ref, env in zip(missing, refs, bind_kernels(refs, functions, device), strict=True):
         called = i in calls and (isinstance(ref, FusedRef) or ref.is_static)
-        found[i] = called_as_emitted(env, ref, calls[i], functions, device) if called else env
+        found[i] = adapt_results(env, ref, calls[i], functions, device) if called else env
     kernels = tuple(found[i] for i in range(len(code.kernels)))
     preparation = None
     if code.prepared:

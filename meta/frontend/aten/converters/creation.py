@@ -135,7 +135,7 @@ def _symbolic_range(start, end, step, dtype):
     return cast_or_take_real(counted if zero else op.add(counted, value_of(start)), dtype)
 
 
-def is_whole(bound):
+def is_integral(bound):
     """Whether a bound is a float without a fraction, as the step of ``arange(n, -n, -1.0)``."""
     return isinstance(bound, float) and bound.is_integer()
 
@@ -149,7 +149,7 @@ def ranged(start, end, step, dtype, call):
     if dtype is None:
         dtype = "int64" if whole else default_dtype()
     if any(isinstance(b, SymbolicDim) for b in bounds):
-        start, end, step = (int(b) if is_whole(b) else b for b in bounds)
+        start, end, step = (int(b) if is_integral(b) else b for b in bounds)
         if not all(isinstance(b, int | SymbolicDim) for b in (start, end, step)):
             raise Unconvertible("a range of unknown length in fractional steps is not supported")
         return _symbolic_range(start, end, step, dtype)
