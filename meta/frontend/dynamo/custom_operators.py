@@ -145,9 +145,10 @@ def _read_product(gradient: fx.Node) -> None:
     """
     args: Any = gradient.args
     total, of = args
-    if total.target is not _ATEN.sum.dim_IntList or len(total.users) > 1 or total.kwargs:
+    summed = _before_cast(total)
+    if summed.target is not _ATEN.sum.dim_IntList or len(summed.users) > 1 or summed.kwargs:
         return
-    product, s = total.args[0], of
+    product, s = _before_cast(summed.args[0]), of
     if gradient.target is not _GATES[0]:
         s = next((n for n in of.users if n.target is _ATEN.hardsigmoid.default), None)
     if s is None or s.meta["val"].shape != total.meta["val"].shape or len(product.users) > 1:
@@ -159,6 +160,12 @@ def _read_product(gradient: fx.Node) -> None:
             product.replace_input_with(y, p)
             _divide(gradient, total, s)
             return
+
+
+def _before_cast(node: fx.Node) -> fx.Node:
+    """Return what a value that is read once was cast from, as autocast on CUDA does it to sums."""
+    is_cast = node.target is _ATEN._to_copy.default and node.kwargs.keys() == {"dtype"}
+    return node.all_input_nodes[0] if is_cast and len(node.users) == 1 else node
 
 
 def _is_saved(node: fx.Node, *but: fx.Node) -> bool:

@@ -5,7 +5,7 @@ written where they are.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -181,6 +181,48 @@ def test_what_is_gated_is_not_saved(
     results = next(n for n in forward.nodes if n.op == "output").args[0]
     images = [n.meta["val"] for n in results if n.op != "placeholder"]
     assert sum(v.ndim == 4 and v.shape[2:] == (7, 8) for v in images) == saved
+
+
+@pytest.fixture
+def sums_as_on_cuda() -> Iterator[None]:
+    """Autocast on the CPU sums in float32, as that on CUDA does."""
+    library = torch.library.Library("aten", "IMPL")
+    within = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+
+    def wide(x: Tensor, dim: Any, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+        with torch._C._ExcludeDispatchKeyGuard(within):
+            x = x.float() if dtype is None and x.dtype == torch.bfloat16 else x
+            result: Tensor = torch.ops.aten.sum.dim_IntList(x, dim, keepdim, dtype=dtype)
+            return result
+
+    library.impl("sum.dim_IntList", wide, "AutocastCPU")
+    yield
+    library._destroy()
+
+
+@pytest.mark.parametrize("gate", [nn.Sigmoid(), nn.Hardsigmoid()], ids=str)
+@pytest.mark.usefixtures("sums_as_on_cuda")
+def test_what_is_gated_under_autocast(gate: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(custom_operators, "AGAIN_ON", {"cpu"})
+    torch.manual_seed(0)
+    model = Gated(gate, nn.SiLU())
+    wide, x = copy.deepcopy(model).double(), torch.randn(4, 3, 9, 10)
+
+    def half(x: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return model(x)
+
+    with compiler.record_compiled_graphs() as graphs:
+        found = trained(model, torch.compile(half, backend="meta", fullgraph=True), x, 1)
+    for a, exact in zip(found, trained(wide, wide, x.double(), 1), strict=True):
+        bound = 8 * torch.finfo(torch.bfloat16).eps
+        assert_close(
+            a.double(), exact.double(), rtol=bound, atol=bound * (1 + float(exact.abs().max()))
+        )
+    forward = next(g.graph.graph for g in graphs if g.role == "forward")
+    results = next(n for n in forward.nodes if n.op == "output").args[0]
+    images = [n.meta["val"] for n in results if n.op != "placeholder"]
+    assert sum(v.ndim == 4 and v.shape[2:] == (7, 8) for v in images) == 2
 
 
 def test_statistics_that_others_read_are_copied_at_the_end() -> None:
