@@ -112,6 +112,9 @@ def store(
         return None
     try:
         file = _write(state.folder, module)
+        if file is not None and load_verified(file) is None:
+            # It was there before, and another process that made room has taken it away.
+            file = _write(state.folder, module)
     except (OSError, subprocess.SubprocessError) as error:
         _trouble[state.folder] = f"writing failed: {_cause(error)}"
         caches.warn_unwritable(_trouble[state.folder])
@@ -199,7 +202,10 @@ def load_verified(file: Path) -> Any | None:
                 return None
             try:
                 return bounded_insert(_libraries, file, load_library(file), LIBRARIES)
-            except (OSError, RuntimeError) as error:  # gone, or where nothing may be run (noexec)
+            except (OSError, RuntimeError) as error:
+                if not file.is_file():
+                    return None
+                # Such as where nothing may be run (noexec).
                 _trouble[file.parent] = f"a library cannot be loaded: {error}"
                 caches.warn_unwritable(_trouble[file.parent])
                 return None

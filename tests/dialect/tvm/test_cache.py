@@ -256,6 +256,25 @@ def test_compiler_where_there_is_no_bare_linker(monkeypatch):
         linker.command.cache_clear()
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_another_process_makes_room(monkeypatch, times):
+    """A library that is taken away before it is loaded is written again; twice, it is not kept."""
+    compilations, loads, original = _fresh(monkeypatch), list[Path](), cache.load_library
+
+    def load(file):
+        loads.append(file)
+        if len(loads) <= times:
+            file.unlink()
+        return original(file)
+
+    monkeypatch.setattr(cache, "load_library", load)
+    assert _works(9.0) and len(compilations) == times
+    assert len(loads) == 2 and len(_files(".so")) == 2 - times
+    assert cache.status().writable
+    monkeypatch.setattr(build, "_kernels", {})
+    assert _works(9.0) and (compilations == [1]) == (times == 1)
+
+
 def test_clear(monkeypatch):
     assert _works()
     caches.clear(["kernels"])
