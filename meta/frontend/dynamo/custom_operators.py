@@ -148,7 +148,8 @@ def _read_product(gradient: fx.Node) -> None:
     summed = _before_cast(total)
     if summed.target is not _ATEN.sum.dim_IntList or len(summed.users) > 1 or summed.kwargs:
         return
-    product, s = _before_cast(summed.args[0]), of
+    inner: Any = summed.args[0]
+    product, s = _before_cast(inner), of
     if gradient.target is not _GATES[0]:
         s = next((n for n in of.users if n.target is _ATEN.hardsigmoid.default), None)
     if s is None or s.meta["val"].shape != total.meta["val"].shape or len(product.users) > 1:
