@@ -156,6 +156,13 @@ class SymbolicDim:
         rest = _dim((atoms, c) for atoms, c in self.terms if c % other)
         if isinstance(rest, int):
             return _dim([*whole, ((), rest // other)])
+        inner = [a[0] for a, c in rest.terms if c == 1 and len(a) == 1]
+        quotients = [a for a in inner if isinstance(a, Quotient)]
+        if len(quotients) == 1:  # (n // a + m) // b is (n + a m) // (a b)
+            (q,) = quotients
+            more = rest - _dim([((q,), 1)])
+            joined: SymbolicDim = q.numerator + q.divisor * more  # type: ignore[assignment]
+            return joined // (q.divisor * other) + _dim(whole)
         return _dim([*whole, ((Quotient(rest, other),), 1)])
 
     def __mod__(self, other: int) -> int | SymbolicDim:
@@ -217,6 +224,26 @@ class SymbolicDim:
 
     def _bounds(self) -> tuple[int | None, int | None]:
         """Return the least and the largest number this can be, None for no bound."""
+        low, high = self._bounds_by_term()
+        for atoms, c in self.terms:
+            if len(atoms) != 1 or not isinstance(q := atoms[0], Quotient):
+                continue
+            # d (n // d) is from n - d + 1 to n, which other terms may cancel.
+            d, rest = q.divisor, self - _dim([(atoms, c)])
+            least, most = (
+                d * rest + c * (q.numerator - n) for n in (d - 1, 0)[:: 1 if c > 0 else -1]
+            )
+            below = least if isinstance(least, int) else least._bounds()[0]
+            above = most if isinstance(most, int) else most._bounds()[1]
+            if below is not None:
+                low = -(-below // d) if low is None else max(low, -(-below // d))
+            if above is not None:
+                high = above // d if high is None else min(high, above // d)
+            break
+        return low, high
+
+    def _bounds_by_term(self) -> tuple[int | None, int | None]:
+        """Return such bounds as the sums of those of single terms."""
         low: int | None = 0
         high: int | None = 0
         for atoms, coefficient in self.terms:

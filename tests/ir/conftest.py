@@ -21,6 +21,7 @@ def resolve_fake(name: str) -> OpNode:
 
 @pytest.fixture(scope="module", autouse=True)
 def fake_ops() -> Iterator[None]:
+    assert OPERATORS.get("add")  # all of meta is imported, which would look into ours
     for op in PLAIN_OPS:
         OPERATORS.register(op.name, op, SITE)
     OP_RESOLVERS["fake"] = resolve_fake

@@ -54,6 +54,28 @@ def test_what_compares_is_right(a, b, at) -> None:
         assert found == compare(value(a, at), value(b, at))
 
 
+@pytest.mark.parametrize(
+    ("smaller", "larger"),
+    [
+        (0, -N % 4),
+        (-N % 4, 3),
+        (N, (N + 3) // 4 * 4),
+        (N // 4 * 4, N),
+        (2 * (M // 3), M - M // 3),
+        (0, (N - N // 2) // 3),
+    ],
+    ids=str,
+)
+def test_a_quotient_is_near_its_numerator(smaller, larger) -> None:
+    assert smaller <= larger and larger - smaller > -1
+
+
+def test_quotients_of_quotients() -> None:
+    assert (N // 2) // 4 == N // 8 == (N // 4) // 2
+    assert (N // 2 + M) // 3 == (N + 2 * M) // 6
+    assert ((N + 1) // 2 + 7) // 4 == (N + 15) // 8
+
+
 @given(dims, dims, dims)
 def test_equal_polynomials_are_equal(a, b, c) -> None:
     assert a * (b + c) == a * b + a * c
