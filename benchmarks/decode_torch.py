@@ -66,6 +66,11 @@ def model_of(size: str, device: str, dtype: str) -> Any:
     return LlamaForCausalLM(config).eval().to(device, getattr(torch, dtype))
 
 
+def steps_of(prompt: int) -> tuple[int, int, int]:
+    """Return how many tokens are read first, in each step, and how many steps there are."""
+    return (0, prompt, 1) if prompt else (PROMPT, 1, STEPS)
+
+
 @torch.no_grad()
 def decoder(
     model: Any, backend: str, slots: int, batch: int, prompt: int = 0
@@ -83,7 +88,7 @@ def decoder(
     cache = StaticCache(config=model.config, max_cache_len=slots)
     has_name = "cache" in inspect.signature(model.forward).parameters  # since 5.18
     given = {"cache" if has_name else "past_key_values": cache, "use_cache": True}
-    before, each, count = (0, prompt, 1) if prompt else (PROMPT, 1, STEPS)
+    before, each, count = steps_of(prompt)
     text = torch.randint(0, model.config.vocab_size, (batch, before + each * count))
     text = text.to(model.device)
     if before:
@@ -119,7 +124,7 @@ def native(
         own = language.load(folder, device=model.device, quantize=how)
     cache = language.Cache(batch)
     cache.reserve(own, slots)
-    before, each, count = (0, prompt, 1) if prompt else (PROMPT, 1, STEPS)
+    before, each, count = steps_of(prompt)
     text = torch.randint(0, model.config.vocab_size, (batch, before + each)).tolist()
     if before:
         language.generate(own, [t[:before] for t in text], max_new_tokens=1, cache=cache)

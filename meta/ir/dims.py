@@ -161,8 +161,7 @@ class SymbolicDim:
         if len(quotients) == 1:  # (n // a + m) // b is (n + a m) // (a b)
             (q,) = quotients
             more = rest - _dim([((q,), 1)])
-            joined: SymbolicDim = q.numerator + q.divisor * more  # type: ignore[assignment]
-            return joined // (q.divisor * other) + _dim(whole)
+            return (q.numerator + q.divisor * more) // (q.divisor * other) + _dim(whole)
         return _dim([*whole, ((Quotient(rest, other),), 1)])
 
     def __mod__(self, other: int) -> int | SymbolicDim:
@@ -229,12 +228,12 @@ class SymbolicDim:
             if len(atoms) != 1 or not isinstance(q := atoms[0], Quotient):
                 continue
             # d (n // d) is from n - d + 1 to n, which other terms may cancel.
-            d, rest = q.divisor, self - _dim([(atoms, c)])
-            least, most = (
-                d * rest + c * (q.numerator - n) for n in (d - 1, 0)[:: 1 if c > 0 else -1]
-            )
-            below = least if isinstance(least, int) else least._bounds()[0]
-            above = most if isinstance(most, int) else most._bounds()[1]
+            d = q.divisor
+            times = d * (self - _dim([(atoms, c)])) + c * q.numerator
+            below, above = (times, times) if isinstance(times, int) else times._bounds()
+            less = c * (d - 1)
+            below = None if below is None else below - max(less, 0)
+            above = None if above is None else above - min(less, 0)
             if below is not None:
                 low = -(-below // d) if low is None else max(low, -(-below // d))
             if above is not None:
