@@ -91,8 +91,9 @@ def decoder(
     before, each, count = steps_of(prompt)
     text = torch.randint(0, model.config.vocab_size, (batch, before + each * count))
     text = text.to(model.device)
-    if before:
-        model(text[:, :before], **given)
+    model(text[:, : before or each], **given)  # the cache is made here: a graph may write it
+    if not before:
+        _forget(cache, each)
     tokens = [t.clone() for t in text[:, before:].split(each, 1)]
 
     @torch.no_grad()
@@ -101,12 +102,17 @@ def decoder(
         for token in tokens[:steps]:
             torch.compiler.cudagraph_mark_step_begin()
             found.append(forward(token, logits_to_keep=STEPS, **given).logits.argmax(-1))
-        for layer in cache.layers:
-            layer.cumulative_length.sub_(steps * each)
+        _forget(cache, steps * each)
         synchronize(model.device.type)
         return torch.cat(found, 1)
 
     return run
+
+
+def _forget(cache: Any, count: int) -> None:
+    """Let the last tokens of a cache not have been read."""
+    for layer in cache.layers:
+        layer.cumulative_length.sub_(count)
 
 
 def native(
