@@ -146,10 +146,10 @@ def _read_product(gradient: fx.Node) -> None:
     args: Any = gradient.args
     total, of = args
     summed = _before_cast(total)
-    if summed.target is not _ATEN.sum.dim_IntList or len(summed.users) > 1 or summed.kwargs:
+    if summed.target is not _ATEN.sum.dim_IntList or len(summed.users) > 1:
         return
-    inner: Any = summed.args[0]
-    product, s = _before_cast(inner), of
+    product: Any = summed.args[0]
+    s = of
     if gradient.target is not _GATES[0]:
         s = next((n for n in of.users if n.target is _ATEN.hardsigmoid.default), None)
     if s is None or s.meta["val"].shape != total.meta["val"].shape or len(product.users) > 1:
@@ -164,7 +164,7 @@ def _read_product(gradient: fx.Node) -> None:
 
 
 def _before_cast(node: fx.Node) -> fx.Node:
-    """Return what a value that is read once was cast from, as autocast on CUDA does it to sums."""
+    """Return what a value that is read once was cast from: autocast on CUDA sums into float32."""
     is_cast = node.target is _ATEN._to_copy.default and node.kwargs.keys() == {"dtype"}
     return node.all_input_nodes[0] if is_cast and len(node.users) == 1 else node
 

@@ -185,13 +185,13 @@ def test_what_is_gated_is_not_saved(
 
 @pytest.fixture
 def sums_as_on_cuda() -> Iterator[None]:
-    """Autocast on the CPU sums in float32, as that on CUDA does."""
+    """Autocast on the CPU sums into float32, as that on CUDA does."""
     library = torch.library.Library("aten", "IMPL")
     within = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 
     def wide(x: Tensor, dim: Any, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
         with torch._C._ExcludeDispatchKeyGuard(within):
-            x = x.float() if dtype is None and x.dtype == torch.bfloat16 else x
+            dtype = torch.float32 if dtype is None and x.dtype == torch.bfloat16 else dtype
             result: Tensor = torch.ops.aten.sum.dim_IntList(x, dim, keepdim, dtype=dtype)
             return result
 
@@ -201,17 +201,20 @@ def sums_as_on_cuda() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("gate", [nn.Sigmoid(), nn.Hardsigmoid()], ids=str)
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
 @pytest.mark.usefixtures("sums_as_on_cuda")
-def test_what_is_gated_under_autocast(gate: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(custom_operators, "AGAIN_ON", {"cpu"})
+def test_what_is_gated_under_autocast(
+    gate: nn.Module, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(custom_operators, "AGAIN_ON", {device})
     torch.manual_seed(0)
-    model = Gated(gate, nn.SiLU())
-    wide, x = copy.deepcopy(model).double(), torch.randn(4, 3, 9, 10)
+    model = Gated(gate, nn.SiLU()).to(device)
+    wide, x = copy.deepcopy(model).double(), torch.randn(4, 3, 9, 10).to(device)
 
     compiled = torch.compile(model, backend="meta", fullgraph=True)
 
     def half(x: Tensor) -> Any:
-        with torch.autocast("cpu", torch.bfloat16):  # whose rules hold for the gradient as well
+        with torch.autocast(device, torch.bfloat16):  # whose rules hold for the gradient as well
             return compiled(x)
 
     with compiler.record_compiled_graphs() as graphs:
