@@ -109,7 +109,8 @@ def tokens_of(decoder: Decoder, prompt: Any) -> list[int]:
         raise ArgumentError(
             "a prompt has a token that is none", expected=f"0 to {size - 1}", found=prompt
         )
-    return [int(token) for token in tokens]
+    numbers: list[int] = tokens.astype(np.int64).tolist()
+    return numbers
 
 
 def begun(

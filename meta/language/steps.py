@@ -185,7 +185,7 @@ class Compiled:
     @staticmethod
     def of(decoder: Decoder) -> Compiled:
         """Return that of a decoder, anew once its arrays are others."""
-        arrays = tuple((id(a), a.placement) for a in decoder.state().values())
+        arrays = tuple((id(a), a.placement) for a in _arrays_in(decoder))
         if decoder.compiled is None or decoder.compiled.arrays != arrays:
             decoder.compiled = Compiled(arrays)
         found: Compiled = decoder.compiled
@@ -216,6 +216,24 @@ class Compiled:
             yield runner
         finally:
             free.append(runner)
+
+
+def _arrays_in(decoder: Decoder) -> list[ndarray]:
+    """Return the arrays of `Model.state`, in no order: their names take longer than a step."""
+    found: dict[int, ndarray] = {}
+    seen, stack = set[int](), list[Any]([decoder])
+    while stack:
+        outer = stack.pop()
+        if id(outer) in seen:
+            continue
+        seen.add(id(outer))
+        members = outer.members() if isinstance(outer, Model) else outer
+        for value in members.values() if isinstance(members, dict) else members:
+            if isinstance(value, ndarray):
+                found[id(value)] = value
+            elif isinstance(value, Model | dict | list | tuple):
+                stack.append(value)
+    return list(found.values())
 
 
 class Batch:

@@ -238,6 +238,7 @@ def test_other_routes(client: TestClient) -> None:
     assert client.get("/v1/completions").status_code == 405
     form = client.post("/v1/completions", data={"model": "tiny"})
     assert form.status_code == 415 and "application/json" in form.json()["error"]["message"]
+    client.post("/v1/completions", json={**GREEDY, "prompt": "abc", "max_tokens": 2})
     lines = client.get("/metrics").text.splitlines()
     shown = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     assert shown['meta_requests_total{route="/v1/completions",status="415"}'] == "1"

@@ -40,6 +40,8 @@ FEW_ROWS = {
     (False, 256): (FEW, 16, 4, 1),
 }
 """Sizes as in `FORWARD`, for so few rows."""
+MOST_TOKENS = 16
+"""Tokens of a head that a block writes."""
 LEAST = 128
 """Slots that are worth a block of their own."""
 MOST_DIVISIONS = 64
@@ -70,24 +72,26 @@ def _locate(
 
 @triton.jit
 def write_tokens(
-    keys, values, key, value, positions, table, steps, heads, width, value_width, blocks, most,
-    PAGED: tl.constexpr, SIZE: tl.constexpr, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr,
-    EARLY: tl.constexpr,
+    keys, values, key, value, positions, table, count, steps, heads, width, value_width, blocks,
+    most, PAGED: tl.constexpr, SIZE: tl.constexpr, WIDTH: tl.constexpr,
+    VALUE_WIDTH: tl.constexpr, TOKENS: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """Write a head of a token."""
+    """Write a head of some tokens."""
     _wait(EARLY)
-    token, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    slot = tl.load(positions + token)
+    token = tl.program_id(0).to(tl.int64) * TOKENS + tl.arange(0, TOKENS)
+    head = tl.program_id(1)
+    slot = tl.load(positions + token, mask=token < count, other=-1)
     row = token // steps
     to, there = _locate(table, row, head, heads, slot, slot >= 0, blocks, most, PAGED, SIZE)
-    if there:
-        source = token * heads + head
-        d = tl.arange(0, WIDTH)
-        part = tl.load(key + source * width + d, mask=d < width)
-        tl.store(keys + to * width + d, part, mask=d < width)
-        d = tl.arange(0, VALUE_WIDTH)
-        part = tl.load(value + source * value_width + d, mask=d < value_width)
-        tl.store(values + to * value_width + d, part, mask=d < value_width)
+    source = token * heads + head
+    d = tl.arange(0, WIDTH)[None, :]
+    inside = there[:, None] & (d < width)
+    part = tl.load(key + source[:, None] * width + d, mask=inside)
+    tl.store(keys + to[:, None] * width + d, part, mask=inside)
+    d = tl.arange(0, VALUE_WIDTH)[None, :]
+    inside = there[:, None] & (d < value_width)
+    part = tl.load(value + source[:, None] * value_width + d, mask=inside)
+    tl.store(values + to[:, None] * value_width + d, part, mask=inside)
 
 
 @triton.jit
@@ -233,10 +237,14 @@ def cache_update(call: CallValues) -> OpEnv:
     """Return the launch that writes keys and values."""
     _fits(call)
     n, steps, heads, _ = call.args.key.static_shape
+    count, processors = n * steps, gpu_properties.target_of(call.device).processors
+    most = max(count * heads // (4 * processors), 1)  # of a block, so that all have some
+    tokens = min(1 << (most.bit_length() - 1), MOST_TOKENS)
     given = _sizes_of_caches(call) | {
-        "key": call.args.key, "value": call.args.value, "steps": steps, "heads": heads,
+        "key": call.args.key, "value": call.args.value, "count": count, "steps": steps,
+        "heads": heads, "TOKENS": tokens,
     }  # fmt: skip
-    launch = _launch(write_tokens, call, (n * steps, heads), **given)
+    launch = _launch(write_tokens, call, (-(-count // tokens), heads), **given)
     return launch_sequence(launch, launch)
 
 

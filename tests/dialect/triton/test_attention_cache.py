@@ -107,6 +107,20 @@ def test_parts_and_tiles(steps: int, how: dict[str, Any], paged: bool) -> None:
     torch.testing.assert_close(found.torch().double(), wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("paged", [False, True])
+def test_blocks_that_write_several_tokens(paged: bool) -> None:
+    n, steps, slots, heads, generator = 3, 1409, 1500, 2, torch.Generator().manual_seed(0)
+    size = 30 if paged else slots
+    cache = torch.zeros(n * slots // size, heads, size, 20)
+    positions, table = tokens(n, steps, slots), None
+    if paged:
+        table = torch.randperm(len(cache), generator=generator).int().view(n, -1)
+        table[1, -4:] = -1
+    given = torch.randn(n, steps, heads, 20, generator=generator)
+    args = [cache, cache[..., :12], given, given[..., :12], positions, table]
+    compare("cache_update", args, {}, "float32")
+
+
 def calls(width: int, dtype: str, steps: int, paged: bool, **how: Any) -> list[Any]:
     """Return calls as of a CUDA device."""
     shape = (40, 2, 16, width) if paged else (2, 2, 600, width)
