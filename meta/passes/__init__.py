@@ -30,6 +30,7 @@ repeated. A gradient that would flow through a reference that `promote_refs` lea
 """
 
 from meta.passes.attention import explain_attention, fuse_attention
+from meta.passes.attention.few_keys import write_out_attention
 from meta.passes.attention.known_operands import simplify_attention
 from meta.passes.attention.layout import attention_layout
 from meta.passes.attention.shared_heads import repeat_shared_heads
@@ -140,4 +141,5 @@ __all__ = [
     "split_updates",
     "tune",
     "unslice_scores",
+    "write_out_attention",
 ]

@@ -197,8 +197,9 @@ def test_memory_of_twelve_layers(make: Callable[[str], tuple[Model, Any]]) -> No
     reports, results = [], []
     for policy in ("everything", "products", "nothing"):
         model, x = make(policy)
-        # The torch kernels of these tests are not fused: a third of the time for nothing.
-        with meta.PassContext(disabled=["fuse_dialect"]):
+        # The torch kernels of these tests are not fused: a third of the time for nothing. Attention
+        # is one kernel, which gives the same bits wherever it is.
+        with meta.PassContext(disabled=["fuse_dialect", "write_out_attention"]):
             run = meta.vm.compile(value_and_grad(model), meta.array(1.0), x)
         reports.append(run.memory())
         assert len(run.code.functions) == 1, "blocks are inlined: there is no control flow"

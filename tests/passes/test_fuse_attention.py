@@ -38,7 +38,7 @@ COARSE = ("padding", "two", "rows", "causal_and_padding", "subtracted")
 
 def always() -> meta.PassContext:
     """Take attention of few keys, too."""
-    return meta.PassContext(config={"fuse_attention": ALWAYS})
+    return meta.PassContext(config={"fuse_attention": ALWAYS, "write_out_attention": ALWAYS})
 
 
 class Attention(meta.Model):

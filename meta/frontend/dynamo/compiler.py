@@ -104,8 +104,7 @@ def _partition(joint: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
     """Return the graphs of the result and of the gradient."""
     forward, backward = partition(joint, *args, **kwargs)
     device = device_of([n.meta.get("val") for n in forward.graph.nodes])
-    if device.kind in BOUND_PARAMETERS_ON:
-        bundle_saved_tensors(forward, backward, kwargs["num_fwd_outputs"], device)
+    bundle_saved_tensors(forward, backward, kwargs["num_fwd_outputs"], device)
     return forward, backward
 
 
@@ -121,12 +120,6 @@ def _no_mkldnn() -> Iterator[None]:
         yield
     finally:
         torch._C._set_mkldnn_enabled(before)
-
-
-BOUND_PARAMETERS_ON = ("cuda",)
-"""Kinds of device on which programs are compiled for parameters where they lie: CUDA graphs use
-them in place, and copy what else they are given.
-"""
 
 
 def _readers(role: str, metadata: Any) -> Readers:
@@ -277,8 +270,9 @@ class GraphCompiler:
     def _compiled(self, extents: Extents) -> CompiledGraph | TorchGraph:
         # AOTAutograd compiles while its trace of fake tensors is on.
         with _disable_current_modes(), torch.no_grad(), self.options.in_force():
-            on = device_of(self.said).kind
-            binds = self.freezes or (on in BOUND_PARAMETERS_ON and not extents.values)
+            # Parameters are bound where they lie: CUDA graphs use them in place, and a call has
+            # fewer arguments.
+            binds = self.freezes or not extents.values
             static = self.static if binds else ()
             fallback = self.options.fallback
             try:
@@ -297,8 +291,8 @@ class GraphCompiler:
             lower = None
             if converted.module.main.body.bindings or converted.results:
                 lower = partial(self._lowered, converted, extents)
-            turns = on in BOUND_PARAMETERS_ON and not extents.values
-            turns = turns and (self.kept is not None or self.role == "backward")
+            is_training = self.kept is not None or self.role == "backward"
+            turns = is_training and not extents.values
             return CompiledGraph(
                 self.graph,
                 converted,

@@ -85,6 +85,7 @@ STEPS = (
     PassStep(2, passes.carry_padding),  # of scores, up to their loss
     PassStep(2, passes.read_visible_slots),  # of caches, where a mask compares their numbers
     PassStep(2, passes.repeat_shared_heads),  # for kernels that would repeat them, on the CPU
+    PassStep(2, passes.write_out_attention),  # of few keys, on the CPU
     PassStep(1, passes.eliminate_common_subexpressions),  # what is computed twice
     PassStep(2, passes.join_products),  # of one operand by several weights
     PassStep(2, passes.pack_weights),  # of frozen programs, in the layout of kernels

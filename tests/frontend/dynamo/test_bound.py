@@ -11,11 +11,6 @@ from meta.frontend.dynamo import compiler
 from tests.frontend.dynamo.models import made
 
 
-@pytest.fixture(autouse=True)
-def _bound_on_the_cpu(monkeypatch):
-    monkeypatch.setattr(compiler, "BOUND_PARAMETERS_ON", ("cpu",))
-
-
 def same(found, expected) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 

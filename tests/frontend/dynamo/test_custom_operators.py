@@ -207,7 +207,6 @@ def test_what_is_gated_under_autocast(
     gate: nn.Module, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(custom_operators, "AGAIN_ON", {device})
-    monkeypatch.setattr(compiler, "BOUND_PARAMETERS_ON", ())  # whose graphs save one token
     torch.manual_seed(0)
     model = Gated(gate, nn.SiLU()).to(device)
     wide, x = copy.deepcopy(model).double(), torch.randn(4, 3, 9, 10).to(device)

@@ -5,6 +5,7 @@ backward.
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -12,11 +13,14 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from meta.frontend.dynamo import attention_operators, compiler, fuse_attention
+from meta.vm.compiler.pipeline import PassContext
 
 
 @pytest.fixture(autouse=True)
-def _as_on_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+def _as_on_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(fuse_attention, "ATTENTION_ON", ("cpu",))
+    with PassContext(disabled=["write_out_attention"]):
+        yield
 
 
 class Attention(nn.Module):

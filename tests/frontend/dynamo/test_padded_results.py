@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from meta.dialect.cublas import epilogues
-from meta.frontend.dynamo import compiler
 from meta.frontend.dynamo.compiler import record_compiled_graphs
 from meta.vm import PassContext
 from tests.dialect.cublas.emulation import emulated
@@ -137,11 +136,8 @@ LOSSES: dict[str, tuple[Any, tuple[int, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("bound", [False, True])
 @pytest.mark.parametrize("name", LOSSES)
-def test_training(name: str, bound: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if bound:
-        monkeypatch.setattr(compiler, "BOUND_PARAMETERS_ON", ("cpu",))
+def test_training(name: str) -> None:
     function, strides = LOSSES[name]
     labels = torch.arange(10) * 5
     gradients: list[list[Tensor]] = []

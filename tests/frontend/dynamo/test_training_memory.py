@@ -23,7 +23,6 @@ from tests.vm.recorder import Forgetful, TapeRecorder, standing_in
 
 @pytest.fixture(autouse=True)
 def tape(monkeypatch: pytest.MonkeyPatch) -> Iterator[TapeRecorder]:
-    monkeypatch.setattr(compiler, "BOUND_PARAMETERS_ON", ("cpu",))
     with meta.dialect.exclude("tvm"):  # of which the stand-in records nothing
         yield standing_in(monkeypatch)
 

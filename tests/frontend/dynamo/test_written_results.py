@@ -37,7 +37,6 @@ def way(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     if request.param != "graphs":
         yield request.param
         return
-    monkeypatch.setattr(compiler, "BOUND_PARAMETERS_ON", ("cpu",))
     with meta.dialect.exclude("tvm"):  # of which the stand-in records nothing
         standing_in(monkeypatch)
         yield request.param
