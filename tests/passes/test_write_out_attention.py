@@ -37,10 +37,10 @@ def program(
     given["dy"] = of(HEADS, rows, VALUE)
     if mask is not None:
         given["m"] = mask
-    said = ", ".join(f"%{name}: {type_}" for name, type_ in given.items())
+    params = ", ".join(f"%{name}: {type_}" for name, type_ in given.items())
     m, options = "None" if mask is None else "%m", f'{how}layout="{layout}"'
     return infer_type(
-        parse(f"""func @main({said}) {{
+        parse(f"""func @main({params}) {{
           %a = fused_attention(%q, %k, %v, {m}, {options})
           %y = %a.0
           %l = %a.1

@@ -19,7 +19,7 @@ from meta.ir import Module
 from meta.op.attention import HEADS_FIRST, heads_first, mask_repeats, score_scale
 from meta.op.core.function import device_of
 from meta.passes.attention import LEAST_KEYS
-from meta.passes.attention.rewriting import Given, rewrite_attention
+from meta.passes.attention.rewriting import Arguments, rewrite_attention
 
 MOST_SCORES = 1 << 22
 """How many scores may be in memory at a time."""
@@ -52,7 +52,7 @@ def write_out_attention(
     return rewrite_attention(module, partial(_has_few_keys, least), _written_out)
 
 
-def _has_few_keys(least: int, given: Given) -> bool:
+def _has_few_keys(least: int, given: Arguments) -> bool:
     """Whether products are faster than a kernel, which is from so many keys on."""
     names = "query", "key", "value"
     types = [heads_first(tensor_of(given[n]), given["layout"]) for n in names]
@@ -71,7 +71,7 @@ def _has_few_keys(least: int, given: Given) -> bool:
 class _Scores:
     """The scores of a call; batches and heads are axes of their own but for products."""
 
-    def __init__(self, given: Given) -> None:
+    def __init__(self, given: Arguments) -> None:
         self.layout, self.mask, self.causal = given["layout"], given["mask"], given["causal"]
         self.query, self.key = self.heads_first(given["query"]), self.heads_first(given["key"])
         self.scale = score_scale(given["scale"], self.query.shape[-1])
@@ -101,12 +101,12 @@ class _Scores:
         return scores
 
 
-def _written_out(call: OpCall, given: Given) -> tuple[Any, ...]:
+def _written_out(call: OpCall, given: Arguments) -> tuple[Any, ...]:
     """Return the results of a call."""
     return (_forward if call.op is op.fused_attention else _backward)(_Scores(given), given)
 
 
-def _forward(s: _Scores, given: Given) -> tuple[Any, ...]:
+def _forward(s: _Scores, given: Arguments) -> tuple[Any, ...]:
     """Return attention, and the logarithms of its sums; 0 for a query that sees nothing."""
     query = s.heads_first(op.multiply(given["query"], s.scale))
     scores = s.masked(s.product(op.batch_matmul_nt, query, s.key))
@@ -119,7 +119,7 @@ def _forward(s: _Scores, given: Given) -> tuple[Any, ...]:
     return s.heads_first(y), sums
 
 
-def _backward(s: _Scores, given: Given) -> tuple[Any, ...]:
+def _backward(s: _Scores, given: Arguments) -> tuple[Any, ...]:
     """Return the gradients; see `fused_attention_dx`.
 
     The scores are scaled behind their product, and are so no value that a program with the forward

@@ -12,14 +12,14 @@ from meta.ir import Binding, DefUse, Expr, Function, Module, Tuple, TupleGetItem
 from meta.op.core.tracing import Trace
 from meta.passes.rewrite import map_functions, rewrite_function
 
-Given = Mapping[str, Any]
+Arguments = Mapping[str, Any]
 """The arguments of a call by name; in a trace, its values."""
 
 
 def rewrite_attention(
     module: Module,
-    fits: Callable[[Given], bool],
-    write: Callable[[OpCall, Given], tuple[Any, ...]],
+    fits: Callable[[Arguments], bool],
+    write: Callable[[OpCall, Arguments], tuple[Any, ...]],
 ) -> Module:
     """Return a module with the results of ``write`` in the place of calls that fit."""
 
@@ -34,8 +34,8 @@ class _Rewriting:
     """A function on its way. results: by the tuple of a call, what its fields have become."""
 
     uses: DefUse
-    fits: Callable[[Given], bool]
-    write: Callable[[OpCall, Given], tuple[Any, ...]]
+    fits: Callable[[Arguments], bool]
+    write: Callable[[OpCall, Arguments], tuple[Any, ...]]
     results: dict[Expr, tuple[Expr, ...]] = field(default_factory=dict)
 
     def step(self, binding: Binding) -> list[Binding] | Expr:

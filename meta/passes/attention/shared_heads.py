@@ -14,7 +14,7 @@ from meta.base.device import Device
 from meta.dialect.core.ir_calls import OpCall, tensor_of
 from meta.ir import Module
 from meta.op.attention import HEADS_FIRST, heads_first
-from meta.passes.attention.rewriting import Given, rewrite_attention
+from meta.passes.attention.rewriting import Arguments, rewrite_attention
 
 _WIDE = "float32", "float64"  # others are not to be rounded before they are added up
 
@@ -39,7 +39,7 @@ def repeat_shared_heads(module: Module, *, device: Device) -> Module:
     )
 
 
-def _is_shared(given: Given) -> bool:
+def _is_shared(given: Arguments) -> bool:
     """Whether heads are shared by several queries in a call that one kernel of ATen's serves."""
     if given["slopes"] is not None or given["dropout_key"] is not None:
         return False
@@ -52,7 +52,7 @@ def _is_shared(given: Given) -> bool:
     return queries > 1 and 0 < groups < heads
 
 
-def _with_own_heads(call: OpCall, given: Given) -> tuple[Any, ...]:
+def _with_own_heads(call: OpCall, given: Arguments) -> tuple[Any, ...]:
     """Return the results of a call of which no head is shared."""
     axis = 1 if given["layout"] == HEADS_FIRST else 2
     groups = given["key"].shape[axis]
