@@ -57,7 +57,7 @@ def trained(network: nn.Module, call: Any, x: Tensor, steps: int = 3) -> list[Te
         network.zero_grad()
         given = (x + step).detach().requires_grad_()
         y = call(given)
-        (y * torch.arange(1, y.numel() + 1, dtype=y.dtype).view_as(y)).sum().backward()
+        (y * torch.arange(1, y.numel() + 1).to(y).view_as(y)).sum().backward()
         found += [y.detach(), given.grad]
         found += [p.grad for p in network.parameters() if p.grad is not None]
         found += [b.clone() for b in network.buffers()]
