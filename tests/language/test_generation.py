@@ -290,6 +290,33 @@ def test_a_model_that_was_moved_or_loaded_anew(folder: Path) -> None:
     assert np.abs(wide - changed).max() < 1e-4
 
 
+def test_a_model_whose_parts_are_replaced(folder: Path) -> None:
+    decoder = language.load(folder)
+
+    def found() -> Any:
+        texts = [[97, 98, 99, 100], [101]]
+        return tokens(language.generate(decoder, texts, max_new_tokens=5, end_tokens=()))
+
+    before, compiled = found(), decoder.compiled
+    assert found() == before and decoder.compiled is compiled
+    decoder._note = "not a part of it"  # type: ignore[attr-defined]
+    decoder.note = None  # type: ignore[attr-defined]
+    assert found() == before and decoder.compiled is compiled
+    first, second = decoder.layers[:2]
+    decoder.layers[0], decoder.layers[1] = second, first  # in place, the same arrays elsewhere
+    decoder.note = meta.ones((1,))  # type: ignore[attr-defined]
+    found()
+    assert decoder.compiled is not compiled
+    decoder.layers[0], decoder.layers[1] = first, second
+    assert found() == before
+    weight = first.mlp.down_proj.weight
+    for value in (meta.array(np.zeros(weight.shape, np.float32)), weight):
+        compiled, first.mlp.down_proj.weight = decoder.compiled, value
+        changed = found()
+        assert decoder.compiled is not compiled
+    assert changed == before
+
+
 def test_texts_longer_than_the_models(tmp_path: Path) -> None:
     written(tmp_path, "gpt2", max_position_embeddings=40)
     decoder = language.load(tmp_path)
