@@ -46,7 +46,8 @@ def rewritten(model: Any, *arrays: Any, count: int = 1, converted: int = 0) -> A
     """
     said = explain_attention(model.program(*arrays).module, device=CPU, **ALWAYS)
     assert said.startswith(f"attention: {count - converted} rewritten, 0 refused"), said
-    with meta.PassContext(config={"fuse_attention": ALWAYS}), meta.dialect.only("torch"):
+    config = {"fuse_attention": ALWAYS, "write_out_attention": ALWAYS}
+    with meta.PassContext(config=config), meta.dialect.only("torch"):
         run = meta.vm.compile(model, *arrays)
     assert run.kernels()["torch.fused_attention"] == count
     assert "torch.softmax" not in run.kernels()
