@@ -465,13 +465,22 @@ class Methods(Overloads):
 
         def __getattr__(self, name: str) -> Any:
             """Say what a missing attribute is called here; only those come here."""
-            if not name.startswith("_"):  # not a slot that is not set, as many are
-                own = getattr(type(self), name, None)
-                if isinstance(own, property) and own.fget is not None:
-                    return own.fget(self)  # which has raised an AttributeError, and says why
-                hint = _hint(name)
-                if hint is not None:
-                    raise UnknownName(f"an array has no {name!r}", hint=hint)
+            is_public = not name.startswith("_")  # not a slot that is not set, as many are
+            own = getattr(type(self), name, None) if is_public else None
+            if isinstance(own, property) and own.fget is not None:
+                return own.fget(self)  # which has raised an AttributeError, and says why
+            hint = None
+            if name in ARRAY_ALIASES:
+                hint = f"write {ARRAY_ALIASES[name]}"
+            elif is_public and name.endswith("_"):
+                hint = (
+                    f"write x = x.{name[:-1]}(...): methods return new arrays; x[...] = value and "
+                    "x.update(value) write to the memory of x"
+                )
+            elif is_public and (name in OPERATORS or name in FUNCTIONS):
+                hint = f"it is a function: meta.{name}"
+            if hint is not None:
+                raise UnknownName(f"an array has no {name!r}", hint=hint)
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, options: Any) -> Any:
@@ -481,18 +490,6 @@ class Methods(Overloads):
 
 OPERATORS.show_in(_AsMethods())
 FUNCTIONS.show_in(_AsMethods())
-
-
-def _hint(name: str) -> str | None:
-    """Return what an attribute that arrays do not have is called here."""
-    if name in ARRAY_ALIASES:
-        return f"write {ARRAY_ALIASES[name]}"
-    if name.endswith("_"):
-        return (
-            f"write x = x.{name[:-1]}(...): methods return new arrays; x[...] = value and "
-            "x.update(value) write to the memory of x"
-        )
-    return f"it is a function: meta.{name}" if name in OPERATORS or name in FUNCTIONS else None
 
 
 def _to_numpy(value: Any) -> Any:

@@ -34,9 +34,9 @@ def repeat_shared_heads(module: Module, *, device: Device) -> Module:
     ... }'''), device=CPU).main.body.bindings[0])
     %0: float32[2, 4, 8, 16] = repeat(%k, repeats=2, axis=1)
     """
-    return (
-        rewrite_attention(module, _is_shared, _with_own_heads) if device.kind == "cpu" else module
-    )
+    if device.kind != "cpu":
+        return module
+    return rewrite_attention(module, _is_shared, _with_own_heads)
 
 
 def _is_shared(given: Arguments) -> bool:
